@@ -1,0 +1,43 @@
+"""Time as the services see it: wall clock, monotonic clock, and sleeping.
+
+The domain takes time as an argument; only services hold a Clock. Instants are whole microseconds
+since 1970-01-01T00:00:00Z. Durations and deadlines inside loops use the monotonic clock, so that
+a step of the wall clock neither shortens nor prolongs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+MICROSECONDS_PER_SECOND = 1_000_000
+
+
+class Clock(Protocol):
+    """What a service may know about time."""
+
+    def now_us(self) -> int:
+        """This machine's UTC, in microseconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go backwards; only differences mean something."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many monotonic seconds."""
+        ...
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now_us(self) -> int:
+        return time.time_ns() // 1_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
