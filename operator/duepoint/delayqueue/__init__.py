@@ -1,0 +1,1 @@
+"""The delay queue in Redis; nothing else talks to Redis."""

@@ -1,0 +1,217 @@
+"""What goes into the delay queue and what comes out of it, as frozen values.
+
+These shapes are the port: ``delayqueue.DelayQueue`` speaks them to Redis,
+``testing.memoryqueue.MemoryDelayQueue`` to a dict, and one conformance suite holds both to them.
+Instants are microseconds since the epoch; ``held_until`` is on the caller's monotonic clock.
+Nobody outside this package sees a raw reply.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import NewType
+
+from duepoint.schedules import definition, points
+
+ShardId = NewType("ShardId", int)
+ClaimId = NewType("ClaimId", bytes)
+"""12 random bytes, made by the worker; who holds it owns the points claimed under it."""
+Epoch = NewType("Epoch", int)
+"""Number of the leader's term; a maintenance script refuses one below the newest it has seen."""
+
+
+# -- arming (operator) ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arming:
+    """A definition, with the chain point it wants.
+
+    Attributes:
+        due_us: due of the chain point; None where there is none (suspended, completed) and, with
+            ``keep_chain``, where the chain goes on as it is.
+        keep_chain: the timing version did not change: points, claims and retries are left alone.
+    """
+
+    definition: definition.Definition
+    due_us: int | None
+    keep_chain: bool = False
+
+
+class Armed(enum.StrEnum):
+    """What became of an upsert or a removal."""
+
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"  # same or older generation of the same uid; or nothing to remove
+    COLLISION = "collision"  # the id belongs to another uid: hash again with a counter
+
+
+# -- claiming (worker) ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OccurrenceRecord:
+    """State of an occurrence beside its member.
+
+    Attributes:
+        attempt: how many attempts were made before this one.
+        first_try_us: time of the first attempt.
+        trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
+        run_uid: uid of the ScheduleRun, or empty.
+        last_error: error class of the last attempt, or empty.
+    """
+
+    attempt: int = 0
+    first_try_us: int = 0
+    trigger: str = "Schedule"
+    run_uid: str = ""
+    last_error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Points that this worker owns until ``held_until``.
+
+    Attributes:
+        points: oldest due first; each with the due it had before it was claimed.
+        reclaimed: how often these points were claimed before and not settled; 0 for fresh ones.
+        now_us: the two-clock time of the claim, min(Redis TIME, the worker's UTC + 5 ms).
+        held_until: monotonic seconds from before the request; nothing is sent after it.
+        records: state of the occurrences among the points, by member.
+        strangers: members whose bytes are of no known format; they belong to the dead letters.
+    """
+
+    id: ClaimId
+    shard: ShardId
+    points: tuple[points.DuePoint, ...]
+    reclaimed: int
+    now_us: int
+    token_us: int
+    held_until: float
+    records: dict[bytes, OccurrenceRecord] = field(default_factory=dict)
+    strangers: tuple[tuple[bytes, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """Answer to one look at one shard: a claim, or how long to wait.
+
+    Attributes:
+        claim: None when nothing was due.
+        wait_seconds: time to the next due or claim expiry, >= 0.001; None when the shard is empty.
+        more: more points are due than the batch could take.
+    """
+
+    shard: ShardId
+    claim: Claim | None
+    wait_seconds: float | None
+    more: bool = False
+
+
+# -- settling (worker) ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """An occurrence to be stored: its point and its state."""
+
+    point: points.DuePoint
+    record: OccurrenceRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A point that is given up on, with what is needed to replay it.
+
+    ``entry`` is a flat text map (namespace, name, uid, slot, reason, last status, attempts ...).
+    """
+
+    member: bytes
+    entry: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What has become of some or all points of a claim, applied in one script.
+
+    Order inside the script: retries and planned slots are stored first, then chains move, then
+    what is finished goes, so that a crash of the server between any two writes loses nothing.
+    Every member named here that the claim does not hold any more is left alone.
+
+    Attributes:
+        occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
+        chains: chain points at their next due; the old claimed score is replaced.
+        finished: members that are done and disappear (occurrences, chains without a next slot).
+        ended: schedule ids whose chain finished for good: their definition's state becomes
+            completed in the same script.
+        dead: members given up on: they go to the ``dead`` stream and disappear.
+        outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
+            claim is lost (late outcomes still count).
+        number: number of a partial settlement, rising within the claim, from 1; repeating one
+            changes nothing.
+    """
+
+    occurrences: tuple[Occurrence, ...] = ()
+    chains: tuple[points.DuePoint, ...] = ()
+    finished: tuple[bytes, ...] = ()
+    ended: tuple[points.ScheduleId, ...] = ()
+    dead: tuple[DeadLetter, ...] = ()
+    outcomes: bytes = b""
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How much of a settlement was applied.
+
+    Attributes:
+        lost: the claim id is gone: nothing but the outcomes was written.
+        applied: number of members that were still held and are settled now.
+        remaining: members that the claim still holds.
+    """
+
+    lost: bool
+    applied: int
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """Turns an overdue chain point of a claim into chosen slots plus the chain's next due.
+
+    Attributes:
+        chain: the claimed chain point.
+        slots: chosen slots as occurrences of this claim (kind PLANNED), oldest first.
+        next_due_us: due of the chain's next slot, or None where there is none.
+        outcomes: packed outcomes for the slots that were not chosen.
+    """
+
+    chain: points.DuePoint
+    slots: tuple[Occurrence, ...]
+    next_due_us: int | None
+    outcomes: bytes = b""
+
+
+# -- layout and membership ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the index is cut: generation number of the layout and its number of shards."""
+
+    number: int
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """Answer to a worker's keepalive: who lives, and what the index looks like.
+
+    ``incarnation`` changes whenever the layout was made anew (an emptied Redis).
+    """
+
+    workers: tuple[str, ...]
+    layout: Layout | None
+    incarnation: str
+    time_us: int

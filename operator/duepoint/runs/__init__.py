@@ -1,0 +1,1 @@
+"""What happened: outcomes, runs, retries, and their summary."""

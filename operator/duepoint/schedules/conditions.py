@@ -1,0 +1,152 @@
+"""Conditions and the one list of reasons.
+
+A reason is spelled here and nowhere else; the condition, the event, the metric label and the log
+line all use the same word, so that support can search for it. The rules of Ready, Reconciling and
+Stalled are kstatus's (sigs.k8s.io/cli-utils, pkg/kstatus). Pure.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class Reason(enum.StrEnum):
+    """Every reason that a user may meet."""
+
+    # Ready
+    ARMED = "Armed"
+    SUSPENDED = "Suspended"
+    COMPLETED = "Completed"
+    # Reconciling
+    QUEUE_UNAVAILABLE = "QueueUnavailable"
+    API_UNAVAILABLE = "ApiUnavailable"
+    MISSING_SECRET = "MissingSecret"  # noqa: S105 - a reason, not a secret
+    SECRET_FORBIDDEN = "SecretForbidden"  # noqa: S105 - a reason, not a secret
+    DRY_RUN_PENDING = "DryRunPending"
+    INTERNAL_ERROR = "InternalError"
+    # Stalled
+    INVALID_SCHEDULE = "InvalidSchedule"
+    NEVER_FIRES = "NeverFires"
+    OUT_OF_RANGE = "OutOfRange"
+    UNKNOWN_TIME_ZONE = "UnknownTimeZone"
+    INVALID_JOB_TEMPLATE = "InvalidJobTemplate"
+    INVALID_WEBHOOK = "InvalidWebhook"
+    PAYLOAD_TOO_LARGE = "PayloadTooLarge"
+    UNSUPPORTED = "Unsupported"
+    # Skipped
+    CONCURRENCY_FORBIDDEN = "ConcurrencyForbidden"
+    QUEUE_FULL = "QueueFull"
+    ENDPOINT_GONE = "EndpointGone"
+    # Missed
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    CATCH_UP_POLICY = "CatchUpPolicy"
+    CATCH_UP_LIMIT = "CatchUpLimit"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    FORBIDDEN = "Forbidden"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    NAME_CONFLICT = "NameConflict"
+    # Superseded
+    STALE_VERSION = "StaleVersion"
+    DELETED = "Deleted"
+    # outcomes of a run
+    SUCCEEDED = "Succeeded"
+    CREATED = "Created"
+    REJECTED = "Rejected"
+    RETRIES_EXHAUSTED = "RetriesExhausted"
+    BLOCKED_ADDRESS = "BlockedAddress"
+    NETWORK = "Network"
+    TIMEOUT = "Timeout"
+    WRONG_TYPE = "WrongType"
+    POISON = "Poison"
+
+
+class ConditionType(enum.StrEnum):
+    """Every condition type of a Schedule."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    LAST_RUN_SUCCEEDED = "LastRunSucceeded"
+    ENDPOINT_GONE = "EndpointGone"
+    CIRCUIT_OPEN = "CircuitOpen"
+    OVERDUE = "Overdue"
+    NAME_CONFLICT = "NameConflict"
+
+
+#: Longest message kept in a condition, in characters.
+MESSAGE_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition as a decision names it; times are added when it is written."""
+
+    type: ConditionType
+    status: str
+    reason: Reason
+    message: str = ""
+
+
+def ready(reason: Reason, message: str) -> tuple[Condition, ...]:
+    """Accepted, and armed or with nothing to arm."""
+    return (Condition(type=ConditionType.READY, status="True", reason=reason, message=message),)
+
+
+def reconciling(reason: Reason, message: str) -> tuple[Condition, ...]:
+    """This generation is not ready to run yet, and nobody needs to edit anything."""
+    return (
+        Condition(type=ConditionType.READY, status="Unknown", reason=reason, message=message),
+        Condition(type=ConditionType.RECONCILING, status="True", reason=reason, message=message),
+    )
+
+
+def stalled(reason: Reason, message: str) -> tuple[Condition, ...]:
+    """Only an edit can mend this."""
+    return (
+        Condition(type=ConditionType.READY, status="False", reason=reason, message=message),
+        Condition(type=ConditionType.STALLED, status="True", reason=reason, message=message),
+    )
+
+
+def last_run(*, succeeded: bool, reason: Reason, message: str) -> Condition:
+    """The outcome of the newest finished run; it never changes Ready."""
+    return Condition(
+        type=ConditionType.LAST_RUN_SUCCEEDED,
+        status="True" if succeeded else "False",
+        reason=reason,
+        message=message,
+    )
+
+
+def rendered(
+    conditions: Iterable[Condition],
+    *,
+    generation: int,
+    now: str,
+    previous: Sequence[Mapping[str, Any]] = (),
+) -> list[dict[str, Any]]:
+    """The list for ``status.conditions``, in a stable order.
+
+    Args:
+        generation: metadata.generation that was looked at; it goes on every condition.
+        now: RFC 3339 time of this write.
+        previous: the conditions last written; lastTransitionTime moves only when the value does.
+    """
+    since = {
+        (str(old.get("type")), str(old.get("status"))): str(old.get("lastTransitionTime") or now)
+        for old in previous
+    }
+    return [
+        {
+            "type": condition.type.value,
+            "status": condition.status,
+            "reason": condition.reason.value,
+            "message": condition.message[:MESSAGE_LIMIT],
+            "observedGeneration": generation,
+            "lastTransitionTime": since.get((condition.type.value, condition.status), now),
+        }
+        for condition in conditions
+    ]

@@ -1,0 +1,233 @@
+"""The record kept in Redis for each schedule: enough to fire it without asking the API server.
+
+A definition is stored packed, about 60 bytes: what many schedules share (namespace, rule, target)
+is a number that the shard's ``interned`` table resolves; a rule that hardly anyone shares stands
+in the record itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
+
+    0  format number (1)                        one byte
+    1  state                                    one byte; settle rewrites it in place
+    2  flags: 1 uid is a UUID, 2 rule inline    one byte
+    3  timing version                           4 bytes
+    7  uid: 16 bytes, or length + text
+       generation, timing generation, collision, created (s), not-before (us)
+       namespace number, target number
+       rule number, or length + text
+       name: length + text
+
+Pure. ``pack`` and ``unpack`` are inverse; the format number comes first so that a reader can tell
+what it cannot read. The first seven bytes are fixed because scripts look at them.
+"""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from dataclasses import dataclass
+
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+
+FORMAT = 1
+STATE_OFFSET = 1
+VERSION_OFFSET = 3
+
+_UID_IS_UUID = 1
+_RULE_INLINE = 2
+
+
+class State(enum.IntEnum):
+    """What the sweep may expect of a definition's chain. The numbers are stored."""
+
+    ARMED = 0
+    SUSPENDED = 1
+    COMPLETED = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One schedule as the queue knows it.
+
+    Attributes:
+        generation: metadata.generation this was made from.
+        timing_generation: generation of the last edit of a timing field.
+        created_us: metadata.creationTimestamp; anchor of ``@every`` without a startTime.
+        not_before_us: slots at or before it are not this definition's (creation, last timing
+            edit, resume).
+        rule: when it runs and with which policies.
+        target: digest of the blob that says what to do (``actions.py``), as text.
+        collision: how many other schedules were found under its first ids.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    timing_generation: int
+    created_us: int
+    not_before_us: int
+    state: State
+    rule: rules.Rule
+    target: str
+    collision: int = 0
+
+    @property
+    def id(self) -> points.ScheduleId:
+        return points.schedule_id(self.uid, self.namespace, collision=self.collision)
+
+    @property
+    def timing_version(self) -> points.TimingVersion:
+        return points.timing_version(self.uid, self.timing_generation)
+
+    @property
+    def identity(self) -> str:
+        """``namespace/name``, as hashes of jitter and ``H`` want it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A definition as read from Redis, its shared parts still numbers.
+
+    ``rule`` is the inline text, or the number of an interned one.
+    """
+
+    state: State
+    timing_version: points.TimingVersion
+    uid: str
+    generation: int
+    timing_generation: int
+    collision: int
+    created_us: int
+    not_before_us: int
+    namespace: int
+    target: int
+    rule: int | bytes
+    name: str
+
+
+class UnknownFormat(ValueError):
+    """The bytes are not a record that this version can read."""
+
+
+def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
+    """The record to store; ``rule`` None writes the rule's text into the record."""
+    uid, uid_flag = _packed_uid(definition.uid)
+    flags = uid_flag | (_RULE_INLINE if rule is None else 0)
+    parts = [
+        bytes([FORMAT, definition.state, flags]),
+        definition.timing_version,
+        uid,
+        _varint(definition.generation),
+        _varint(definition.timing_generation),
+        _varint(definition.collision),
+        _varint(definition.created_us // 1_000_000),
+        _varint(definition.not_before_us),
+        _varint(namespace),
+        _varint(target),
+        _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
+        _sized(definition.name.encode()),
+    ]
+    return b"".join(parts)
+
+
+def unpack(record: bytes) -> Packed:
+    """The parts of a stored record; raises UnknownFormat on bytes that are not one."""
+    try:
+        return _unpack(record)
+    except (IndexError, ValueError) as error:
+        raise UnknownFormat(f"definition record of {len(record)} bytes cannot be read") from error
+
+
+def resolve(packed: Packed, *, namespace: str, rule: rules.Rule, target: str) -> Definition:
+    """The definition behind a record, once its numbers have been looked up."""
+    return Definition(
+        namespace=namespace,
+        name=packed.name,
+        uid=packed.uid,
+        generation=packed.generation,
+        timing_generation=packed.timing_generation,
+        created_us=packed.created_us,
+        not_before_us=packed.not_before_us,
+        state=packed.state,
+        rule=rule,
+        target=target,
+        collision=packed.collision,
+    )
+
+
+def _unpack(record: bytes) -> Packed:
+    if record[0] != FORMAT:
+        raise ValueError(f"format {record[0]}")
+    flags = record[2]
+    reader = _Reader(record, VERSION_OFFSET + 4)
+    packed = Packed(
+        state=State(record[STATE_OFFSET]),
+        timing_version=points.TimingVersion(record[VERSION_OFFSET : VERSION_OFFSET + 4]),
+        uid=str(uuid.UUID(bytes=reader.take(16))) if flags & _UID_IS_UUID else reader.text(),
+        generation=reader.varint(),
+        timing_generation=reader.varint(),
+        collision=reader.varint(),
+        created_us=reader.varint() * 1_000_000,
+        not_before_us=reader.varint(),
+        namespace=reader.varint(),
+        target=reader.varint(),
+        rule=reader.sized() if flags & _RULE_INLINE else reader.varint(),
+        name=reader.text(),
+    )
+    if reader.position != len(record):
+        raise ValueError("bytes after the end")
+    return packed
+
+
+def _packed_uid(uid: str) -> tuple[bytes, int]:
+    try:
+        parsed = uuid.UUID(uid)
+    except ValueError:
+        return _sized(uid.encode()), 0
+    if str(parsed) != uid:  # another spelling of a UUID must come back as it was
+        return _sized(uid.encode()), 0
+    return parsed.bytes, _UID_IS_UUID
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _sized(data: bytes) -> bytes:
+    return _varint(len(data)) + data
+
+
+class _Reader:
+    """Takes a record apart, front to back."""
+
+    def __init__(self, record: bytes, position: int) -> None:
+        self._record = record
+        self.position = position
+
+    def take(self, length: int) -> bytes:
+        taken = self._record[self.position : self.position + length]
+        if len(taken) != length:
+            raise ValueError("truncated")
+        self.position += length
+        return taken
+
+    def varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._record[self.position]
+            self.position += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+
+    def sized(self) -> bytes:
+        return self.take(self.varint())
+
+    def text(self) -> str:
+        return self.sized().decode()

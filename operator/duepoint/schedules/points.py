@@ -1,0 +1,142 @@
+"""Due points: what the delay queue holds, and how each is spelled in bytes.
+
+Owns the identity of a schedule in the queue and the member formats. A *chain* point (12 bytes:
+id, timing version) stands for "the first slot not yet handed over" of an armed schedule; an
+*occurrence* (21 bytes, or 25 with a run tag: id, timing version, kind, slot in microseconds
+[, run tag]) is one slot with a life of its own: a retry, a planned catch-up slot, a queued one,
+a manual or backfilled run, a check. Integers are big-endian, so that a range by id finds all
+occurrences of a schedule in byte order.
+
+Pure; members made here are read by no one else but ``parse_member``. These formats are stored:
+a change needs a new record format number and a reader for the old one.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass
+from typing import NewType
+
+ScheduleId = NewType("ScheduleId", bytes)
+"""8 bytes, big-endian; its low bits choose the shard."""
+
+TimingVersion = NewType("TimingVersion", bytes)
+"""4 bytes; new at create and at each change of a timing field, and only then."""
+
+RunTag = NewType("RunTag", bytes)
+"""First 4 bytes of SHA-256 of a ScheduleRun's uid; empty for regular slots."""
+
+NO_RUN = RunTag(b"")
+
+CHAIN_LENGTH = 12
+OCCURRENCE_LENGTH = 21
+TAGGED_OCCURRENCE_LENGTH = 25
+
+#: Dues live in [0, DUE_LIMIT_US); scores from there on are claims (lease expiry + DUE_LIMIT_US).
+DUE_LIMIT_US = 2**52
+
+# Bits 2-15 of an id come from the namespace: with 64 shards (bits 0-5) a namespace uses four.
+_NAMESPACE_BITS = 0xFFFC
+
+
+class PointKind(enum.IntEnum):
+    """Why a point exists. The numbers are stored."""
+
+    CHAIN = 0
+    RETRY = 1
+    PLANNED = 2
+    QUEUED = 3
+    MANUAL = 4
+    BACKFILL = 5
+    CHECK = 6
+
+
+#: Kinds that an edit of the timing supersedes; the others go on with the newest definition.
+TIMED_KINDS = frozenset({PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DuePoint:
+    """One entry of the queue.
+
+    Attributes:
+        slot_us: the slot's UTC time; for a chain point the newest slot at or before its due.
+        due_us: when it may be claimed (slot + jitter, or a retry's time).
+    """
+
+    schedule_id: ScheduleId
+    timing_version: TimingVersion
+    kind: PointKind
+    due_us: int
+    slot_us: int
+    run_tag: RunTag = NO_RUN
+
+    @property
+    def member(self) -> bytes:
+        """The bytes that stand for this point in a sorted set."""
+        head = self.schedule_id + self.timing_version
+        if self.kind is PointKind.CHAIN:
+            return head
+        return head + bytes([self.kind]) + self.slot_us.to_bytes(8, "big") + self.run_tag
+
+
+def chain(schedule_id: ScheduleId, version: TimingVersion, due_us: int) -> DuePoint:
+    """The one chain point of a schedule; its slot is derived from the due when it is claimed."""
+    return DuePoint(
+        schedule_id=schedule_id,
+        timing_version=version,
+        kind=PointKind.CHAIN,
+        due_us=due_us,
+        slot_us=due_us,
+    )
+
+
+def parse_member(member: bytes, due_us: int) -> DuePoint | None:
+    """The point behind a stored member, or None where the bytes are not one of ours."""
+    if len(member) == CHAIN_LENGTH:
+        return chain(ScheduleId(member[:8]), TimingVersion(member[8:12]), due_us)
+    if len(member) not in (OCCURRENCE_LENGTH, TAGGED_OCCURRENCE_LENGTH):
+        return None
+    kind = _occurrence_kind(member[12])
+    slot_us = int.from_bytes(member[13:21], "big")
+    if kind is None or slot_us >= DUE_LIMIT_US:
+        return None
+    return DuePoint(
+        schedule_id=ScheduleId(member[:8]),
+        timing_version=TimingVersion(member[8:12]),
+        kind=kind,
+        due_us=due_us,
+        slot_us=slot_us,
+        run_tag=RunTag(member[21:]),
+    )
+
+
+def _occurrence_kind(number: int) -> PointKind | None:
+    if PointKind.RETRY <= number <= PointKind.CHECK:
+        return PointKind(number)
+    return None
+
+
+def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:
+    """The id of a Schedule: 64 bits of its uid's hash, 14 of them replaced by its namespace's.
+
+    ``collision`` counts how often two schedules were found under one id; it is part of the
+    identity from then on.
+    """
+    text = uid if collision == 0 else f"{uid}#{collision}"
+    from_uid = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    from_namespace = int.from_bytes(hashlib.sha256(namespace.encode()).digest()[:8], "big")
+    mixed = (from_uid & ~_NAMESPACE_BITS) | (from_namespace & _NAMESPACE_BITS)
+    return ScheduleId(mixed.to_bytes(8, "big"))
+
+
+def timing_version(uid: str, timing_generation: int) -> TimingVersion:
+    """The tag of everything armed since the last edit of a timing field."""
+    digest = hashlib.sha256(f"{uid}/{timing_generation}".encode()).digest()
+    return TimingVersion(digest[:4])
+
+
+def run_tag(run_uid: str) -> RunTag:
+    """What tells two manual runs of one slot apart."""
+    return RunTag(hashlib.sha256(run_uid.encode()).digest()[:4])
