@@ -1,0 +1,313 @@
+"""Settings of the processes, read once at start from the environment and the command line.
+
+Each setting is a field below; its environment variable is ``DUEPOINT_`` and its name in capitals,
+its flag is the name with dashes. A flag wins over the variable. A wrong value, and a variable
+with our prefix that names no setting, is one ``InvalidSetting`` that says which one and what to
+write; the command line turns it into exit code 2. Values of secrets are never repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from duepoint import errors
+
+PREFIX = "DUEPOINT_"
+
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+# -- readers: text -> value, or ValueError with what to write --------------------------------
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is empty; write a value or leave it out")
+    return value.strip()
+
+
+def _redis_url(value: str) -> str:
+    schemes = ("redis", "rediss", "unix")
+    parts = urlsplit(value.strip())
+    if parts.scheme not in schemes:
+        raise ValueError("is not a Redis URL; write redis://host:6379/0, rediss:// for TLS")
+    if parts.scheme != "unix":
+        _port_of(parts.netloc.rpartition("@")[2])
+    return value.strip()
+
+
+def _port_of(address: str) -> None:
+    parts = urlsplit(f"//{address}")
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError("has a port that is not a number from 1 to 65535") from None
+    if not parts.hostname or port == 0:
+        raise ValueError("names no host; write redis://host:6379/0")
+
+
+def _names(value: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in value.split(",") if part.strip())
+    for name in names:
+        if len(name) > 63 or not name.replace("-", "a").isalnum() or name != name.lower():
+            raise ValueError(f"{errors.quoted(name)} is not a namespace name; write a,b,c")
+    return names
+
+
+def _networks(value: str) -> tuple[IpNetwork, ...]:
+    networks = []
+    for part in filter(None, (piece.strip() for piece in value.split(","))):
+        try:
+            networks.append(ipaddress.ip_network(part))
+        except ValueError:
+            raise ValueError(
+                f"{errors.quoted(part)} is not an address range; write 10.1.2.3/32,fd00::/64"
+            ) from None
+    return tuple(networks)
+
+
+def _port(value: str) -> int:
+    return _whole(value, 0, 65535)
+
+
+def _shards(value: str) -> int:
+    number = _whole(value, 1, 4096)
+    if number & (number - 1):
+        raise ValueError(f"{number} is not a power of two; write 64, or 256 from 10 M schedules on")
+    return number
+
+
+def _whole(value: str, least: int, most: int) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError(f"{errors.quoted(value)} is not a whole number") from None
+    if not least <= number <= most:
+        raise ValueError(f"{number} is out of range; write {least} to {most}")
+    return number
+
+
+def _between(least: int, most: int) -> Callable[[str], int]:
+    return lambda value: _whole(value, least, most)
+
+
+def _seconds(least: float, most: float) -> Callable[[str], float]:
+    def read(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(f"{errors.quoted(value)} is not a number of seconds") from None
+        if not least <= number <= most:
+            raise ValueError(f"{value} is out of range; write {least:g} to {most:g} seconds")
+        return number
+
+    return read
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in choices:
+            raise ValueError(
+                f"{errors.quoted(value)} is unknown; write one of {', '.join(choices)}"
+            )
+        return value
+
+    return read
+
+
+def _true_or_false(value: str) -> bool:
+    return _one_of("true", "false")(value) == "true"
+
+
+def _no() -> bool:
+    return False
+
+
+def _file(value: str) -> Path:
+    path = Path(value)
+    if not path.is_file():
+        raise ValueError(f"there is no file {errors.quoted(value)}")
+    return path
+
+
+# -- the settings ----------------------------------------------------------------------------
+
+
+def _setting(read: Callable[[str], Any], default: Any, help_text: str) -> Any:  # noqa: ANN401
+    metadata = {"read": read, "help": help_text}
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata=metadata)
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _own_namespace() -> str:
+    mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+    return mounted.read_text().strip() if mounted.is_file() else "duepoint-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings that every process has."""
+
+    redis_url: str = _setting(
+        _redis_url,
+        dataclasses.MISSING,
+        "where Redis or Valkey is: redis://, rediss:// or unix://; no default, because an index "
+        "in the wrong place is worse than none",
+    )
+    redis_password_file: Path | None = _setting(
+        _file, None, "file with the Redis password; read again at each connection"
+    )
+    kubeconfig: Path | None = _setting(
+        _file, None, "kubeconfig of the API server; unset = the Pod's own account"
+    )
+    context: str | None = _setting(_text, None, "context of the kubeconfig; unset = current one")
+    namespace: str = _setting(
+        _text, _own_namespace, "namespace of this installation, where its Lease lives"
+    )
+    identity: str = _setting(
+        _text, socket.gethostname, "name of this replica; unset = the host's name"
+    )
+    watch_namespaces: tuple[str, ...] = _setting(
+        _names, (), "namespaces looked after, separated by commas; empty = all"
+    )
+    blob_key_file: Path = _setting(
+        _file,
+        dataclasses.MISSING,
+        "file with the 32 random bytes that sign what is stored in Redis; the same for all",
+    )
+    shards: int = _setting(
+        _shards, 64, "parts of the queue, a power of two; counts only when the queue is made"
+    )
+    http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
+    http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")
+    log_level: str = _setting(
+        _one_of("debug", "info", "warning", "error"), "info", "least serious line that is written"
+    )
+    log_format: str = _setting(_one_of("json", "text"), "json", "json for machines, text for eyes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings(Settings):
+    """Settings of ``duepoint operator``."""
+
+    lease_name: str = _setting(_text, "duepoint-operator", "name of the Lease that elects a leader")
+    resync_seconds: float = _setting(
+        _seconds(5, 86_400), 600.0, "how often all objects are compared with the queue"
+    )
+    status_writes_per_second: int = _setting(
+        _between(1, 1000), 50, "most status writes a second; newest state wins when there are more"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings(Settings):
+    """Settings of ``duepoint worker``."""
+
+    lease_seconds: float = _setting(
+        _seconds(2, 300), 10.0, "how long a claim lasts; a killed worker's points wait that long"
+    )
+    batch: int = _setting(_between(1, 500), 500, "most points in one claim")
+    concurrency: int = _setting(_between(1, 4096), 256, "targets tried at one time")
+    grace_seconds: float = _setting(
+        _seconds(0, 3600), 20.0, "how long running deliveries may go on after SIGTERM"
+    )
+    egress_mode: str = _setting(
+        _one_of("public-only", "same-namespace", "allowlist", "open"),
+        "same-namespace",
+        "which addresses webhooks may reach",
+    )
+    egress_allowed_cidrs: tuple[IpNetwork, ...] = _setting(
+        _networks, (), "addresses that webhooks may reach besides, separated by commas"
+    )
+    egress_denied_cidrs: tuple[IpNetwork, ...] = _setting(
+        _networks, (), "addresses that webhooks never reach"
+    )
+    egress_allow_http: bool = _setting(
+        _true_or_false,
+        _no,
+        "true lets webhooks use plain http to public hosts",
+    )
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+S = TypeVar("S", bound="Settings")
+
+
+def read(kind: type[S], environ: Mapping[str, str], flags: Mapping[str, str]) -> S:
+    """The settings of a process.
+
+    Args:
+        kind: OperatorSettings or WorkerSettings.
+        environ: the environment; only names with our prefix are looked at.
+        flags: values given on the command line, by setting name.
+
+    Raises:
+        InvalidSetting: for the first wrong, unknown or missing one.
+    """
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    _refuse_unknown(environ)
+    values: dict[str, Any] = {}
+    for name, field in known.items():
+        given = flags.get(name, environ.get(variable(name)))
+        spelled = flag(name) if name in flags else variable(name)
+        if given is not None:
+            values[name] = _value(field, given, spelled)
+        elif _is_required(field):
+            raise errors.InvalidSetting(
+                spelled, f"is not set; write {variable(name)}=... or {flag(name)} ..."
+            )
+    return kind(**values)
+
+
+def from_environment(kind: type[S], flags: Mapping[str, str]) -> S:
+    """The settings of this process."""
+    return read(kind, os.environ, flags)
+
+
+def _value(field: dataclasses.Field[Any], given: str, spelled: str) -> Any:  # noqa: ANN401
+    try:
+        return field.metadata["read"](given)
+    except ValueError as error:
+        raise errors.InvalidSetting(spelled, str(error)) from None
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    """A misspelt variable would otherwise be a setting that silently does nothing."""
+    known = {
+        variable(field.name)
+        for kind in (OperatorSettings, WorkerSettings)
+        for field in dataclasses.fields(kind)
+    }
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known and not name.startswith(FOREIGN):
+            raise errors.InvalidSetting(
+                name, f"is no setting; known are {', '.join(sorted(known))}"
+            )
+
+
+#: Variables with our prefix that belong to the development tools.
+FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_STATE", "DUEPOINT_TEST_")

@@ -1,0 +1,98 @@
+"""Metrics and log fields, named once.
+
+Metrics carry the prefix ``duepoint_`` and base units. A schedule is never a label: the number of
+series stays the same whatever users create. Log lines are structlog events: a short phrase, then
+fields named as below, so that one search finds the same thing in every process.
+
+Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 3339), ``reason``
+(``schedules.conditions.Reason``), ``shard``, ``worker``, ``error`` (one line, no secrets).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+
+#: From one millisecond, because lateness is what this product is about.
+_LATENESS_BUCKETS = (
+    0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600,
+)  # fmt: skip
+
+runs_total = Counter("duepoint_runs", "Finished attempts of targets.", ["target", "outcome"])
+slots_total = Counter("duepoint_slots", "Slots that ended, and how.", ["outcome", "reason"])
+start_lateness_seconds = Histogram(
+    "duepoint_start_lateness_seconds",
+    "From slot and jitter to the target's acceptance, first attempts only.",
+    buckets=_LATENESS_BUCKETS,
+)
+claim_seconds = Histogram(
+    "duepoint_claim_seconds", "Time of one look at the queue.", buckets=_LATENESS_BUCKETS
+)
+inflight = Gauge("duepoint_inflight", "Points claimed by this worker and not settled.")
+reclaimed_total = Counter("duepoint_reclaimed", "Points taken over from an expired claim.")
+superseded_total = Counter("duepoint_superseded", "Points dropped because an edit replaced them.")
+dead_entries_total = Counter("duepoint_dead_entries", "Points given up on.")
+webhook_attempts_total = Counter(
+    "duepoint_webhook_attempts", "Webhook requests by class of answer.", ["code_class"]
+)
+webhook_seconds = Histogram("duepoint_webhook_seconds", "Time of one webhook request.")
+redis_up = Gauge("duepoint_redis_up", "Whether the last command to Redis was answered.")
+clock_skew_seconds = Gauge("duepoint_clock_skew_seconds", "This machine's clock less Redis's.")
+leader = Gauge("duepoint_leader", "Whether this operator is the active one.")
+leader_transitions_total = Counter("duepoint_leader_transitions", "Terms begun by this operator.")
+reconcile_seconds = Histogram("duepoint_reconcile_seconds", "Time to apply one Schedule.")
+reconciled_total = Counter("duepoint_reconciled", "Schedules looked at, by result.", ["result"])
+api_requests_total = Counter(
+    "duepoint_api_requests", "Requests to the API server.", ["verb", "resource", "code"]
+)
+status_writes_total = Counter("duepoint_status_writes", "Status writes, by result.", ["result"])
+status_staleness_seconds = Histogram(
+    "duepoint_status_staleness_seconds", "From a change to its status write."
+)
+build_info = Gauge("duepoint_build_info", "Always 1; its labels tell the build.", ["version"])
+
+registry = REGISTRY
+
+
+def configure_logging(level: str, form: str) -> None:
+    """Send our lines, and those of libraries, to standard error in one form."""
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if form == "text"
+        else structlog.processors.JSONRenderer()
+    )
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    _route_libraries(level, shared, renderer)
+
+
+def _route_libraries(
+    level: str, shared: list[structlog.typing.Processor], renderer: structlog.typing.Processor
+) -> None:
+    """Kopf and aiohttp log through the standard module; warnings and worse are kept."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+
+
+logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
