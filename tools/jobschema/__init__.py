@@ -1,0 +1,1 @@
+"""Generates the CRDs: see `__main__`."""

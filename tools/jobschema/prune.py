@@ -1,0 +1,126 @@
+"""JobSpec as Kubernetes publishes it -> JobSpec as a CRD can carry it.
+
+In goes the OpenAPI v3 document of `batch/v1` (a server's `/openapi/v3/apis/batch/v1`, or the file
+`api/openapi-spec/v3/apis__batch__v1_openapi.json` of the Kubernetes sources); out comes one
+structural schema without references. The result is committed as `jobspec.json`, so that nobody
+needs a server to build the CRDs.
+
+What the copy keeps: types, required fields, and how lists and maps merge under server-side apply.
+What it leaves out: descriptions (size), defaults (the Job's own API server sets them, and what it
+sets must not appear as drift in a Schedule), enums (a newer Kubernetes may know more values).
+What it adds: every optional field may be null, as in CronJob, and every object keeps the fields
+it does not know, so that a template written for a newer Kubernetes passes through untouched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+JsonSchema = dict[str, Any]
+
+JOB_SPEC = "io.k8s.api.batch.v1.JobSpec"
+OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+
+# Formats the API server checks; others (byte, double) mean nothing inside a template.
+KEPT_FORMATS = frozenset({"int32", "int64", "date-time"})
+
+
+def open_object(properties: JsonSchema, required: list[str] | None = None) -> JsonSchema:
+    """An object with these known fields that keeps unknown ones; only required ones refuse null."""
+    needed = sorted(required or [])
+    schema: JsonSchema = {
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": True,
+        "properties": {
+            name: field if name in needed else {**field, "nullable": True}
+            for name, field in sorted(properties.items())
+        },
+    }
+    return {**schema, "required": needed} if needed else schema
+
+
+def open_metadata() -> JsonSchema:
+    """Metadata of a template: labels and annotations are text, everything else passes unread."""
+    texts: JsonSchema = {
+        "type": "object",
+        "additionalProperties": {"type": "string", "nullable": True},
+    }
+    return open_object({"labels": texts, "annotations": texts})
+
+
+def job_spec(openapi: JsonSchema) -> JsonSchema:
+    """The structural schema of JobSpec found in an OpenAPI v3 document of `batch/v1`."""
+    schemas: JsonSchema = openapi["components"]["schemas"]
+    pruned = _named(JOB_SPEC, schemas)
+    # PodTemplateSpec calls its spec optional; a Job without containers is refused all the same.
+    pruned["properties"]["template"]["required"] = ["spec"]
+    pruned["properties"]["template"]["properties"]["spec"].pop("nullable")
+    return pruned
+
+
+def _named(name: str, schemas: JsonSchema) -> JsonSchema:
+    if name == OBJECT_META:
+        return open_metadata()
+    if name == QUANTITY:
+        # "0.5" and 0.5 are both quantities; int-or-string would refuse the latter.
+        return {"x-kubernetes-preserve-unknown-fields": True}
+    if name == INT_OR_STRING:
+        return {"x-kubernetes-int-or-string": True}
+    return _structural(schemas[name], schemas)
+
+
+def _structural(node: JsonSchema, schemas: JsonSchema) -> JsonSchema:
+    reference = _reference(node)
+    if reference is not None:
+        return _named(reference, schemas)
+    if node["type"] == "array":
+        return _array(node, schemas)
+    if node["type"] == "object":
+        return _object(node, schemas)
+    kept = {"type": node["type"]}
+    if node.get("format") in KEPT_FORMATS:
+        kept["format"] = node["format"]
+    return kept
+
+
+def _reference(node: JsonSchema) -> str | None:
+    """The schema a node points at; a field with a default wraps its reference in allOf."""
+    pointer = node.get("$ref") or next((part["$ref"] for part in node.get("allOf", [])), None)
+    return pointer.rsplit("/", 1)[1] if pointer else None
+
+
+def _object(node: JsonSchema, schemas: JsonSchema) -> JsonSchema:
+    if "additionalProperties" in node:
+        values = _structural(node["additionalProperties"], schemas)
+        pruned: JsonSchema = {
+            "type": "object",
+            "additionalProperties": {**values, "nullable": True},
+        }
+    else:
+        fields = {
+            name: _structural(field, schemas) for name, field in node.get("properties", {}).items()
+        }
+        pruned = open_object(fields, node.get("required"))
+    if "x-kubernetes-map-type" in node:
+        pruned["x-kubernetes-map-type"] = node["x-kubernetes-map-type"]
+    return pruned
+
+
+def _array(node: JsonSchema, schemas: JsonSchema) -> JsonSchema:
+    items = _structural(node["items"], schemas)
+    pruned: JsonSchema = {"type": "array", "items": items}
+    keys = node.get("x-kubernetes-list-map-keys", [])
+    if "protocol" in keys:
+        # Its key has a default in Kubernetes and would have to be required here: a CronJob that
+        # leaves the protocol of a port out would not port. The list is replaced as a whole.
+        return {**pruned, "x-kubernetes-list-type": "atomic"}
+    if "x-kubernetes-list-type" in node:
+        pruned["x-kubernetes-list-type"] = node["x-kubernetes-list-type"]
+    if keys:
+        pruned["x-kubernetes-list-map-keys"] = keys
+        items["required"] = sorted({*items.get("required", []), *keys})
+        for key in keys:
+            items["properties"][key].pop("nullable", None)
+    return pruned
