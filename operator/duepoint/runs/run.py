@@ -1,0 +1,70 @@
+"""A run event: what has become of a slot, as workers tell it and the status writer reads it.
+
+Events go through the shard's ``runs`` stream, many per entry, packed as msgpack arrays: fields
+are only ever appended, with a default. An event is a fact about (uid, slot), so reading it twice
+must change nothing that reading it once did not. Pure.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+import msgspec
+
+
+class RunState(enum.StrEnum):
+    """How far a slot has come. The first three are runs, the others are slots without one."""
+
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SKIPPED = "Skipped"
+    MISSED = "Missed"
+    SUPERSEDED = "Superseded"
+
+
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One thing that happened to a slot, or to ``count`` slots up to it.
+
+    Attributes:
+        slot_us: the slot; of several (missed ones), the newest.
+        trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
+        reason: a ``conditions.Reason``.
+        started_us, finished_us: 0 = not yet.
+        settled_us: every slot up to here has ended; 0 = this event does not move the watermark.
+        completed: no slot is left.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    slot_us: int
+    trigger: str
+    state: RunState
+    reason: str
+    at_us: int
+    message: str = ""
+    count: int = 1
+    started_us: int = 0
+    finished_us: int = 0
+    attempts: int = 0
+    job_name: str = ""
+    http_status: int | None = None
+    settled_us: int = 0
+    completed: bool = False
+
+
+_decoder = msgspec.msgpack.Decoder(list[RunEvent])
+
+
+def pack(events: Iterable[RunEvent]) -> bytes:
+    """The stream entry for some events; empty bytes for none."""
+    listed = list(events)
+    return msgspec.msgpack.encode(listed) if listed else b""
+
+
+def unpack(entry: bytes) -> list[RunEvent]:
+    """The events of a stream entry; raises msgspec.DecodeError on anything else."""
+    return _decoder.decode(entry)

@@ -1,0 +1,120 @@
+"""What a schedule does when it is due: the target and the payload, as one stored blob.
+
+An action is the part of a definition that may be large and that schedules made from one template
+share, so it is stored once per namespace under its digest. The blob is canonical JSON; a change
+that does not change the bytes is no change. Pure. Stored: fields may be added with a default,
+never renamed or given another meaning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+
+class JobAction(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="kind"):
+    """Create a Job from a template.
+
+    Attributes:
+        template: ``spec.jobTemplate`` as it was written.
+    """
+
+    template: dict[str, Any]
+
+
+class ServiceRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Service in the schedule's own namespace; ``port`` is a number or a port's name."""
+
+    name: str
+    port: int | str = 80
+    path: str = "/"
+    scheme: str = "http"
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """One request header with a literal value."""
+
+    name: str
+    value: str
+
+
+class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a delivery is tried again; defaults are those of the reference page."""
+
+    max_attempts: int = 20
+    initial_backoff_us: int = 5_000_000
+    max_backoff_us: int = 900_000_000
+    max_age_us: int = 86_400_000_000
+    retry_on: tuple[str, ...] = ("408", "409", "425", "429", "5xx", "network")
+
+
+class WebhookAction(
+    msgspec.Struct, frozen=True, kw_only=True, tag="webhook", tag_field="kind", omit_defaults=True
+):
+    """Send an HTTP request to a URL or to a Service of the same namespace."""
+
+    url: str | None = None
+    service: ServiceRef | None = None
+    method: str = "POST"
+    format: str = "Standard"
+    headers: tuple[Header, ...] = ()
+    timeout_seconds: int = 30
+    success: tuple[str, ...] = ("2xx",)
+    retry: RetryRule = RetryRule()
+
+
+class StreamAction(
+    msgspec.Struct, frozen=True, kw_only=True, tag="stream", tag_field="kind", omit_defaults=True
+):
+    """Append to a stream in Duepoint's own Redis; ``max_length`` None = never trimmed."""
+
+    name: str
+    max_length: int | None = None
+
+
+Target = JobAction | WebhookAction | StreamAction
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A target and the JSON text of the payload handed to it, if any."""
+
+    target: Target
+    payload: msgspec.Raw | None = None
+
+
+_decoder = msgspec.json.Decoder(Action)
+
+
+def encode(action: Action) -> bytes:
+    """The blob to store."""
+    return msgspec.json.encode(action, order="deterministic")
+
+
+def decode(blob: bytes) -> Action:
+    """The action behind a blob made by ``encode``; raises msgspec.DecodeError otherwise."""
+    return _decoder.decode(blob)
+
+
+def digest(namespace: str, blob: bytes) -> str:
+    """Name of a blob: the same action in another namespace is another blob."""
+    return hashlib.sha256(namespace.encode() + b"\n" + blob).hexdigest()[:32]
+
+
+def describe(action: Action) -> str:
+    """The target in one line, as ``status.target`` shows it."""
+    match action.target:
+        case JobAction():
+            return "Job"
+        case WebhookAction(service=ServiceRef() as service):
+            return f"Webhook {service.name}:{service.port}{service.path}"
+        case WebhookAction(url=url):
+            return f"Webhook {_without_query(url or '')}"
+        case StreamAction(name=name):
+            return f"Stream {name}"
+
+
+def _without_query(url: str) -> str:
+    """Query strings carry tokens; status is read by more people than the spec."""
+    return url.split("?", 1)[0]

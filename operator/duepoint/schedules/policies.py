@@ -1,0 +1,162 @@
+"""What becomes of the slots of a claimed chain: run, missed, and what comes next.
+
+Ordered pure checks over (slots, policy, claimed due, now): nothing here reads a clock or touches
+a queue. The rules are those of ``docs/reference/semantics.md``: overdue slots are those whose due
+has come when the chain is claimed; a single one is simply run; of several, ``catchUpPolicy``
+chooses; ``startingDeadlineSeconds`` comes before both. What is not run is missed with its reason
+and a count, found by arithmetic where there may be many.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.slots import DueSlot, Slots
+
+#: A slot later than this when claimed counts as caught up, and ``None`` does not run it.
+ON_TIME_US = 10_000_000
+#: Grace of ``startingDeadlineSeconds: 0``, which means "only on time".
+_ZERO_DEADLINE_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """Slots that will not run, all for one reason."""
+
+    reason: Reason
+    count: int
+    newest_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """A slot that will run; ``catch_up`` tells that it was late or one of several."""
+
+    slot_us: int
+    due_us: int
+    catch_up: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a claimed chain leads to.
+
+    Attributes:
+        run: slots to run, oldest first.
+        missed: slots that end without a run, oldest first.
+        following: the first slot that is not due yet; None where no slot is left.
+        newest_us: the newest slot decided upon.
+    """
+
+    run: tuple[Chosen, ...]
+    missed: tuple[Missed, ...]
+    following: DueSlot | None
+    newest_us: int
+
+
+def decide(slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int) -> Decision:
+    """What to do with every slot from the chain's own up to now.
+
+    A chain due at an instant at or before which the schedule has no slot (zone data change the
+    meaning of an expression) runs nothing and goes on.
+    """
+    first_us = slots.at_or_before(chain_due_us)
+    newest_us = slots.newest_due(now_us)
+    if first_us is None or newest_us is None or newest_us < first_us:
+        return Decision(
+            run=(), missed=(), following=slots.next_after(now_us), newest_us=chain_due_us
+        )
+    overdue = _Overdue(slots, policy, first_us, newest_us, now_us)
+    chosen = overdue.chosen()
+    return Decision(
+        run=chosen,
+        missed=overdue.missed(chosen),
+        following=slots.next_after(newest_us),
+        newest_us=newest_us,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Overdue:
+    """The slots from ``first_us`` to ``newest_us``, all of them due at ``now_us``."""
+
+    slots: Slots
+    policy: rules.Policy
+    first_us: int
+    newest_us: int
+    now_us: int
+
+    def chosen(self) -> tuple[Chosen, ...]:
+        """The newest that the policy runs, oldest first."""
+        edge_us = max(self._deadline_edge_us, self._on_time_edge_us)
+        newest_first = self.slots.walk_back(self.newest_us, self.first_us - 1)
+        dues = (self.slots.due_slot(slot_us) for slot_us in newest_first)
+        young = itertools.takewhile(lambda due: due.due_us >= edge_us, dues)
+        several = self.newest_us > self.first_us
+        return tuple(
+            Chosen(
+                slot_us=due.slot_us,
+                due_us=due.due_us,
+                catch_up=several or self.now_us - due.due_us > ON_TIME_US,
+            )
+            for due in reversed(list(itertools.islice(young, self._most)))
+        )
+
+    def missed(self, chosen: tuple[Chosen, ...]) -> tuple[Missed, ...]:
+        """The others, by reason."""
+        too_old = self._count_too_old()
+        total = self.slots.count(self.first_us - 1, self.newest_us)
+        oldest_run_us = chosen[0].slot_us if chosen else self.newest_us + 1
+        over_deadline_us = min(self._deadline_edge_us, oldest_run_us)
+        groups = (
+            (Reason.DEADLINE_EXCEEDED, too_old, over_deadline_us),
+            (self._reason_not_chosen, total - len(chosen) - too_old, oldest_run_us),
+        )
+        return tuple(
+            Missed(reason=reason, count=count, newest_us=self._last_before(end_us))
+            for reason, count, end_us in groups
+            if count > 0
+        )
+
+    @property
+    def _most(self) -> int:
+        match self.policy.catch_up:
+            case "Latest":
+                return 1
+            case "All":
+                return self.policy.catch_up_limit
+            case _:  # None runs what is on time: 10 s of it at the shortest period, 100 ms
+                return 100
+
+    @property
+    def _reason_not_chosen(self) -> Reason:
+        if self.policy.catch_up == "All":
+            return Reason.CATCH_UP_LIMIT
+        return Reason.CATCH_UP_POLICY
+
+    @property
+    def _deadline_edge_us(self) -> int:
+        """Dues before this instant are over their deadline."""
+        if self.policy.deadline_seconds is None:
+            return 0
+        return self.now_us - (self.policy.deadline_seconds * 1_000_000 or _ZERO_DEADLINE_US)
+
+    @property
+    def _on_time_edge_us(self) -> int:
+        return self.now_us - ON_TIME_US if self.policy.catch_up == "None" else 0
+
+    def _count_too_old(self) -> int:
+        edge_us = min(self._deadline_edge_us, self.newest_us + 1)
+        if edge_us <= self.first_us:
+            return 0
+        # Slots less than a jitter before the edge may be due on either side of it: look at each.
+        sure_us = max(edge_us - self.slots.jitter_ms * 1000, self.first_us) - 1
+        unsure = self.slots.walk(sure_us, edge_us - 1)
+        late = sum(self.slots.due_slot(slot).due_us < self._deadline_edge_us for slot in unsure)
+        return self.slots.count(self.first_us - 1, sure_us) + late
+
+    def _last_before(self, instant_us: int) -> int:
+        return self.slots.previous_before(instant_us) or self.first_us

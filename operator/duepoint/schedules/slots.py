@@ -1,0 +1,180 @@
+"""The slots of a schedule and their dues.
+
+A *slot* is an instant at which a schedule is due, identified by its UTC time. Its *due* is the
+slot plus its jitter: never earlier, and before the next slot. Owns the way from a rule to a
+compiled expression (several texts merged, start and end applied) and back from the due of a chain
+point to its slot. Pure; instants in microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from duepoint.expressions import compile as compiler
+from duepoint.expressions import merged, spread, window
+from duepoint.expressions.expression import Expression
+from duepoint.schedules import rule as rules
+
+
+@dataclass(frozen=True, slots=True)
+class DueSlot:
+    """A slot and when it may start."""
+
+    slot_us: int
+    due_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """All slots of one schedule.
+
+    Attributes:
+        identity: ``namespace/name``; the jitter of a slot is a hash of it.
+    """
+
+    expression: Expression
+    identity: str
+    jitter_ms: int
+
+    def due_slot(self, slot_us: int) -> DueSlot:
+        """The slot with its due."""
+        if self.jitter_ms == 0:
+            return DueSlot(slot_us, slot_us)
+        following = self.expression.next_after(slot_us)
+        distance_ms = None if following is None else (following - slot_us) // 1000
+        jitter = spread.jitter_ms(
+            self.identity, slot_us, jitter_ms=self.jitter_ms, distance_to_next_ms=distance_ms
+        )
+        return DueSlot(slot_us, slot_us + jitter * 1000)
+
+    def next_after(self, instant_us: int) -> DueSlot | None:
+        """The first slot strictly after an instant; None where there is none left."""
+        slot_us = self.expression.next_after(instant_us)
+        return None if slot_us is None else self.due_slot(slot_us)
+
+    def at_or_before(self, instant_us: int) -> int | None:
+        """The newest slot at or before an instant: the slot of a chain point with that due."""
+        return self.expression.previous_before(instant_us + 1)
+
+    def previous_before(self, slot_us: int) -> int | None:
+        """The slot before a slot."""
+        return self.expression.previous_before(slot_us)
+
+    def newest_due(self, now_us: int) -> int | None:
+        """The newest slot whose due has come."""
+        slot_us = self.at_or_before(now_us)
+        if slot_us is not None and self.due_slot(slot_us).due_us > now_us:
+            return self.expression.previous_before(slot_us)
+        return slot_us
+
+    def walk(self, after_us: int, through_us: int) -> Iterator[int]:
+        """Slots in (after, through], oldest first."""
+        slot_us = self.expression.next_after(after_us)
+        while slot_us is not None and slot_us <= through_us:
+            yield slot_us
+            slot_us = self.expression.next_after(slot_us)
+
+    def walk_back(self, through_us: int, after_us: int) -> Iterator[int]:
+        """Slots in (after, through], newest first."""
+        slot_us = self.at_or_before(through_us)
+        while slot_us is not None and slot_us > after_us:
+            yield slot_us
+            slot_us = self.expression.previous_before(slot_us)
+
+    def count(self, after_us: int, through_us: int) -> int:
+        """How many slots lie in (after, through]."""
+        if through_us <= after_us:
+            return 0
+        return self.expression.count_between(after_us, through_us)
+
+    def upcoming(self, after_us: int, count: int) -> list[int]:
+        """The next slots after an instant, at most ``count``."""
+        found: list[int] = []
+        slot_us = self.expression.next_after(after_us)
+        while slot_us is not None and len(found) < count:
+            found.append(slot_us)
+            slot_us = self.expression.next_after(slot_us)
+        return found
+
+
+def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
+    """The slots that a rule names for the schedule ``identity`` created at ``created_us``.
+
+    Raises:
+        errors.InvalidExpression: where a text is not an expression.
+    """
+    timing = rule.timing
+    anchor_us = created_us if timing.start_us is None else timing.start_us
+    expression = _expression(
+        timing,
+        rule.whole_seconds,
+        identity if _uses_hash(timing) else "",
+        anchor_us if _uses_anchor(timing) else 0,
+    )
+    return Slots(expression=expression, identity=identity, jitter_ms=timing.jitter_ms)
+
+
+def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> None:
+    """Raise errors.InvalidExpression where a text is wrong or can never fire.
+
+    ``NeverFires`` is judged from the creation (or startTime) on: an expression that had slots and
+    has none left is complete, not wrong.
+    """
+    timing = rule.timing
+    start_us = created_us if timing.start_us is None else timing.start_us
+    _compile(text, timing, rule.whole_seconds, identity, start_us, from_us=start_us)
+
+
+@functools.lru_cache(maxsize=65_536)
+def _expression(
+    timing: rules.Timing,
+    whole_seconds: bool,  # noqa: FBT001 - part of the cache's key
+    identity: str,
+    anchor_us: int,
+) -> Expression:
+    parts = [
+        _compile(text, timing, whole_seconds, identity, anchor_us) for text in timing.schedules
+    ]
+    whole = parts[0] if len(parts) == 1 else merged.merged(parts)
+    start_us = _start_us(timing)
+    if start_us is None and timing.end_us is None:
+        return whole
+    return window.windowed(whole, start_us=start_us, end_us=timing.end_us)
+
+
+def _compile(
+    text: str,
+    timing: rules.Timing,
+    whole_seconds: bool,  # noqa: FBT001 - passed on by name below
+    identity: str,
+    anchor_us: int,
+    *,
+    from_us: int | None = None,
+) -> Expression:
+    return compiler.compile_expression(
+        text,
+        time_zone=timing.time_zone,
+        gap=compiler.Gap(timing.gap),
+        overlap=compiler.Overlap(timing.overlap),
+        identity=identity,
+        anchor_us=anchor_us,
+        whole_seconds=whole_seconds,
+        from_us=from_us,
+    )
+
+
+def _start_us(timing: rules.Timing) -> int | None:
+    """With suspendUntil the schedule counts as resumed from then on, at no write."""
+    bounds = [timing.start_us, timing.suspend_until_us if timing.suspend else None]
+    known = [bound for bound in bounds if bound is not None]
+    return max(known, default=None)
+
+
+def _uses_hash(timing: rules.Timing) -> bool:
+    return any("H" in text.upper() for text in timing.schedules)
+
+
+def _uses_anchor(timing: rules.Timing) -> bool:
+    return any("@every" in text.lower() for text in timing.schedules)

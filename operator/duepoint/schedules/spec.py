@@ -1,0 +1,337 @@
+"""A Schedule object's spec -> a frozen ScheduleSpec, or every field error at once.
+
+The CRD refuses most bad specs at apply. What arrives here may still be wrong: an object stored
+under an older schema, an impossible date, a zone that only our data lack, something this version
+does not do yet. Each error names the field as the user wrote it, the value and what to write
+instead. Null means absent everywhere. Pure; the only entry is ``parse``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from duepoint import errors
+from duepoint.expressions import durations
+from duepoint.schedules import actions, slots, webhookspec
+from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Reason
+
+PAYLOAD_LIMIT_BYTES = 64 * 1024
+TEMPLATE_LIMIT_BYTES = 256 * 1024
+_MAX_SCHEDULES = 32
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSpec:
+    """An accepted spec.
+
+    Attributes:
+        created_us: metadata.creationTimestamp.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created_us: int
+    rule: rules.Rule
+    action: actions.Action
+
+    @property
+    def identity(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class _Dst(msgspec.Struct, rename="camel"):
+    gap: str | None = None
+    overlap: str | None = None
+
+
+class _Stream(msgspec.Struct, rename="camel"):
+    name: str
+    max_length: int | None = None
+    connection_secret_ref: dict[str, Any] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    """The fields as the API server sends them."""
+
+    schedule: str | None = None
+    schedules: tuple[str, ...] | None = None
+    time_zone: str | None = None
+    dst: _Dst | None = None
+    jitter: str | None = None
+    start_time: dt.datetime | None = None
+    end_time: dt.datetime | None = None
+    max_runs: int | None = None
+    suspend: bool | None = None
+    suspend_until: dt.datetime | None = None
+    suspend_reason: str | None = None
+    starting_deadline_seconds: int | None = None
+    catch_up_policy: str | None = None
+    catch_up_limit: int | None = None
+    concurrency_policy: str | None = None
+    max_concurrency: int | None = None
+    queue_limit: int | None = None
+    payload: msgspec.Raw | None = None
+    job_template: msgspec.Raw | None = None
+    successful_jobs_history_limit: int | None = None
+    failed_jobs_history_limit: int | None = None
+    webhook: webhookspec.WebhookFields | None = None
+    stream: _Stream | None = None
+
+
+_decoder = msgspec.json.Decoder(_Spec)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """Errors gathered while the rest of the spec is still looked at."""
+
+    errors: list[errors.FieldError] = field(default_factory=list)
+
+    def add(self, reason: Reason, path: str, message: str) -> None:
+        self.errors.append(errors.FieldError(reason=reason, path=path, message=message))
+
+    def collect(self, path: str, make: Callable[[], T], otherwise: T) -> T:
+        """The made value, or ``otherwise`` with its ValueError noted under the path."""
+        try:
+            return make()
+        except ValueError as error:
+            self.add(Reason.INVALID_SCHEDULE, path, str(error))
+            return otherwise
+
+
+def parse(
+    raw: bytes, *, namespace: str, name: str, uid: str, generation: int, created_us: int
+) -> ScheduleSpec:
+    """The spec behind the JSON text of ``.spec``.
+
+    Raises:
+        errors.InvalidSpec: with every error found, in field order.
+    """
+    fields = _decode(raw)
+    findings = _Findings()
+    action = _action(fields, findings)
+    rule = rules.Rule(
+        timing=_timing(fields, findings),
+        policy=_policy(fields, findings),
+        whole_seconds=fields.job_template is not None,
+    )
+    if not findings.errors:
+        _check_slots(rule, findings, identity=f"{namespace}/{name}", created_us=created_us)
+    if findings.errors or action is None:
+        raise errors.InvalidSpec(tuple(findings.errors))
+    return ScheduleSpec(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        generation=generation,
+        created_us=created_us,
+        rule=rule,
+        action=action,
+    )
+
+
+def _decode(raw: bytes) -> _Spec:
+    try:
+        return _decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at `$")
+        path = "spec" + where.rstrip("`")
+        raise errors.InvalidSpec(
+            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=what),)
+        ) from None
+
+
+# -- when ------------------------------------------------------------------------------------
+
+
+def _timing(fields: _Spec, findings: _Findings) -> rules.Timing:
+    if fields.max_runs is not None:
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            "spec.maxRuns",
+            "is not available in this version; remove it, and set endTime to stop",
+        )
+    dst = fields.dst or _Dst()
+    start_us, end_us = _instant(fields.start_time), _instant(fields.end_time)
+    if start_us is not None and end_us is not None and end_us <= start_us:
+        findings.add(Reason.INVALID_SCHEDULE, "spec.endTime", "write a time after startTime")
+    return rules.Timing(
+        schedules=_expressions(fields, findings),
+        time_zone=fields.time_zone or rules.DEFAULT_ZONE,
+        gap=_choice(dst.gap, ("RunOnce", "Skip"), "spec.dst.gap", findings),
+        overlap=_choice(dst.overlap, ("First", "Second", "Both"), "spec.dst.overlap", findings),
+        jitter_ms=_jitter_ms(fields.jitter, findings),
+        start_us=start_us,
+        end_us=end_us,
+        suspend=bool(fields.suspend),
+        suspend_until_us=_instant(fields.suspend_until),
+    )
+
+
+def _expressions(fields: _Spec, findings: _Findings) -> tuple[str, ...]:
+    if (fields.schedule is None) == (fields.schedules is None):
+        findings.add(Reason.INVALID_SCHEDULE, "spec", "write exactly one of schedule and schedules")
+        return ()
+    texts = fields.schedules if fields.schedule is None else (fields.schedule,)
+    if not texts or len(texts) > _MAX_SCHEDULES:
+        count = len(texts or ())
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            "spec.schedules",
+            f"has {count} entries; write 1 to {_MAX_SCHEDULES}",
+        )
+        return ()
+    return texts
+
+
+def _jitter_ms(text: str | None, findings: _Findings) -> int:
+    if text is None:
+        return 0
+    return findings.collect("spec.jitter", lambda: durations.parse_duration_us(text) // 1000, 0)
+
+
+def _instant(time: dt.datetime | None) -> int | None:
+    if time is None:
+        return None
+    aware = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return (aware - epoch) // dt.timedelta(microseconds=1)
+
+
+def _choice(value: str | None, known: tuple[str, ...], path: str, findings: _Findings) -> str:
+    if value is None or value in known:
+        return value or known[0]
+    findings.add(
+        Reason.INVALID_SCHEDULE,
+        path,
+        f"{errors.quoted(value)} is unknown; write one of {', '.join(known)}",
+    )
+    return known[0]
+
+
+def _check_slots(rule: rules.Rule, findings: _Findings, *, identity: str, created_us: int) -> None:
+    """Compile each expression by itself, so that the error names the entry."""
+    several = len(rule.timing.schedules) > 1
+    for index, text in enumerate(rule.timing.schedules):
+        path = f"spec.schedules[{index}]" if several else "spec.schedule"
+        try:
+            slots.check(text, rule, identity=identity, created_us=created_us)
+        except errors.InvalidExpression as error:
+            if error.reason == Reason.UNKNOWN_TIME_ZONE:
+                path = "spec.timeZone"
+            findings.add(Reason(error.reason), path, str(error))
+            if path == "spec.timeZone":
+                return
+
+
+# -- late, missed, busy ----------------------------------------------------------------------
+
+
+def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
+    concurrency = fields.concurrency_policy or "Allow"
+    if concurrency != "Allow":
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            "spec.concurrencyPolicy",
+            f"{errors.quoted(concurrency)} is not available in this version; write Allow",
+        )
+    defaults = rules.Policy()
+    return rules.Policy(
+        deadline_seconds=_at_least(
+            fields.starting_deadline_seconds, 0, "spec.startingDeadlineSeconds", findings
+        ),
+        catch_up=_choice(
+            fields.catch_up_policy, ("Latest", "All", "None"), "spec.catchUpPolicy", findings
+        ),
+        catch_up_limit=_at_least(fields.catch_up_limit, 1, "spec.catchUpLimit", findings)
+        or defaults.catch_up_limit,
+        successful_limit=_limit(
+            fields.successful_jobs_history_limit, "successful", defaults.successful_limit, findings
+        ),
+        failed_limit=_limit(
+            fields.failed_jobs_history_limit, "failed", defaults.failed_limit, findings
+        ),
+    )
+
+
+def _limit(value: int | None, which: str, default: int, findings: _Findings) -> int:
+    checked = _at_least(value, 0, f"spec.{which}JobsHistoryLimit", findings)
+    return default if checked is None else checked
+
+
+def _at_least(value: int | None, least: int, path: str, findings: _Findings) -> int | None:
+    if value is not None and value < least:
+        findings.add(Reason.INVALID_SCHEDULE, path, f"{value} is too small; write {least} or more")
+    return value
+
+
+# -- what ------------------------------------------------------------------------------------
+
+
+def _action(fields: _Spec, findings: _Findings) -> actions.Action | None:
+    payload = fields.payload
+    if payload is not None and len(payload) > PAYLOAD_LIMIT_BYTES:
+        findings.add(
+            Reason.PAYLOAD_TOO_LARGE,
+            "spec.payload",
+            f"has {len(payload)} bytes; at most {PAYLOAD_LIMIT_BYTES} are handed on, so put a "
+            "reference to larger data in it",
+        )
+    target = _target(fields, findings)
+    return None if target is None else actions.Action(target=target, payload=payload)
+
+
+def _target(fields: _Spec, findings: _Findings) -> actions.Target | None:
+    given = [fields.job_template, fields.webhook, fields.stream]
+    if sum(one is not None for one in given) != 1:
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            "spec",
+            "write exactly one target: jobTemplate, webhook or stream",
+        )
+        return None
+    if fields.job_template is not None:
+        return _job(fields.job_template, findings)
+    if fields.webhook is not None:
+        return webhookspec.action(
+            fields.webhook, lambda path, text: findings.add(Reason.INVALID_WEBHOOK, path, text)
+        )
+    return _stream(fields.stream, findings) if fields.stream is not None else None
+
+
+def _job(template: msgspec.Raw, findings: _Findings) -> actions.JobAction | None:
+    if len(template) > TEMPLATE_LIMIT_BYTES:
+        findings.add(
+            Reason.INVALID_JOB_TEMPLATE,
+            "spec.jobTemplate",
+            f"has {len(template)} bytes; at most {TEMPLATE_LIMIT_BYTES} are accepted",
+        )
+        return None
+    decoded = msgspec.json.decode(template)
+    if not isinstance(decoded, dict) or not isinstance(decoded.get("spec"), dict):
+        findings.add(
+            Reason.INVALID_JOB_TEMPLATE, "spec.jobTemplate", "write a Job's template with a spec"
+        )
+        return None
+    return actions.JobAction(template=decoded)
+
+
+def _stream(stream: _Stream, findings: _Findings) -> actions.StreamAction:
+    if stream.connection_secret_ref is not None:
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            "spec.stream.connectionSecretRef",
+            "is not available in this version; remove it to append to Duepoint's own Redis",
+        )
+    _at_least(stream.max_length, 1, "spec.stream.maxLength", findings)
+    return actions.StreamAction(name=stream.name, max_length=stream.max_length)
