@@ -9,6 +9,7 @@ Nobody outside this package sees a raw reply.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -19,6 +20,9 @@ ClaimId = NewType("ClaimId", bytes)
 """12 random bytes, made by the worker; who holds it owns the points claimed under it."""
 Epoch = NewType("Epoch", int)
 """Number of the leader's term; a maintenance script refuses one below the newest it has seen."""
+
+#: A point reclaimed so often, each time alone, belongs to the dead letters instead of a target.
+POISON_RECLAIMS = 3
 
 
 # -- arming (operator) ----------------------------------------------------------------------
@@ -80,6 +84,8 @@ class Claim:
         held_until: monotonic seconds from before the request; nothing is sent after it.
         records: state of the occurrences among the points, by member.
         strangers: members whose bytes are of no known format; they belong to the dead letters.
+        lanes: lane number of each schedule among the points; the queue's own, pass it back.
+        alone: how often this one point was reclaimed with no other beside it; 0 otherwise.
     """
 
     id: ClaimId
@@ -91,6 +97,13 @@ class Claim:
     held_until: float
     records: dict[bytes, OccurrenceRecord] = field(default_factory=dict)
     strangers: tuple[tuple[bytes, float], ...] = ()
+    lanes: Mapping[bytes, int] = field(default_factory=dict)
+    alone: int = 0
+
+    @property
+    def is_poison(self) -> bool:
+        """Whether its owners vanished so often with nothing else in hand that it is given up on."""
+        return self.alone >= POISON_RECLAIMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,3 +228,85 @@ class Beat:
     layout: Layout | None
     incarnation: str
     time_us: int
+
+
+# -- looking (resync, repair, inspection) -----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What a resync compares with the objects: a stored definition in short.
+
+    Attributes:
+        due_us: due of its chain point; None where it has none, or where a worker holds it.
+        claimed: a worker holds the chain point just now.
+    """
+
+    id: points.ScheduleId
+    shard: ShardId
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    timing_generation: int
+    state: definition.State
+    due_us: int | None
+    claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one step of the sweep looked at and mended.
+
+    Attributes:
+        cursor: where to go on, or None when the shard is done.
+        looked_at: definitions and points seen in this step.
+        armed: chains that were missing and stand now.
+        dropped: points without a definition, or of an old timing version, that are gone now.
+        mended: heads, occurrence records and claims put right.
+        unarmed: definitions that should have a chain, for which no due was given.
+    """
+
+    cursor: str | None
+    looked_at: int = 0
+    armed: int = 0
+    dropped: int = 0
+    mended: int = 0
+    unarmed: tuple[points.ScheduleId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardStats:
+    """How full one shard is.
+
+    Attributes:
+        lag_us: how long the oldest unclaimed point has been due; 0 when none is.
+    """
+
+    shard: ShardId
+    points: int
+    due: int
+    claimed: int
+    claims: int
+    outcomes: int
+    dead: int
+    lag_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeEntry:
+    """One entry of a shard's ``runs`` stream, as the reporter reads it."""
+
+    shard: ShardId
+    id: str
+    outcomes: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadEntry:
+    """One entry of a shard's ``dead`` stream."""
+
+    shard: ShardId
+    id: str
+    member: bytes
+    entry: dict[str, str]

@@ -1,0 +1,249 @@
+"""The delay queue as everybody else sees it.
+
+``delayqueue.DelayQueue`` implements it over Redis, ``testing.memoryqueue.MemoryDelayQueue`` over
+dicts with virtual time; services take a ``Queue`` and never know which. All methods raise
+``errors.QueueUnavailable`` when the other side cannot answer now (its subclass
+``scripting.Uninitialised``: the index is empty and waits for the operator), and
+``errors.WorldChanged`` when what the caller knew is out of date (``scripting.LayoutChanged``,
+``scripting.Fenced``: a newer leader has been here). Losing a claim is an answer, not an error.
+
+A worker's turn: ``wait_until_due`` names shards, ``claim`` looks at them, ``read_definitions``
+says what the points mean, ``settle`` (or ``plan``, ``split``, ``extend``, ``release``) ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from duepoint.delayqueue import messages
+from duepoint.schedules import definition, points
+
+#: Lease of a claim unless told otherwise, and how many points one claim takes at most.
+LEASE_SECONDS = 10.0
+BATCH = 500
+
+
+class Wakeups(Protocol):
+    """A worker's alarm clock: sleeps locally, woken early by an insert before the known head.
+
+    Order of use: ``start`` subscribes; the first ``wait_until_due`` returns every shard; each
+    answer of ``claim`` is handed to ``note``. After a lost subscription every shard is due again.
+    """
+
+    #: Shards for which another live worker is preferred: woken 200-500 ms later.
+    standby: frozenset[messages.ShardId]
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def note(self, claimed: messages.Claimed) -> None:
+        """Remember when this shard is to be looked at again."""
+        ...
+
+    def note_beat(self, beat: messages.Beat) -> None:
+        """Look at everything again if the server's clock stepped or the index was made anew."""
+        ...
+
+    async def wait_until_due(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
+        """The shards to look at now; empty after ``timeout_seconds`` without any.
+
+        A shard that was returned is not returned again before it was noted or woken.
+        """
+        ...
+
+
+class Ledger(Protocol):
+    """The ``runs`` streams as the one reporter reads them, and the dead letters."""
+
+    async def start(self) -> None:
+        """Subscribe; the first ``wait_for_outcomes`` returns at once."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
+        """The shards to which something was added; all of them after a (re)subscription."""
+        ...
+
+    async def read_outcomes(
+        self,
+        group: str,
+        consumer: str,
+        *,
+        shards: Collection[messages.ShardId] | None = None,
+        count: int = 100,
+    ) -> list[messages.OutcomeEntry]:
+        """New entries of these shards (default all), at most ``count`` of each."""
+        ...
+
+    async def recover_outcomes(
+        self, group: str, consumer: str, *, idle_seconds: float = 0.0
+    ) -> list[messages.OutcomeEntry]:
+        """Entries read before and never acknowledged, by anyone; now this consumer's."""
+        ...
+
+    async def ack(self, group: str, entries: Sequence[messages.OutcomeEntry]) -> None:
+        """These are in the status now; they leave the stream."""
+        ...
+
+    async def dead_letters(
+        self, shard: messages.ShardId, *, count: int = 100
+    ) -> list[messages.DeadEntry]:
+        """The newest dead letters of a shard, newest first."""
+        ...
+
+
+class Queue(Protocol):
+    """Every operation on the index. Instants are microseconds since the epoch."""
+
+    # -- life ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect and load the scripts; raises QueueUnavailable when nobody answers."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def problems(self) -> tuple[str, ...]:
+        """What is wrong with the server, one clear line each; empty when it is fit."""
+        ...
+
+    def wakeups(self) -> Wakeups:
+        """A new alarm clock over all shards; the layout must have been read."""
+        ...
+
+    def ledger(self) -> Ledger: ...
+
+    # -- layout and membership ------------------------------------------------------------------
+
+    async def open_layout(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+        """The existing layout, every shard of it initialised; made with ``shards`` when absent.
+
+        The operator's. Idempotent; ``shards`` is a power of two.
+        """
+        ...
+
+    async def layout(self) -> messages.Layout:
+        """Read the layout again; raises ``scripting.Uninitialised`` when there is none yet."""
+        ...
+
+    async def beat(self, worker: str) -> messages.Beat:
+        """Say that this worker lives for the next 25 s; who else does, and what the index is."""
+        ...
+
+    async def goodbye(self, worker: str) -> None: ...
+
+    # -- arming (operator) ----------------------------------------------------------------------
+
+    def digest(self, namespace: str, blob: bytes) -> str:
+        """The text that ``Definition.target`` must hold for this blob: a keyed hash, no I/O."""
+        ...
+
+    async def upsert(
+        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
+    ) -> messages.Armed:
+        """Store the definition, its blob and its chain point, all or nothing.
+
+        ``keep_chain`` on a definition that is not stored any more, or whose stored timing version
+        is another, raises WorldChanged: read it again, decide again.
+        """
+        ...
+
+    async def remove(
+        self,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        """The definition and all points of this uid are gone; UNCHANGED if they were before."""
+        ...
+
+    async def definition(
+        self, shard: messages.ShardId, schedule_id: points.ScheduleId
+    ) -> definition.Definition | None: ...
+
+    def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
+        """Every stored definition of a shard, read in chunks; none twice."""
+        ...
+
+    # -- claiming and settling (worker) ---------------------------------------------------------
+
+    async def claim(
+        self,
+        shards: Sequence[messages.ShardId],
+        *,
+        worker: str,
+        batch: int = BATCH,
+        lease_seconds: float = LEASE_SECONDS,
+        standby: Collection[messages.ShardId] = (),
+    ) -> list[messages.Claimed]:
+        """Look at these shards in one round trip; one answer per shard, in their order.
+
+        Shards in ``standby`` have another preferred worker: their dues are taken only when
+        200-500 ms late, their expired claims 0-100 ms late.
+        """
+        ...
+
+    async def read_definitions(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
+    ) -> dict[points.ScheduleId, definition.Definition]:
+        """The newest definitions; ids without one (deleted) are absent. Read after the claim."""
+        ...
+
+    async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
+        """The verified content; raises ``seal.BlobMissing`` or ``seal.BlobForged``."""
+        ...
+
+    async def settle(
+        self, claim: messages.Claim, settlement: messages.Settlement
+    ) -> messages.Settled: ...
+
+    async def plan(
+        self, claim: messages.Claim, planning: messages.Planning
+    ) -> tuple[messages.Occurrence, ...] | None:
+        """The slots are occurrences of this claim now, the chain moved on; None = lost.
+
+        The chain point is not the claim's any more: settle the slots, not the chain.
+        """
+        ...
+
+    async def split(
+        self, claim: messages.Claim, splits: Sequence[messages.Planning]
+    ) -> tuple[bool, ...]:
+        """``plan`` for many chain points in one script; False where the chain was not held."""
+        ...
+
+    async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
+        """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
+        ...
+
+    async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
+        """These members (None = all still held) are unclaimed again at their dues; how many."""
+        ...
+
+    async def append_stream(
+        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
+    ) -> str:
+        """XADD to the user's stream; the entry's id. Raises ``scripting.WrongType``."""
+        ...
+
+    # -- maintenance ------------------------------------------------------------------------------
+
+    async def sweep(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,
+        epoch: messages.Epoch,
+        *,
+        due_of: Callable[[definition.Definition], int | None] | None = None,
+    ) -> messages.Swept:
+        """One bounded step of the repair; start with None, go on with ``Swept.cursor``.
+
+        ``due_of`` names the chain's due for an armed definition that lost it (None: leave it).
+        """
+        ...
+
+    async def stats(self) -> list[messages.ShardStats]: ...
