@@ -1,0 +1,1 @@
+"""The API server; nothing else of Duepoint talks to it."""

@@ -1,0 +1,227 @@
+"""What the API server may answer instead of the thing asked for, ordered by the reader's reaction.
+
+Library exceptions and HTTP statuses stop here: everything above this package sees one of these.
+A refusal keeps the server's own message, cut to a bounded length, because it is usually the best
+explanation that exists.
+
+::
+
+    ApiError
+    ├── Unavailable      (also TryLater) 5xx, network, timeout; ``sent`` tells whether it may have
+    │   │                been accepted all the same, so that a write must be compared first
+    │   ├── Throttled        429: nothing was done; wait ``retry_after_seconds``
+    │   └── Unauthorized     401 although the credentials were read again: wait for new ones
+    ├── Conflict         409: the name is taken (``already_exists``) or the version is out of date
+    ├── Gone             410: the resource version or continue token is too old: list again
+    ├── NotFound         404
+    ├── Forbidden        403, with its cause: quota, namespace terminating, rights, admission
+    └── Invalid          400, 413, 422: repeating it helps nobody
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from duepoint import errors
+
+#: Longest message of the API server that is passed on, in characters.
+MESSAGE_LIMIT = 800
+
+
+class ApiError(errors.DuepointError):
+    """The API server did not do what was asked.
+
+    Attributes:
+        status: HTTP status, or 0 where no answer arrived.
+        reason: the ``reason`` of the server's Status object, such as ``AlreadyExists``; may be "".
+    """
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message[:MESSAGE_LIMIT])
+        self.status = status
+        self.reason = reason
+
+
+class Unavailable(ApiError, errors.ApiUnavailable):
+    """No answer, or none that says yes or no.
+
+    Attributes:
+        sent: False only where the request certainly never reached the server.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        sent: bool = True,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        ApiError.__init__(self, message, status=status, reason=reason)
+        self.sent = sent
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Throttled(Unavailable):
+    """429: the server did nothing and said when to come back."""
+
+
+class Unauthorized(Unavailable):
+    """401 twice: the credentials are expired or wrong, and reading them again changed nothing."""
+
+
+class Conflict(ApiError, errors.WorldChanged):
+    """409."""
+
+    @property
+    def already_exists(self) -> bool:
+        """True: an object of this name exists. False: the version written from is old."""
+        return self.reason == "AlreadyExists"
+
+
+class Gone(ApiError, errors.WorldChanged):
+    """410: what was read is too old to continue from."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such resource."""
+
+
+class ForbiddenCause(enum.StrEnum):
+    """Why a 403."""
+
+    QUOTA = "quota"
+    NAMESPACE_TERMINATING = "namespace terminating"
+    RIGHTS = "rights"
+    ADMISSION = "admission"
+
+
+class Forbidden(ApiError):
+    """403."""
+
+    def __init__(
+        self, message: str, *, cause: ForbiddenCause, status: int = 403, reason: str = "Forbidden"
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.cause = cause
+
+
+class Invalid(ApiError):
+    """400, 413 or 422: the object itself is refused.
+
+    Attributes:
+        fields: paths of the fields that the server named, such as ``spec.template``.
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 422, reason: str = "", fields: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, status=status, reason=reason)
+        self.fields = fields
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, rename="camel"):
+    """``metav1.Status``, as far as a reaction needs it."""
+
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+    @property
+    def causes(self) -> list[_Cause]:
+        return (self.details.causes if self.details else None) or []
+
+
+_status_decoder = msgspec.json.Decoder(Status)
+
+
+def from_answer(
+    attempt: str, status: int, headers: Mapping[str, str], body: bytes | msgspec.Raw
+) -> ApiError:
+    """The error behind an answer that is not 2xx.
+
+    Args:
+        attempt: what was tried on what, such as ``POST /apis/batch/v1/namespaces/a/jobs``.
+        status: HTTP status of the answer, or the code of an ERROR event.
+        headers: of the answer; Retry-After is looked at.
+        body: a Status object, or whatever a proxy put in its place.
+    """
+    told = parse_status(body)
+    message = f"{attempt}: {told.message or f'HTTP {status}'}"
+    return _by_status(status, message, told, _retry_after(headers, told))
+
+
+def _by_status(status: int, message: str, told: Status, retry_after: float | None) -> ApiError:
+    known: dict[str, Any] = {"status": status, "reason": told.reason}
+    match status:
+        case 400 | 413 | 415 | 422:
+            known["fields"] = tuple(cause.field for cause in told.causes if cause.field)
+        case 403:
+            known["cause"] = _forbidden_cause(told)
+        case 401:
+            known["sent"] = False
+        case 429:
+            known |= {"sent": False, "retry_after_seconds": retry_after or 1.0}
+        case status if status not in _BY_STATUS:
+            known["retry_after_seconds"] = retry_after
+    return _BY_STATUS.get(status, Unavailable)(message, **known)
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: Invalid,
+    415: Invalid,
+    422: Invalid,
+    429: Throttled,
+}
+
+
+def parse_status(body: bytes | msgspec.Raw) -> Status:
+    """The Status in an answer; an empty one where it holds something else."""
+    try:
+        return _status_decoder.decode(body)
+    except msgspec.DecodeError:
+        return Status(message=bytes(body)[:200].decode(errors="replace").strip())
+
+
+def _forbidden_cause(told: Status) -> ForbiddenCause:
+    if any(cause.reason == "NamespaceTerminating" for cause in told.causes):
+        return ForbiddenCause.NAMESPACE_TERMINATING
+    # Quota and rights have no cause of their own in the Status: the texts are those of
+    # plugin/pkg/admission/resourcequota and of the RBAC authorizer, unchanged for years.
+    if "exceeded quota" in told.message or "failed quota" in told.message:
+        return ForbiddenCause.QUOTA
+    if " cannot " in told.message and "User " in told.message:
+        return ForbiddenCause.RIGHTS
+    return ForbiddenCause.ADMISSION
+
+
+def _retry_after(headers: Mapping[str, str], told: Status) -> float | None:
+    """Seconds; the API server sends no dates, and a proxy's date is not worth a parser here."""
+    text = headers.get("Retry-After", "")
+    if text.isascii() and text.isdigit():
+        return float(min(int(text[:6]), 3600))
+    seconds = told.details.retry_after_seconds if told.details else 0
+    return float(min(seconds, 3600)) if seconds > 0 else None

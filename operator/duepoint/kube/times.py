@@ -1,0 +1,52 @@
+"""Instants as the API server writes them: RFC 3339 texts on one side, microseconds on the other.
+
+``metav1.Time`` holds whole seconds and is what annotations and Job times use; ``metav1.MicroTime``
+always holds six digits and is what Leases and Events use. Pure.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import zoneinfo
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def parse_us(text: str) -> int:
+    """Microseconds since the epoch; raises ValueError on a text that is not RFC 3339."""
+    moment = dt.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no zone")
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def time_text(instant_us: int) -> str:
+    """As ``metav1.Time`` in UTC; what is finer than a second is cut off."""
+    return f"{_moment(instant_us - instant_us % 1_000_000):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def micro_time_text(instant_us: int) -> str:
+    """As ``metav1.MicroTime`` in UTC."""
+    return f"{_moment(instant_us):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def time_text_in(instant_us: int, zone: str) -> str:
+    """As ``metav1.Time`` in the given IANA zone; UTC is spelled ``Z``, as CronJob does.
+
+    A zone that is not in our data gives UTC: the text is a convenience for tools, and the
+    instant it names is right in either spelling.
+    """
+    local = _moment(instant_us).astimezone(_zone(zone)).replace(microsecond=0)
+    return time_text(instant_us) if not local.utcoffset() else local.isoformat()
+
+
+def _zone(name: str) -> dt.tzinfo:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return dt.UTC
+
+
+def _moment(instant_us: int) -> dt.datetime:
+    return _EPOCH + instant_us * _MICROSECOND
