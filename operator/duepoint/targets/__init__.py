@@ -1,0 +1,1 @@
+"""Where a firing goes: a Job, a webhook or a stream."""

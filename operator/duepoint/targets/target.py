@@ -1,0 +1,164 @@
+"""The seam between a claimed slot and the thing that happens because of it.
+
+A ``Firing`` is one attempt of one slot; a ``Target`` makes it and answers with an
+``runs.outcome.Outcome``. Expected trouble (refused, unreachable, slow, throttled) is an answer,
+never an exception; cancellation passes through and leaves nothing open. A target may be fired
+twice for one slot, after a crash or a lost reply: ``identity`` and the Job's name make the second
+time recognisable to the other side.
+
+Two instants bound an attempt. Nothing is sent after ``not_after_monotonic``, when the claim may
+belong to another worker. And it ends, answered or not, at ``ends_by_monotonic`` or after
+``attempt_limit_seconds``, whichever is sooner. Deciding whether and when to try again is the
+worker's; the limits it goes by are made here, because they are the target's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from duepoint import clock as clocks
+from duepoint import telemetry
+from duepoint.runs import outcome, retries
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+
+#: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
+JOB_LIMIT_SECONDS = 10.0
+STREAM_LIMIT_SECONDS = 5.0
+
+#: Jobs and stream entries are retried this long where ``startingDeadlineSeconds`` is unset.
+MAX_AGE_US = 86_400_000_000
+#: Nobody counts the attempts of a Job or a stream entry; their age ends them.
+_UNCOUNTED = 1_000_000
+_FIRST_WAIT_US = 1_000_000
+_MOST_WAIT_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """One attempt of one slot.
+
+    Attributes:
+        action: what to do, with the payload.
+        namespace, name, uid, generation: of the Schedule.
+        slot_us: the slot, in microseconds since the epoch.
+        due_us: slot + jitter; ages and deadlines count from here.
+        previous_us: the slot before this one; None where there is none.
+        trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
+        attempt: 1 for the first.
+        run_uid: uid of the ScheduleRun; empty for regular slots.
+        time_zone: IANA name of the Schedule's zone.
+        not_after_monotonic: nothing is sent from this instant on: the claim's ``held_until``.
+        ends_by_monotonic: the attempt is over by then. None = ``not_after_monotonic``, which is
+            right for a claim that nobody extends; who keeps extending it gives the instant up to
+            which it will be held, else a 30 s webhook would be cut at the lease's 10 s.
+    """
+
+    action: actions.Action
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    slot_us: int
+    due_us: int
+    previous_us: int | None
+    trigger: str
+    attempt: int
+    run_uid: str
+    time_zone: str
+    not_after_monotonic: float
+    ends_by_monotonic: float | None = None
+
+
+class Target(Protocol):
+    """One kind of thing that a slot can do."""
+
+    async def fire(self, firing: Firing) -> outcome.Outcome:
+        """What came of one attempt; raises nothing but CancelledError and bugs."""
+        ...
+
+
+def attempt_limit_seconds(action: actions.Action) -> float:
+    """How long one attempt may take."""
+    match action.target:
+        case actions.WebhookAction(timeout_seconds=seconds):
+            return float(seconds)
+        case actions.JobAction():
+            return JOB_LIMIT_SECONDS
+        case actions.StreamAction():
+            return STREAM_LIMIT_SECONDS
+
+
+def retry_limits(
+    action: actions.Action, firing: Firing, policy_deadline_us: int | None
+) -> retries.RetryLimits:
+    """How often and how long the slot of a firing is tried.
+
+    Args:
+        action: the action, as it is now; an edit of the retry rule counts at once.
+        firing: the attempt just made; its due is what ages count from.
+        policy_deadline_us: due + ``startingDeadlineSeconds``, None where unset. It ends the tries
+            of a Job and of a stream entry; a webhook started with its first attempt, and has a
+            ``maxAge`` of its own.
+    """
+    match action.target:
+        case actions.WebhookAction(retry=rule):
+            return retries.RetryLimits(
+                first_us=rule.initial_backoff_us,
+                most_us=rule.max_backoff_us,
+                max_attempts=rule.max_attempts,
+                give_up_us=firing.due_us + rule.max_age_us,
+            )
+        case actions.JobAction() | actions.StreamAction():
+            deadline_us = firing.due_us + MAX_AGE_US
+            return retries.RetryLimits(
+                first_us=_FIRST_WAIT_US,
+                most_us=_MOST_WAIT_US,
+                max_attempts=_UNCOUNTED,
+                give_up_us=deadline_us if policy_deadline_us is None else policy_deadline_us,
+            )
+
+
+def seconds_left(firing: Firing, clock: clocks.Clock) -> float:
+    """How long an attempt that starts now may take; 0.0 = it must not start."""
+    now = clock.monotonic()
+    if now >= firing.not_after_monotonic:
+        return 0.0
+    ends_by = firing.ends_by_monotonic
+    end = firing.not_after_monotonic if ends_by is None else ends_by
+    return max(0.0, min(end - now, attempt_limit_seconds(firing.action)))
+
+
+def not_started() -> outcome.Retry:
+    """The answer where the claim ran out before anything was sent."""
+    return outcome.Retry(
+        reason=Reason.TIMEOUT,
+        message="the worker had no time left to begin this attempt; it is tried again",
+        started=False,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """Hands each firing to the target of its kind, and counts what came of it."""
+
+    job: Target
+    webhook: Target
+    stream: Target
+
+    async def fire(self, firing: Firing) -> outcome.Outcome:
+        """What the target of this kind answers."""
+        kind, target = self._of(firing.action)
+        answer = await target.fire(firing)
+        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc()
+        return answer
+
+    def _of(self, action: actions.Action) -> tuple[str, Target]:
+        match action.target:
+            case actions.JobAction():
+                return "job", self.job
+            case actions.WebhookAction():
+                return "webhook", self.webhook
+            case actions.StreamAction():
+                return "stream", self.stream
