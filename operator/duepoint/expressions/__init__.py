@@ -1,0 +1,20 @@
+"""Text to the instants it names: cron, ``@every``, ``@at``, zones and daylight saving. Pure.
+
+``compile.compile_expression`` is the entry; ``merged`` joins several schedules and ``windowed``
+cuts them to a start and an end. What comes out answers four questions (expression.Expression): the
+next slot, the previous one, how many in between, and what it means in words. Nothing in here reads
+a clock or does I/O, apart from loading zone files out of the ``tzdata`` package once.
+
+The way of a text::
+
+    compile -> syntax -> items -> days, pattern       local times that match
+            |-> every, at                          forms without a zone
+    timezones -> tzif -> dst                           stretches of constant offset
+    cron                                               both joined: slots
+"""
+
+from duepoint.expressions.compile import compile_expression, merged, windowed
+from duepoint.expressions.dst import Gap, Overlap
+from duepoint.expressions.expression import Expression
+
+__all__ = ["Expression", "Gap", "Overlap", "compile_expression", "merged", "windowed"]

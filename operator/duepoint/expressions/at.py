@@ -1,0 +1,100 @@
+"""``@at 2026-12-24T18:00:00Z`` or ``@at 1798135200``: one slot.
+
+The first form is RFC 3339 with its zone (``Z`` or ``+01:00``), never a local time, because a
+one-shot that moves with a time zone setting is a surprise; the second is unix seconds. A slot in
+the past is a valid expression: whether it still runs is a question of deadlines, not of text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+
+from duepoint import errors
+from duepoint.expressions import expression
+
+_RFC3339 = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)[Tt](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,6}))?"
+    r"(?:[Zz]|(?P<sign>[+-])(?P<hours>\d\d):(?P<minutes>\d\d))",
+    re.ASCII,
+)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EXAMPLE = 'write it as "@at 2026-12-24T18:00:00Z" or in unix seconds'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class At:
+    """A single slot."""
+
+    slot_us: int
+
+    def next_after(self, instant_us: int) -> int | None:
+        return self.slot_us if instant_us < self.slot_us else None
+
+    def previous_before(self, instant_us: int) -> int | None:
+        return self.slot_us if instant_us > self.slot_us else None
+
+    def count_between(self, after_us: int, through_us: int) -> int:
+        return int(after_us < self.slot_us <= through_us)
+
+    def describe(self) -> str:
+        when = _EPOCH + dt.timedelta(microseconds=self.slot_us)
+        return f"once, at {when.isoformat().replace('+00:00', 'Z')}"
+
+
+def parse(value: str, *, position: int, whole_seconds: bool) -> At:
+    """The At written as ``value``, which begins at ``position`` of the whole text.
+
+    Raises:
+        InvalidExpression: InvalidSchedule, or OutOfRange outside 1970 to 2112.
+    """
+    if not value:
+        raise _wrong(f"an instant is missing; {_EXAMPLE}", position)
+    slot_us = (
+        _unix_us(value) if value.isdecimal() and value.isascii() else _rfc3339_us(value, position)
+    )
+    if not expression.FIRST_US <= slot_us <= expression.LAST_US:
+        raise _wrong(
+            f"{errors.quoted(value)} is outside the years 1970 to 2112", position, "OutOfRange"
+        )
+    if whole_seconds and slot_us % expression.SECOND_US:
+        raise _wrong("a jobTemplate needs a whole second; leave the fraction out", position)
+    return At(slot_us=slot_us)
+
+
+def _unix_us(digits: str) -> int:
+    return int(digits) * expression.SECOND_US
+
+
+def _rfc3339_us(value: str, position: int) -> int:
+    if re.match(r"[+-]?\d{5,}-", value, re.ASCII):
+        raise _wrong(
+            f"{errors.quoted(value)} is outside the years 1970 to 2112", position, "OutOfRange"
+        )
+    parts = _RFC3339.fullmatch(value)
+    if parts is None:
+        raise _wrong(f"{errors.quoted(value)} is no instant with its zone; {_EXAMPLE}", position)
+    try:
+        local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time']}+00:00")
+    except ValueError as error:
+        raise _wrong(f"{errors.quoted(value)} does not exist ({error})", position) from error
+    seconds = (local - _EPOCH) // dt.timedelta(seconds=1) - _offset_seconds(parts, position)
+    return seconds * expression.SECOND_US + int((parts["fraction"] or "0").ljust(6, "0"))
+
+
+def _offset_seconds(parts: re.Match[str], position: int) -> int:
+    if parts["sign"] is None:
+        return 0
+    hours, minutes = int(parts["hours"]), int(parts["minutes"])
+    if hours > 23 or minutes > 59:
+        raise _wrong(
+            f'the zone "{parts["sign"]}{hours:02}:{minutes:02}" does not exist; {_EXAMPLE}',
+            position,
+        )
+    seconds = hours * 3_600 + minutes * 60
+    return -seconds if parts["sign"] == "-" else seconds
+
+
+def _wrong(what: str, position: int, reason: str = "InvalidSchedule") -> errors.InvalidExpression:
+    return errors.InvalidExpression(f"@at: {what}", reason=reason, field="@at", position=position)

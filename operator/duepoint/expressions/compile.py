@@ -1,0 +1,128 @@
+"""The one entry: a schedule's text, zone and choices in, an Expression out.
+
+Everything a user can write wrongly ends in InvalidExpression with the reason that the Schedule's
+condition will show: InvalidSchedule, NeverFires, OutOfRange or UnknownTimeZone. Compiled cron forms
+are shared: by text, zone and choices, with the identity only when the text uses H.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from duepoint import errors
+from duepoint.expressions import at, cron, every, expression, syntax, timezones
+from duepoint.expressions.dst import Gap, Overlap
+from duepoint.expressions.merged import merged
+from duepoint.expressions.window import windowed
+
+__all__ = ["Gap", "Overlap", "compile_expression", "merged", "windowed"]
+
+#: Longest text, in characters; also the CRD's limit, whose cost rules need one.
+TEXT_LIMIT = 200
+
+#: An expression without a year has a slot within this time or never: eight years, because leap
+#: days are eight years apart around 2100.
+NEVER_AFTER_US = 2_922 * 86_400 * expression.SECOND_US
+
+_ALLOWED = re.compile(r"[A-Za-z0-9*?/,#()@ \t:.+_=-]*")
+_HASHED = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
+
+
+def compile_expression(
+    text: str,
+    *,
+    time_zone: str = "Etc/UTC",
+    gap: Gap = Gap.RUN_ONCE,
+    overlap: Overlap = Overlap.FIRST,
+    identity: str = "",
+    anchor_us: int = 0,
+    whole_seconds: bool = False,
+    from_us: int | None = None,
+) -> expression.Expression:
+    """The expression that the text names.
+
+    Args:
+        text: five to seven cron fields, a macro, ``@every D`` or ``@at T``.
+        time_zone: IANA name; checked for every form, used by cron.
+        gap: what fixed times do when they do not exist.
+        overlap: which of two equal fixed times counts.
+        identity: ``namespace/name``, hashed by H fields.
+        anchor_us: slot 0 of ``@every``: ``startTime``, else the creation.
+        whole_seconds: the target is a jobTemplate, whose names carry whole seconds.
+        from_us: when given, a cron expression without any slot in the eight years after it is
+            refused; with a year field, one without a slot in any listed year.
+
+    Raises:
+        InvalidExpression: reason InvalidSchedule, NeverFires, OutOfRange or UnknownTimeZone.
+    """
+    text = text.strip(" \t\r\n")
+    _check_characters(text)
+    timezones.load(time_zone)
+    head, _, value = text.replace("\t", " ").partition(" ")
+    position = len(text) - len(value.lstrip(" "))
+    if head.lower() == "@every":
+        return every.parse(
+            value.strip(), position=position, anchor_us=anchor_us, whole_seconds=whole_seconds
+        )
+    if head.lower() == "@at":
+        return at.parse(value.strip(), position=position, whole_seconds=whole_seconds)
+    compiled = _cached(text, time_zone, gap, overlap, identity if _HASHED.search(text) else "")
+    if from_us is not None:
+        _check_fires(text, compiled, from_us)
+    return compiled
+
+
+@functools.lru_cache(maxsize=8192)
+def _cached(text: str, time_zone: str, gap: Gap, overlap: Overlap, identity: str) -> cron.Cron:
+    return _shared(syntax.parse(text, identity=identity), time_zone, gap, overlap)
+
+
+@functools.lru_cache(maxsize=8192)
+def _shared(fields: syntax.CronFields, time_zone: str, gap: Gap, overlap: Overlap) -> cron.Cron:
+    """One object for all spellings of the same fields."""
+    return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)
+
+
+def _check_characters(text: str) -> None:
+    if not text:
+        raise errors.InvalidExpression(
+            "the schedule is empty", hint='write for example "0 9 * * 1-5" or "@every 15m"'
+        )
+    if len(text) > TEXT_LIMIT:
+        raise errors.InvalidExpression(
+            f"the schedule has {len(text)} characters; the limit is {TEXT_LIMIT}",
+            hint="use several entries in spec.schedules",
+        )
+    if re.match(r"(?:CRON_)?TZ=", text):
+        raise errors.InvalidExpression(
+            "a schedule has no TZ= or CRON_TZ= prefix",
+            position=0,
+            hint="use the field timeZone",
+        )
+    good = _ALLOWED.match(text)
+    if good is not None and good.end() < len(text):
+        code = ord(text[good.end()])
+        raise errors.InvalidExpression(
+            f"column {good.end() + 1}: the character U+{code:04X} has no meaning in a schedule",
+            position=good.end(),
+            hint="write plain letters and digits on one line",
+        )
+
+
+def _check_fires(text: str, compiled: cron.Cron, from_us: int) -> None:
+    if compiled.lists_years:
+        if compiled.next_after(expression.FIRST_US - 1) is None:
+            raise _never(text, "in any of its years")
+        return
+    first_us = compiled.next_after(from_us)
+    if first_us is None or first_us > from_us + NEVER_AFTER_US:
+        raise _never(text, "in the next 8 years")
+
+
+def _never(text: str, when: str) -> errors.InvalidExpression:
+    return errors.InvalidExpression(
+        f"{errors.quoted(text)} has no time {when}",
+        reason="NeverFires",
+        hint="check day-of-month against month; for the last day of a month write L",
+    )

@@ -1,0 +1,146 @@
+"""A cron expression in a time zone, compiled: local matches joined with stretches of offset.
+
+Comes in: the parsed fields, the zone's name and the daylight-saving choices. Goes out: exact next
+and previous slots and counts. The invariant: the slots of a stretch are the matching local times in
+its ``[local_from, local_to)``, plus its first instant when that stands in for missing ones
+(``missing_from``); all three questions are answered from this one definition.
+
+Nothing is stepped through minute by minute. An expression that never matches costs one look at each
+year up to 2112, which is how "never" is decided in bounded time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from duepoint.expressions import dst, expression, pattern, syntax, wording
+
+_SECOND_US = expression.SECOND_US
+
+
+class Cron:
+    """The slots of one cron text; immutable to its users, the last used stretch is remembered."""
+
+    __slots__ = ("_at", "_fields", "_here", "_pattern", "_starts", "_stretches", "_zone_name")
+
+    def __init__(
+        self, fields: syntax.CronFields, *, zone_name: str, gap: dst.Gap, overlap: dst.Overlap
+    ) -> None:
+        self._fields = fields
+        self._zone_name = zone_name
+        self._pattern = pattern.Pattern(
+            fields.day_rule, hours=fields.hours, minutes=fields.minutes, seconds=fields.seconds
+        )
+        self._stretches = dst.stretches(
+            zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap
+        )
+        self._starts = [stretch.start for stretch in self._stretches]
+        self._here = self._unpacked(0)
+
+    @property
+    def lists_years(self) -> bool:
+        """Whether the text restricts the years, so that it may be over one day."""
+        return self._fields.day_rule.years is not None
+
+    def next_after(self, instant_us: int) -> int | None:
+        second = instant_us // _SECOND_US + 1
+        start, end, offset, local_from, local_to, index = self._here
+        if not start < second < end:
+            second = max(second, self._starts[0])
+            start, end, offset, local_from, local_to, index = self._move_to(second)
+            if second == start and self._stands_in(index):
+                return start * _SECOND_US
+        local = second + offset
+        if not local_from <= local <= local_to:  # in an overlap, times that count elsewhere
+            local = local_from if local < local_from else local_to
+        found = self._pattern.first_from(local)
+        if found < local_to:
+            return (found - offset) * _SECOND_US
+        return self._next_in_later_stretch(index + 1, found)
+
+    def previous_before(self, instant_us: int) -> int | None:
+        second = (instant_us - 1) // _SECOND_US
+        start, end, offset, local_from, local_to, index = self._here
+        if not start < second < end:
+            second = min(second, self._stretches[-1].end - 1)
+            if second < self._starts[0]:
+                return None
+            start, end, offset, local_from, local_to, index = self._move_to(second)
+        local = second + offset
+        if not local_from - 1 <= local < local_to:
+            local = local_from - 1 if local < local_from else local_to - 1
+        found = self._pattern.last_until(local)
+        if found >= local_from:
+            return (found - offset) * _SECOND_US
+        return self._previous_in_earlier_stretch(index, found)
+
+    def count_between(self, after_us: int, through_us: int) -> int:
+        first = max(after_us // _SECOND_US + 1, self._starts[0])
+        end = min(through_us // _SECOND_US + 1, self._stretches[-1].end)
+        if first >= end:
+            return 0
+        count = 0
+        for index in range(self._index_of(first), self._index_of(end - 1) + 1):
+            stretch = self._stretches[index]
+            count += self._pattern.count(
+                max(first + stretch.offset, stretch.local_from),
+                min(end + stretch.offset, stretch.local_to),
+            )
+            count += first <= stretch.start and self._stands_in(index)
+        return count
+
+    def describe(self) -> str:
+        return f"{wording.describe(self._fields)}, {self._zone_name}"
+
+    def _next_in_later_stretch(self, index: int, found: int) -> int | None:
+        """``found`` is the first match that the stretches before ``index`` do not contain."""
+        for later in range(index, len(self._stretches)):
+            stretch = self._stretches[later]
+            if stretch.missing_from <= found < stretch.local_from:
+                return stretch.start * _SECOND_US
+            if stretch.rewinds or found < stretch.local_from:
+                found = self._pattern.first_from(stretch.local_from)
+            if found < stretch.local_to:
+                return (found - stretch.offset) * _SECOND_US
+        return None
+
+    def _previous_in_earlier_stretch(self, index: int, found: int) -> int | None:
+        """``found`` is the last match before the local times of the stretch at ``index``."""
+        while True:
+            stretch = self._stretches[index]
+            if stretch.missing_from <= found < stretch.local_from:
+                return stretch.start * _SECOND_US
+            if index == 0:
+                return None
+            earlier = self._stretches[index - 1]
+            if stretch.rewinds or found >= earlier.local_to:
+                found = self._pattern.last_until(earlier.local_to - 1)
+            if found >= earlier.local_from:
+                return (found - earlier.offset) * _SECOND_US
+            index -= 1
+
+    def _stands_in(self, index: int) -> bool:
+        """Whether the first instant of the stretch is a slot for local times missing before it."""
+        stretch = self._stretches[index]
+        if stretch.missing_from == stretch.local_from:
+            return False
+        return self._pattern.first_from(stretch.missing_from) < stretch.local_from
+
+    def _index_of(self, second: int) -> int:
+        return bisect_right(self._starts, second) - 1
+
+    def _move_to(self, second: int) -> tuple[int, int, int, int, int, int]:
+        """Remember the stretch of the second, in one assignment so that threads may share us."""
+        self._here = self._unpacked(self._index_of(second))
+        return self._here
+
+    def _unpacked(self, index: int) -> tuple[int, int, int, int, int, int]:
+        stretch = self._stretches[index]
+        return (
+            stretch.start,
+            stretch.end,
+            stretch.offset,
+            stretch.local_from,
+            stretch.local_to,
+            index,
+        )

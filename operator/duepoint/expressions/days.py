@@ -1,0 +1,134 @@
+"""Which days of a year match, from the day-of-month, month, day-of-week and year fields.
+
+The rule of cron, as CronJob applies it: when both day fields are restricted either may match; when
+one of them is unrestricted (``*``, ``?``) both must. Days are counted from 1970-01-01 as day 0.
+Weekdays count from Sunday as 0.
+
+Days of one month are worked out as the bits 1..31 of one number, so that every special form
+(``L``, ``15W``, ``5L``, ``1#2``) is one more mask to join.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_SUNDAY, _SATURDAY = 0, 6
+_EVERY_DAY = 0xFFFF_FFFE
+_EVERY_MONTH = 0x1FFE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayRule:
+    """The day part of an expression; a mask has bit v set for the value v.
+
+    Attributes:
+        days: days of the month, 1..31.
+        last_day, last_workday: ``L`` and ``LW`` among the days of the month.
+        nearest: days of the month written with ``W``.
+        any_day, any_weekday: the field is unrestricted.
+        months: 1..12.
+        weekdays: 0..6.
+        last_weekdays: weekdays written as ``5L``.
+        nth_weekdays: pairs (weekday, n) written as ``1#2``.
+        years: the listed years, or None for all.
+    """
+
+    days: int
+    last_day: bool = False
+    last_workday: bool = False
+    nearest: int = 0
+    any_day: bool
+    months: int
+    weekdays: int
+    any_weekday: bool
+    last_weekdays: int = 0
+    nth_weekdays: frozenset[tuple[int, int]] = frozenset()
+    years: frozenset[int] | None = None
+
+    @property
+    def is_every_day(self) -> bool:
+        return self.any_day and self.any_weekday and self.months == _EVERY_MONTH
+
+
+@functools.lru_cache(maxsize=8192)
+def matching_days(rule: DayRule, year: int) -> Sequence[int]:
+    """The matching days of the year, in order."""
+    if rule.years is not None and year not in rule.years:
+        return ()
+    if rule.is_every_day:
+        first = first_day_of(year)
+        return range(first, first_day_of(year + 1))
+    return tuple(
+        day
+        for month in range(1, 13)
+        if rule.months >> month & 1
+        for day in _of_month(rule, year, month)
+    )
+
+
+@functools.cache
+def first_day_of(year: int) -> int:
+    """January 1 of the year as a day number."""
+    return dt.date(year, 1, 1).toordinal() - _EPOCH_DAY
+
+
+def year_of(day: int) -> int:
+    """The year in which the day lies."""
+    return dt.date.fromordinal(day + _EPOCH_DAY).year
+
+
+def _of_month(rule: DayRule, year: int, month: int) -> list[int]:
+    monday_first, length = calendar.monthrange(year, month)
+    weekday_of_first = (monday_first + 1) % 7
+    by_day = _by_day_of_month(rule, weekday_of_first, length)
+    by_weekday = _by_weekday(rule, weekday_of_first, length)
+    free = rule.any_day or rule.any_weekday
+    matching = by_day & by_weekday if free else by_day | by_weekday
+    before_first = dt.date(year, month, 1).toordinal() - _EPOCH_DAY - 1
+    return [before_first + day for day in range(1, length + 1) if matching >> day & 1]
+
+
+def _by_day_of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:
+    matching = rule.days & (1 << length + 1) - 1
+    if rule.last_day:
+        matching |= 1 << length
+    if rule.last_workday:
+        matching |= 1 << _nearest_workday(length, weekday_of_first, length)
+    if rule.nearest:
+        for day in range(1, 32):
+            if rule.nearest >> day & 1:
+                matching |= 1 << _nearest_workday(min(day, length), weekday_of_first, length)
+    return matching
+
+
+def _nearest_workday(day: int, weekday_of_first: int, length: int) -> int:
+    """The working day nearest to the day, without leaving the month."""
+    weekday = (weekday_of_first + day - 1) % 7
+    if weekday == _SATURDAY:
+        return day - 1 if day > 1 else day + 2
+    if weekday == _SUNDAY:
+        return day + 1 if day < length else day - 2
+    return day
+
+
+def _by_weekday(rule: DayRule, weekday_of_first: int, length: int) -> int:
+    whole_month = (1 << length + 1) - 2
+    matching = _such_weekdays(rule.weekdays, weekday_of_first)
+    if rule.last_weekdays:
+        last_seven = _EVERY_DAY << length - 7
+        matching |= _such_weekdays(rule.last_weekdays, weekday_of_first) & last_seven
+    for weekday, n in rule.nth_weekdays:
+        nth_seven = 0b1111_1110 << 7 * (n - 1)
+        matching |= _such_weekdays(1 << weekday, weekday_of_first) & nth_seven
+    return matching & whole_month
+
+
+def _such_weekdays(weekdays: int, weekday_of_first: int) -> int:
+    """Bits 1.. of the days whose weekday is in the mask."""
+    six_weeks = sum(weekdays << 7 * week for week in range(6))
+    return six_weeks >> weekday_of_first << 1

@@ -1,0 +1,101 @@
+"""Lengths of time as people write them: ``90s``, ``1h30m``, ``1.5d``, ``250ms``.
+
+The grammar is the one of Go's time.ParseDuration without signs and without units below the
+millisecond, and with ``d`` for 24 hours. Values are whole microseconds; what cannot be one exactly
+is refused rather than rounded, because a rounded period drifts.
+"""
+
+from __future__ import annotations
+
+import re
+
+from duepoint import errors
+
+UNITS_US = {
+    "d": 86_400_000_000,
+    "h": 3_600_000_000,
+    "m": 60_000_000,
+    "s": 1_000_000,
+    "ms": 1_000,
+}
+
+#: Longest number of digits taken seriously on either side of the decimal point.
+_DIGITS = 18
+
+_PART = re.compile(
+    r"(?P<whole>\d+)(?:\.(?P<part>\d+))?(?:[eE](?P<power>\d+))?(?P<unit>[a-zµ]*)", re.ASCII
+)
+
+
+class InvalidDuration(ValueError):
+    """A text that is no length of time; ``huge`` when it is one, but beyond every calendar."""
+
+    def __init__(self, message: str, *, huge: bool = False) -> None:
+        super().__init__(message)
+        self.huge = huge
+
+
+def parse_duration_us(text: str) -> int:
+    """The length in microseconds, zero or more.
+
+    Raises:
+        InvalidDuration: with a message that says what to write instead.
+    """
+    if text == "0":
+        return 0
+    if not text:
+        raise InvalidDuration('a duration is missing; write one such as "90s" or "1h30m"')
+    if text[0] in "+-":
+        raise InvalidDuration(f'{errors.quoted(text)} has a sign; write it without, such as "90s"')
+    total, at = 0, 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            raise InvalidDuration(
+                f"{errors.quoted(text)} is not a duration at column {at + 1}; "
+                'write numbers with units, such as "90s" or "1h30m"'
+            )
+        total += _part_us(text, part)
+        at = part.end()
+    return total
+
+
+def _part_us(text: str, part: re.Match[str]) -> int:
+    unit_us = UNITS_US.get(part["unit"])
+    if unit_us is None:
+        raise InvalidDuration(_unit_message(text, part["unit"]))
+    whole, fraction = part["whole"], part["part"] or ""
+    if len(whole) > _DIGITS or len(fraction) > _DIGITS or len(part["power"] or "") > 1:
+        raise InvalidDuration(f"{errors.quoted(text)} is longer than any calendar", huge=True)
+    if part["power"]:
+        huge = int(whole) * 10 ** int(part["power"]) * unit_us > 1 << 52
+        raise InvalidDuration(
+            f"{errors.quoted(text)} has an exponent; write the number out", huge=huge
+        )
+    scaled = int(whole + fraction) * unit_us
+    value, rest = divmod(scaled, int("1" + "0" * len(fraction)))
+    if rest:
+        raise InvalidDuration(f"{errors.quoted(text)} is finer than a microsecond")
+    return value
+
+
+def _unit_message(text: str, unit: str) -> str:
+    known = "units are ms, s, m, h and d"
+    if not unit:
+        return f'{errors.quoted(text)} has a number without a unit; {known}, such as "90s"'
+    if unit in {"ns", "us", "µs"}:
+        return f'{errors.quoted(text)} uses "{unit}", which is too fine; {known}'
+    return f"{errors.quoted(text)} uses the unknown unit {errors.quoted(unit)}; {known}"
+
+
+def format_duration(us: int) -> str:
+    """The shortest text that parse_duration_us reads as the same length."""
+    if us < 0:
+        raise ValueError(f"a duration is never negative: {us} us")
+    parts = []
+    for unit, size_us in UNITS_US.items():
+        count, us = divmod(us, size_us)
+        if count or (unit == "ms" and us):
+            fraction = f".{us:03}".rstrip("0") if unit == "ms" and us else ""
+            parts.append(f"{count}{fraction}{unit}")
+    return "".join(parts) or "0s"

@@ -1,0 +1,43 @@
+"""What every compiled expression answers, and the stretch of time in which it answers.
+
+An expression names *slots*: instants at which a Schedule is due, in microseconds since the epoch,
+UTC. Nothing here reads a clock; the instant asked about is always an argument. The same object may
+be shared by any number of Schedules: answers depend on the arguments alone.
+
+Slots lie between FIRST_US and LAST_US, both included. The upper end is the largest time the queue
+stores without rounding (sorted-set scores are doubles and some of their bits carry other things);
+whoever asks beyond it is told that there is nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+#: Microseconds in a second; cron slots are whole seconds.
+SECOND_US = 1_000_000
+
+#: 1970-01-01T00:00:00Z, the earliest slot.
+FIRST_US = 0
+
+#: 2112-09-17T23:53:47.370496Z, the latest slot.
+LAST_US = 1 << 52
+
+
+class Expression(Protocol):
+    """The instants that one schedule text names."""
+
+    def next_after(self, instant_us: int) -> int | None:
+        """The first slot strictly after the instant, or None when there is none left."""
+        ...
+
+    def previous_before(self, instant_us: int) -> int | None:
+        """The last slot strictly before the instant, or None when there was none."""
+        ...
+
+    def count_between(self, after_us: int, through_us: int) -> int:
+        """How many slots lie in ``(after_us, through_us]``, without visiting each of them."""
+        ...
+
+    def describe(self) -> str:
+        """One line of plain words for people, such as ``at 02:30 on every day, Europe/Rome``."""
+        ...

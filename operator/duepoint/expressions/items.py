@@ -1,0 +1,214 @@
+"""One field's text in, its Values out: the grammar of cron.
+
+A field is a list of items separated by commas; each item is read alone and the results are joined.
+Items are ``*``, ``?``, ``5``, ``1-5``, ``MON-FRI``, any of them with ``/step``, ``H`` in its four
+forms, and for days ``L``, ``LW``, ``15W``, ``5L``, ``1#2``. Every error names the field, the column
+in the whole text and, where there is an obvious one, the text to write instead (advice.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from duepoint import errors
+from duepoint.expressions import advice, fields, spread
+
+_PLAIN = re.compile(
+    r"(?:(?P<star>[*?])"
+    r"|(?P<hash>H)(?:\((?P<hash_low>\d+)-(?P<hash_high>\d+)\))?"
+    r"|(?P<low>\d+|[A-Z]{3})(?:-(?P<high>\d+|[A-Z]{3}))?)"
+    r"(?:/(?P<step>\d+))?",
+    re.ASCII | re.IGNORECASE,
+)
+_WORKDAY = re.compile(r"(?P<low>\d+)W", re.ASCII | re.IGNORECASE)
+_LAST_WEEKDAY = re.compile(r"(?P<low>\d|[A-Z]{3})L", re.ASCII | re.IGNORECASE)
+_NTH_WEEKDAY = re.compile(r"(?P<low>\d|[A-Z]{3})#(?P<nth>\d+)", re.ASCII | re.IGNORECASE)
+
+
+def parse(kind: fields.Kind, text: str, *, position: int, identity: str) -> fields.Values:
+    """The values of the field written as ``text`` at ``position`` of the whole expression.
+
+    Args:
+        kind: which field it is.
+        text: the field, without blanks.
+        position: offset of the field, for error messages.
+        identity: ``namespace/name``, hashed by H items.
+
+    Raises:
+        InvalidExpression: reason InvalidSchedule.
+    """
+    items = []
+    for item in text.split(","):
+        items.append(_Item(kind, item, position).values(identity))
+        position += len(item) + 1
+    values = functools.reduce(fields.Values.joined, items)
+    if not values.sweeping and values.mask == kind.full:
+        return values.joined(fields.Values(sweeping=True))
+    return values
+
+
+class _Item:
+    """One item of a list, with what its error messages need."""
+
+    def __init__(self, kind: fields.Kind, text: str, position: int) -> None:
+        self._kind = kind
+        self._text = text
+        self._position = position
+
+    def values(self, identity: str) -> fields.Values:
+        parts = _PLAIN.fullmatch(self._text)
+        if parts is None:
+            return self._special()
+        if parts["star"]:
+            return self._star(parts)
+        if parts["hash"]:
+            return self._hashed(parts, identity)
+        return self._range(parts)
+
+    def _star(self, parts: re.Match[str]) -> fields.Values:
+        step = self._step(parts)
+        mask = _mask(self._kind.low, self._kind.high, step)
+        return fields.Values(mask=mask, starred=step == 1, sweeping=True)
+
+    def _range(self, parts: re.Match[str]) -> fields.Values:
+        kind, step = self._kind, self._step(parts)
+        low = self._number(parts, "low")
+        if parts["high"] is None:
+            if not parts["step"]:
+                return fields.Values(mask=1 << self._wrapped(low))
+            low, high = self._wrapped(low), kind.high
+        else:
+            high = self._number(parts, "high")
+        if low > high:
+            high += self._wrap(parts)
+        mask = 0
+        for value in range(low, high + 1, step):
+            mask |= 1 << self._wrapped(value)
+        return fields.Values(mask=mask, sweeping=low == kind.low and high >= kind.high)
+
+    def _wrap(self, parts: re.Match[str]) -> int:
+        """How far a range that runs past the end, such as FRI-MON, reaches into the next round."""
+        if parts["low"].isdecimal() or parts["high"].isdecimal():
+            first, last = parts["low"].upper(), parts["high"].upper()
+            hint = (
+                "" if parts["step"] else f'write "{last}-{first}", or a list for what wraps round'
+            )
+            raise self._wrong(f'the range "{first}-{last}" runs downward', hint=hint)
+        return self._kind.size
+
+    def _wrapped(self, value: int) -> int:
+        """7 as a day of the week is Sunday, and a range of names may pass the end once."""
+        return value if value <= self._kind.high else value - self._kind.size
+
+    def _hashed(self, parts: re.Match[str], identity: str) -> fields.Values:
+        kind = self._kind
+        if kind.hash_high is None:
+            raise self._wrong("H means nothing here", hint='list the years, such as "2026-2030"')
+        low, high, step = kind.low, kind.hash_high, self._step(parts)
+        if parts["hash_low"]:
+            low, high = int(parts["hash_low"]), int(parts["hash_high"])
+            if not kind.low <= low <= high <= kind.high:
+                raise self._wrong(
+                    f'"{_cut(self._text)}" has an empty or impossible range',
+                    hint=f"keep it upward within {kind.low}-{kind.high}",
+                )
+        if not parts["step"]:
+            value = spread.hashed_value(identity, kind.name, low, high)
+            return fields.Values(mask=1 << value)
+        start = spread.hashed_value(identity, kind.name, low, min(high, low + step - 1))
+        whole = low == kind.low and high >= kind.hash_high
+        return fields.Values(mask=_mask(start, high, step), sweeping=whole)
+
+    def _step(self, parts: re.Match[str]) -> int:
+        if not parts["step"]:
+            return 1
+        kind, step = self._kind, int(parts["step"])
+        if step == 0:
+            raise self._wrong("a step of 0 leads nowhere", parts.start("step"))
+        if step <= kind.size:
+            return step
+        hint = f"the largest step here is {kind.size}"
+        if kind.unit:
+            hint += f'; did you mean "@every {_cut(str(step))}{kind.unit}"?'
+        what = f"a step of {_cut(str(step))} is larger than the field, which has {kind.size} values"
+        raise self._wrong(what, parts.start("step"), hint=hint)
+
+    def _number(self, parts: re.Match[str], group: str) -> int:
+        kind, word = self._kind, parts[group]
+        if not word.isdecimal():
+            return self._named(word, parts.start(group))
+        number = int(word)
+        high = 7 if kind is fields.WEEKDAY else kind.high
+        if not kind.low <= number <= high:
+            raise self._wrong(
+                f'"{_cut(word)}" is outside {kind.low}-{high}',
+                parts.start(group),
+                hint=advice.for_number(kind, number),
+            )
+        return number
+
+    def _named(self, word: str, offset: int) -> int:
+        kind = self._kind
+        if word.upper() in kind.names:
+            return kind.low + kind.names.index(word.upper())
+        if kind.names:
+            hint = f"names are {kind.names[0]} to {kind.names[-1]}"
+        else:
+            hint = f"this field takes numbers {kind.low}-{kind.high}"
+        raise self._wrong(f'"{word}" is no name here', offset, hint=hint)
+
+    def _special(self) -> fields.Values:
+        """The forms that only the two day fields have."""
+        text = self._text.upper()
+        if self._kind is fields.DAY:
+            if text == "L":
+                return fields.Values(last=True)
+            if text == "LW":
+                return fields.Values(last_workday=True)
+            if parts := _WORKDAY.fullmatch(text):
+                return fields.Values(nearest=1 << self._number(parts, "low"))
+        if self._kind is fields.WEEKDAY:
+            if parts := _LAST_WEEKDAY.fullmatch(text):
+                return fields.Values(last_weekdays=1 << self._wrapped(self._number(parts, "low")))
+            if parts := _NTH_WEEKDAY.fullmatch(text):
+                return self._nth(parts)
+        raise self._unreadable()
+
+    def _nth(self, parts: re.Match[str]) -> fields.Values:
+        weekday, nth = self._wrapped(self._number(parts, "low")), int(parts["nth"])
+        if not 1 <= nth <= 5:
+            raise self._wrong(
+                "a weekday comes at most five times a month",
+                parts.start("nth"),
+                hint='write "#1" to "#5", or "L" for the last one',
+            )
+        return fields.Values(nth_weekdays=frozenset({(weekday, nth)}))
+
+    def _unreadable(self) -> errors.InvalidExpression:
+        text = self._text
+        if not text:
+            return self._wrong("an item of the list is empty", hint="remove the extra comma")
+        return self._wrong(
+            f"{errors.quoted(text)} is not understood", hint=advice.for_item(self._kind, text)
+        )
+
+    def _wrong(self, what: str, offset: int = 0, *, hint: str = "") -> errors.InvalidExpression:
+        position = self._position + offset
+        return errors.InvalidExpression(
+            f"{self._kind.name}, column {position + 1}: {what}",
+            field=self._kind.name,
+            position=position,
+            hint=hint,
+        )
+
+
+def _mask(low: int, high: int, step: int) -> int:
+    mask = 0
+    for value in range(low, high + 1, step):
+        mask |= 1 << value
+    return mask
+
+
+def _cut(digits: str) -> str:
+    return digits if len(digits) <= 20 else f"{digits[:20]}…"

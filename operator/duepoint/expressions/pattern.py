@@ -1,0 +1,164 @@
+"""The matching local times of a cron expression, before any zone: days x times of day.
+
+Both are sorted sequences (matching days of one year at a time, kept; times of day as the starts of
+matching minutes and the matching seconds in a minute), so the next, the previous and the number of
+matches are a few binary searches. Local times are seconds since 1970-01-01T00:00:00 by the wall
+clock. This is the hot path of the program: 0.5 us a step is the aim, hence the plain style.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from duepoint.expressions import days
+
+_DAY = 86_400
+
+#: Local years in which a slot can lie: LAST_US is in 2112, and zones reach a day to both sides.
+FIRST_YEAR, LAST_YEAR = 1969, 2112
+
+#: "Nothing there", as a local time beyond all others.
+BEYOND = 1 << 60
+BEFORE = -BEYOND
+
+
+class Pattern:
+    """Naive local times; immutable to its users, with the last used year remembered."""
+
+    __slots__ = ("_earliest", "_in_minute", "_latest", "_minutes", "_rule", "_year", "per_day")
+
+    def __init__(self, rule: days.DayRule, *, hours: int, minutes: int, seconds: int) -> None:
+        self._rule = rule
+        self._minutes = _minutes_of_day(hours, minutes)
+        self._in_minute = _values(seconds)
+        self._earliest = self._minutes[0] + self._in_minute[0]
+        self._latest = self._minutes[-1] + self._in_minute[-1]
+        self.per_day = len(self._minutes) * len(self._in_minute)
+        self._year: tuple[int, int, Sequence[int]] = (0, 0, ())
+
+    def first_from(self, local: int) -> int:
+        """The first match at or after the local time, else BEYOND."""
+        day, time = divmod(local, _DAY)
+        begin, end, matching = self._year
+        if not begin <= day < end:
+            begin, end, matching = self._turn_to(day)
+        at = bisect_left(matching, day)
+        if at < len(matching):
+            if matching[at] != day:
+                return matching[at] * _DAY + self._earliest
+            if time <= self._latest:
+                return day * _DAY + self._time_from(time)
+            if at + 1 < len(matching):
+                return matching[at + 1] * _DAY + self._earliest
+        return self._first_after_year(end)
+
+    def last_until(self, local: int) -> int:
+        """The last match at or before the local time, else BEFORE."""
+        day, time = divmod(local, _DAY)
+        begin, end, matching = self._year
+        if not begin <= day < end:
+            begin, end, matching = self._turn_to(day)
+        at = bisect_right(matching, day) - 1
+        if at >= 0:
+            if matching[at] != day:
+                return matching[at] * _DAY + self._latest
+            if time >= self._earliest:
+                return day * _DAY + self._time_until(time)
+            if at > 0:
+                return matching[at - 1] * _DAY + self._latest
+        return self._last_before_year(begin)
+
+    def count(self, local_from: int, local_to: int) -> int:
+        """How many matches lie in ``[local_from, local_to)``."""
+        if local_to <= local_from:
+            return 0
+        first, first_time = divmod(local_from, _DAY)
+        last, last_time = divmod(local_to, _DAY)
+        whole_days = self._days_between(first, last)
+        return (
+            whole_days * self.per_day
+            + self._day_matches(last) * self._times_before(last_time)
+            - self._day_matches(first) * self._times_before(first_time)
+        )
+
+    def _time_from(self, time: int) -> int:
+        """The first time of day at or after one that is not after the latest."""
+        second = time % 60
+        minute = time - second
+        in_minute = self._in_minute
+        if second > in_minute[-1]:
+            minute += 60
+            second = 0
+        found = self._minutes[bisect_left(self._minutes, minute)]
+        if found != minute:
+            return found + in_minute[0]
+        return minute + in_minute[bisect_left(in_minute, second)]
+
+    def _time_until(self, time: int) -> int:
+        second = time % 60
+        minute = time - second
+        in_minute = self._in_minute
+        if second < in_minute[0]:
+            minute -= 60
+            second = 59
+        found = self._minutes[bisect_right(self._minutes, minute) - 1]
+        if found != minute:
+            return found + in_minute[-1]
+        return minute + in_minute[bisect_right(in_minute, second) - 1]
+
+    def _times_before(self, time: int) -> int:
+        second = time % 60
+        minute = time - second
+        at = bisect_left(self._minutes, minute)
+        count = at * len(self._in_minute)
+        if at < len(self._minutes) and self._minutes[at] == minute:
+            count += bisect_left(self._in_minute, second)
+        return count
+
+    def _days_between(self, first: int, last: int) -> int:
+        """How many matching days lie in ``[first, last)``."""
+        count = 0
+        for year in range(days.year_of(first), days.year_of(last) + 1):
+            matching = days.matching_days(self._rule, year)
+            count += bisect_left(matching, last) - bisect_left(matching, first)
+        return count
+
+    def _day_matches(self, day: int) -> bool:
+        matching = days.matching_days(self._rule, days.year_of(day))
+        at = bisect_left(matching, day)
+        return at < len(matching) and matching[at] == day
+
+    def _turn_to(self, day: int) -> tuple[int, int, Sequence[int]]:
+        """Remember the year of the day, in one assignment so that threads may share us."""
+        year = days.year_of(day)
+        matching = days.matching_days(self._rule, year)
+        self._year = (days.first_day_of(year), days.first_day_of(year + 1), matching)
+        return self._year
+
+    def _first_after_year(self, end: int) -> int:
+        for year in range(days.year_of(end), LAST_YEAR + 1):
+            if matching := days.matching_days(self._rule, year):
+                return matching[0] * _DAY + self._earliest
+        return BEYOND
+
+    def _last_before_year(self, begin: int) -> int:
+        for year in range(days.year_of(begin) - 1, FIRST_YEAR - 1, -1):
+            if matching := days.matching_days(self._rule, year):
+                return matching[-1] * _DAY + self._latest
+        return BEFORE
+
+
+@functools.lru_cache(maxsize=4096)
+def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
+    """The starts of the matching minutes, in seconds of the day, shared by all who have them."""
+    if hours == (1 << 24) - 1 and minutes == (1 << 60) - 1:
+        return range(0, _DAY, 60)
+    in_hour = [60 * minute for minute in _values(minutes)]
+    return tuple(hour * 3_600 + minute for hour in _values(hours) for minute in in_hour)
+
+
+@functools.lru_cache(maxsize=1024)
+def _values(mask: int) -> tuple[int, ...]:
+    return tuple(value for value in range(mask.bit_length()) if mask >> value & 1)

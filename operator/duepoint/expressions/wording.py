@@ -1,0 +1,117 @@
+"""A cron expression in plain words, on one line: times first, then days, months and years.
+
+``30 2 * * 1-5`` reads "at 02:30 on Monday to Friday". The words follow the fields as the engine
+reads them, after H and names have become numbers; what is too long to list is summed up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from duepoint.expressions import days, syntax
+
+_WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_MONTHS = (
+    "",
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_NTH = ("", "first", "second", "third", "fourth", "fifth")
+
+#: As many times of day are listed one by one; more are told by minute and hour.
+_LISTED_TIMES = 6
+
+
+def describe(fields: syntax.CronFields) -> str:
+    """One line without the zone."""
+    words = [_times(fields), _days(fields.day_rule), _months(fields.day_rule.months)]
+    if fields.day_rule.years is not None:
+        words.append(f"in {_listing(_runs(sorted(fields.day_rule.years)))}")
+    return " ".join(word for word in words if word)
+
+
+def _times(fields: syntax.CronFields) -> str:
+    seconds, minutes, hours = (
+        _values(mask) for mask in (fields.seconds, fields.minutes, fields.hours)
+    )
+    if len(seconds) * len(minutes) * len(hours) <= _LISTED_TIMES:
+        shown = [
+            f"{hour:02}:{minute:02}" + (f":{second:02}" if seconds != [0] else "")
+            for hour in hours
+            for minute in minutes
+            for second in seconds
+        ]
+        return f"at {_listing(shown)}"
+    words = [_unit(minutes, 60, "minute")]
+    if seconds != [0]:
+        words = [_unit(seconds, 60, "second")]
+        if len(minutes) < 60:
+            words.append(f"of {_unit(minutes, 60, 'minute')}")
+    if len(hours) < 24:
+        words.append(f"of {_unit(hours, 24, 'hour')}")
+    return " ".join(words)
+
+
+def _unit(values: Sequence[int], size: int, unit: str) -> str:
+    """Such as "every minute", "every 15 minutes" or "minutes 5, 10 and 20-25"."""
+    if len(values) == size:
+        return f"every {unit}"
+    step = values[1] - values[0] if len(values) > 2 else 0
+    if step > 1 and list(values) == list(range(0, size, step)) and size % step == 0:
+        return f"every {step} {unit}s"
+    return f"{unit}{'s' * (len(values) > 1)} {_listing(_runs(values))}"
+
+
+def _days(rule: days.DayRule) -> str:
+    by_day = [] if rule.any_day else _days_of_month(rule)
+    by_weekday = [] if rule.any_weekday else _days_of_week(rule)
+    month_days = f"on {_listing(by_day)} of the month" if by_day else ""
+    weekdays = f"on {_listing(by_weekday)}" if by_weekday else ""
+    if month_days and weekdays:
+        return f"{month_days} or {weekdays}"
+    return month_days or weekdays or "every day"
+
+
+def _days_of_month(rule: days.DayRule) -> list[str]:
+    named = [f"day {run}" for run in _runs(_values(rule.days))]
+    named += [f"the weekday nearest to day {day}" for day in _values(rule.nearest)]
+    named += ["the last day"] * rule.last_day
+    return named + ["the last weekday (Monday to Friday)"] * rule.last_workday
+
+
+def _days_of_week(rule: days.DayRule) -> list[str]:
+    named = _runs(_values(rule.weekdays), names=_WEEKDAYS)
+    named += [f"the last {_WEEKDAYS[day]} of the month" for day in _values(rule.last_weekdays)]
+    nth = sorted(rule.nth_weekdays, key=lambda pair: (pair[1], pair[0]))
+    return named + [f"the {_NTH[n]} {_WEEKDAYS[day]} of the month" for day, n in nth]
+
+
+def _months(mask: int) -> str:
+    months = _values(mask)
+    if len(months) == 12:
+        return ""
+    return f"in {_listing(_runs(months, names=_MONTHS))}"
+
+
+def _runs(values: Sequence[int], *, names: Sequence[str] | None = None) -> list[str]:
+    """The values as texts, three or more neighbours drawn together."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    shown = []
+    for run in runs:
+        texts = [names[value] if names else str(value) for value in run]
+        joiner = " to " if names else "-"
+        shown += [f"{texts[0]}{joiner}{texts[-1]}"] if len(run) > 2 else texts
+    return shown
+
+
+def _values(mask: int) -> list[int]:
+    return [value for value in range(mask.bit_length()) if mask >> value & 1]
+
+
+def _listing(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
