@@ -127,10 +127,17 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """An occurrence to be stored: its point and its state."""
+    """An occurrence to be stored: its point and its state.
+
+    Attributes:
+        source: in a settlement, the claimed member that this follows: stored only where the claim
+            still holds that member (a late owner must not add a retry to what another worker is
+            firing). Empty = stored whenever the claim is held at all.
+    """
 
     point: points.DuePoint
     record: OccurrenceRecord
+    source: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +145,8 @@ class DeadLetter:
     """A point that is given up on, with what is needed to replay it.
 
     ``entry`` is a flat text map (namespace, name, uid, slot, reason, last status, attempts ...).
+    ``member`` is the point that disappears with it; empty where the slot has no point of its own
+    (a chain's slot was given up on and the chain goes on): the letter is written all the same.
     """
 
     member: bytes
