@@ -1,0 +1,126 @@
+# Everything a developer runs. `make help` lists the targets; recipes are short and the work is in tools/.
+# CLUSTER=current uses the current context of your kubeconfig; DETACH=1 lets `make up` return;
+# CHECK=1 makes a missed bar of a benchmark an error.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+PYTHON ?= python3
+CLUSTER ?= simulated
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+STAMP := $(VENV)/.complete
+PYTEST_ARGS ?=
+export CHECK
+
+##@ Getting ready
+
+.PHONY: help
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-zA-Z_%-]+:.*## / {sub("%", "NAME", $$1); printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+
+.PHONY: venv
+venv: $(STAMP) ## create .venv with everything that is locked, and duepoint itself from its sources
+
+# The stamp comes last, so that an interrupted creation is repeated.
+$(STAMP): requirements-dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Creating $(VENV) (usually 30 s)" >&2
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(PY) -m pip install --quiet --require-hashes --requirement requirements-dev.lock
+	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: lock
+lock: ## resolve the dependencies again and write both lock files (needs uv)
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra cli --output-file requirements.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra cli --group dev --output-file requirements-dev.lock pyproject.toml
+
+##@ Checking
+
+.PHONY: format
+format: $(STAMP) ## format the code and repair what the linter can
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: lint
+lint: $(STAMP) ## format, style and spelling, changing nothing
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/codespell $$(git ls-files | grep -v -e '\.lock$$' -e 'go\.sum$$' -e '^crds/')
+
+.PHONY: types
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy -p duepoint
+	$(BIN)/mypy -p tools
+
+.PHONY: contract
+contract: $(STAMP) ## who may import whom
+	$(BIN)/lint-imports
+
+.PHONY: crds-check
+crds-check: $(STAMP) ## the CRDs in crds/ are the ones their sources give
+	$(PY) -m tools.jobschema --check
+
+##@ Testing
+
+.PHONY: test
+test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST_ARGS="-k name")
+	@$(PY) -m tools.devcluster run --tool helm -- \
+	  $(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+.PHONY: test-unit
+test-unit: $(STAMP) ## the tests that need no server, in seconds
+	@$(BIN)/pytest -n 2 $(wildcard tests/unit tests/property tests/model) $(PYTEST_ARGS)
+
+.PHONY: ci
+ci: lint types contract test ## exactly what continuous integration runs
+
+##@ Running
+
+.PHONY: cluster
+cluster: $(STAMP) ## start a Kubernetes control plane and Valkey, without root or Docker
+	@$(PY) -m tools.devcluster up --cluster $(CLUSTER)
+
+.PHONY: env
+env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
+	@$(PY) -m tools.devcluster env
+
+.PHONY: status
+status: $(STAMP) ## what runs
+	@$(PY) -m tools.devcluster status
+
+.PHONY: up
+up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
+	@$(PY) -m tools.up --cluster $(CLUSTER) $(if $(filter-out 0,$(DETACH)),--detach)
+
+.PHONY: down
+down: ## stop everything that `make cluster` and `make up` started
+	@test ! -x $(PY) || $(PY) -m tools.devcluster down
+
+##@ Measuring
+
+.PHONY: bench
+bench: $(STAMP) ## the short benchmarks, one JSON line a figure
+	@$(PY) -m benchmarks
+
+bench-%: $(STAMP) ## one benchmark by name
+	@$(PY) -m benchmarks $*
+
+##@ Cleaning
+
+.PHONY: clean
+clean: down ## stop everything and remove what was made here; built binaries stay in the cache
+	rm -rf $(VENV) .duepoint build dist *.egg-info operator/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache

@@ -1,0 +1,152 @@
+"""The development cluster behaves as far as our tests and examples rely on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.controlplane import DURATION, OUTCOME, ControlPlane, wait_until
+from tools.devcluster import apiserver, cluster, processes, session
+from tools.devcluster.state import State
+
+pytestmark = pytest.mark.xdist_group("development-cluster")
+
+
+def a_job(name: str = "job", **annotations: str) -> dict[str, object]:
+    pod = {
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]},
+    }
+    return {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": pod}}
+
+
+def conditions(client: apiserver.Client, path: str) -> set[str]:
+    status = client.get(path).get("status", {})
+    return {one["type"] for one in status.get("conditions", []) if one["status"] == "True"}
+
+
+def jobs(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
+def test_a_job_completes_on_the_simulated_node(control_plane, kube_namespace):
+    admin = control_plane.admin()
+    admin.post(jobs(kube_namespace), a_job(**{DURATION: "50ms"}))
+
+    path = f"{jobs(kube_namespace)}/job"
+    wait_until(lambda: "Complete" in conditions(admin, path), "the Job is complete")
+
+
+def test_a_job_fails_when_its_annotation_says_so(control_plane, kube_namespace):
+    admin = control_plane.admin()
+    admin.post(jobs(kube_namespace), a_job(**{OUTCOME: "fail", DURATION: "50ms"}))
+
+    path = f"{jobs(kube_namespace)}/job"
+    wait_until(lambda: "Failed" in conditions(admin, path), "the Job has failed")
+
+
+def test_a_hanging_job_runs_until_its_deadline_and_leaves_no_pod(control_plane, kube_namespace):
+    admin = control_plane.admin()
+    job = a_job(**{OUTCOME: "hang"})
+    job["spec"]["activeDeadlineSeconds"] = 1
+    admin.post(jobs(kube_namespace), job)
+
+    path = f"{jobs(kube_namespace)}/job"
+    wait_until(lambda: "Failed" in conditions(admin, path), "the deadline has ended the Job")
+    pods = f"/api/v1/namespaces/{kube_namespace}/pods"
+    wait_until(lambda: not admin.get(pods)["items"], "its Pod is gone")
+
+
+def test_an_account_without_roles_may_not_create_jobs(
+    control_plane: ControlPlane, kube_namespace: str
+):
+    token = control_plane.service_account_token(kube_namespace, "nobody")
+    nobody = apiserver.Client(control_plane.server, control_plane.ca_file, token)
+
+    with pytest.raises(apiserver.ApiError, match="cannot create resource") as refusal:
+        nobody.post(jobs(kube_namespace), a_job())
+
+    assert refusal.value.code == 403
+
+
+def test_the_kubeconfig_of_an_account_logs_in_as_that_account(
+    control_plane: ControlPlane, kube_namespace: str, tmp_path: Path
+):
+    path = control_plane.service_account_kubeconfig(kube_namespace, "somebody", tmp_path)
+
+    token = json.loads(path.read_text())["users"][0]["user"]["token"]
+    somebody = apiserver.Client(control_plane.server, control_plane.ca_file, token)
+    review = somebody.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+
+    expected = f"system:serviceaccount:{kube_namespace}:somebody"
+    assert review["status"]["userInfo"]["username"] == expected
+
+
+def test_privileged_pods_are_left_to_pod_security(control_plane, kube_namespace):
+    container = {"name": "c", "image": "none", "securityContext": {"privileged": True}}
+    pod = {"metadata": {"name": "pod"}, "spec": {"containers": [container]}}
+
+    created = control_plane.admin().post(f"/api/v1/namespaces/{kube_namespace}/pods", pod)
+
+    assert created["spec"]["containers"][0]["securityContext"]["privileged"] is True
+
+
+@pytest.fixture
+def second_state(tmp_path: Path):
+    state = State(tmp_path / "second")
+    yield state
+    cluster.down(state)
+
+
+def test_a_second_cluster_starts_beside_the_first_within_fifteen_seconds(
+    control_plane: ControlPlane, second_state: State
+):
+    started = time.monotonic()
+    record = cluster.up(second_state)
+    took = time.monotonic() - started
+
+    assert record.server != control_plane.server
+    assert cluster.is_healthy(second_state, record)
+    assert control_plane.admin().is_ready()
+    assert took <= 15.0
+
+
+def test_a_cluster_with_a_dead_server_is_replaced_and_nothing_of_it_stays(second_state: State):
+
+    former = cluster.up(second_state)
+    victim = next(one for one in former.processes if one.name == "etcd")
+    os.kill(victim.pid, signal.SIGKILL)
+    wait_until(lambda: not processes.is_alive(victim), "etcd is dead")
+
+    record = cluster.up(second_state)
+
+    assert cluster.is_healthy(second_state, record)
+    assert not [one for one in former.processes if processes.is_alive(one)]
+
+
+def test_an_occupied_port_is_avoided(second_state: State):
+
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        second_state.prepare()
+        second_state.write_ports({"kube-apiserver": port, "etcd": port, "valkey": port})
+
+        record = cluster.up(second_state)
+
+    assert str(port) not in record.server + record.etcd + record.redis_url
+    assert cluster.is_healthy(second_state, record)
+
+
+def test_a_command_run_beside_a_cluster_passes_its_exit_code_on_and_leaves_nothing(
+    tmp_path: Path, capfd
+):
+    script = 'test -s "$KUBECONFIG" && test -n "$REDIS_URL" && test -d "$DUEPOINT_TEST_STATE"'
+
+    assert session.run(tmp_path, ["sh", "-c", f"{script} && exit 7"]) == 7
+
+    assert [path.name for path in tmp_path.iterdir()] == ["last-run-logs"]

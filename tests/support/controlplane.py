@@ -1,0 +1,169 @@
+"""A real control plane for tests: etcd, API server, controllers, scheduler, a simulated node.
+
+`control_plane` is shared by the whole run, all xdist workers included: the first test that asks
+starts it, the last worker that used it ends it. `make test` has one ready (DUEPOINT_TEST_STATE).
+Each test gets a namespace of its own from `kube_namespace`; it is deleted in the background.
+No container runs: annotations of a Pod choose what becomes of it (tools/devcluster/stages.yaml).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tools.devcluster import apiserver, binaries, cluster, credentials, processes, session
+from tools.devcluster import state as states
+
+OUTCOME = "simulate.duepoint.dev/outcome"
+DURATION = "simulate.duepoint.dev/duration"
+TOKEN_SECONDS = 7200
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """Where the servers are and how to log in. `redis_url` is the Valkey started beside them."""
+
+    server: str
+    ca_file: Path
+    admin_token: str
+    kubeconfig: Path
+    etcd: str
+    redis_url: str
+    folder: Path
+
+    def admin(self) -> apiserver.Client:
+        return apiserver.Client(self.server, self.ca_file, self.admin_token)
+
+    def create_namespace(self, prefix: str = "test") -> str:
+        """A fresh namespace in which Pods can be created at once."""
+        name = f"{prefix}-{uuid.uuid4().hex[:10]}"
+        admin = self.admin()
+        admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        wait_until(lambda: _exists(admin, account), f"the default account of {name} exists")
+        return name
+
+    def delete_namespace(self, name: str) -> None:
+        """Ask for it; the controllers empty it in the background."""
+        with contextlib.suppress(apiserver.ApiError):
+            self.admin().delete(f"/api/v1/namespaces/{name}")
+
+    def service_account_token(self, namespace: str, name: str) -> str:
+        """A token of the account, which is created, without any rights, when it is missing."""
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        admin = self.admin()
+        if not _exists(admin, f"{accounts}/{name}"):
+            admin.post(accounts, {"metadata": {"name": name}})
+        wish = {"spec": {"expirationSeconds": TOKEN_SECONDS}}
+        answer = admin.post(f"{accounts}/{name}/token", wish)
+        return str(answer["status"]["token"])
+
+    def service_account_kubeconfig(self, namespace: str, name: str, folder: Path) -> Path:
+        """A kubeconfig in `folder` that logs in as the ServiceAccount."""
+        token = self.service_account_token(namespace, name)
+        path = folder / f"{namespace}-{name}.kubeconfig"
+        text = credentials.kubeconfig(self.server, self.ca_file, token, namespace)
+        credentials.private(path, text)
+        return path
+
+
+def of(state: states.State, record: states.Record) -> ControlPlane:
+    return ControlPlane(
+        server=record.server,
+        ca_file=credentials.authority(state),
+        admin_token=credentials.admin_token(state),
+        kubeconfig=state.kubeconfig,
+        etcd=record.etcd,
+        redis_url=record.redis_url,
+        folder=state.folder,
+    )
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    running = os.environ.get("DUEPOINT_TEST_STATE")
+    if running:
+        yield _existing(states.State(Path(running)))
+        return
+    if missing := binaries.not_cached(binaries.CLUSTER):
+        pytest.fail(
+            f"{', '.join(missing)} must be built first, which takes minutes: run `make test`, or "
+            "`make cluster` once and then pytest again",
+            pytrace=False,
+        )
+    with _shared() as state:
+        yield of(state, cluster.up(state))
+
+
+@pytest.fixture
+def kube_namespace(control_plane: ControlPlane) -> Iterator[str]:
+    name = control_plane.create_namespace()
+    yield name
+    control_plane.delete_namespace(name)
+
+
+def _existing(state: states.State) -> ControlPlane:
+    record = state.read()
+    if record is None or not cluster.is_healthy(state, record):
+        pytest.fail(f"DUEPOINT_TEST_STATE={state.folder}: no healthy cluster there", pytrace=False)
+    return of(state, record)
+
+
+@contextlib.contextmanager
+def _shared() -> Iterator[states.State]:
+    """The state folder of this run; whoever leaves it last removes it and ends its cluster.
+
+    The folder is named after the process that leads the run (the xdist controller, else ourselves),
+    so that a later `make test` sweeps it away should that process be killed.
+    """
+    leader = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    born = processes.started_at(leader) or "0"
+    parent = states.default().folder
+    state = states.State(parent / f"{session.PREFIX}{leader}-{born}")
+    state.folder.mkdir(parents=True, exist_ok=True)
+    users = state.folder / "users"
+    me = str(os.getpid())
+    with _locked(state.folder):
+        users.mkdir(exist_ok=True)
+        (users / me).touch()
+    try:
+        yield state
+    finally:
+        with _locked(state.folder):
+            (users / me).unlink(missing_ok=True)
+            if not any(users.iterdir()):
+                session.remove(state)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Not the lock of `cluster`, which `session.remove` takes while we hold this one."""
+    with (folder / "users.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    """Poll a blocking check that has no event to wait for."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds:g} s until {what}, in vain")
+        time.sleep(0.02)
+
+
+def _exists(client: apiserver.Client, path: str) -> bool:
+    try:
+        client.get(path)
+    except apiserver.ApiError as refusal:
+        if refusal.code != 404:
+            raise
+        return False
+    return True

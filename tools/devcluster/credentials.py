@@ -1,0 +1,81 @@
+"""Who may log in to the development cluster: certificates, bearer tokens, kubeconfigs.
+
+Everything is made anew at each start. The administrator's token is exempt from RBAC
+(`system:masters`); the scheduler has the rights Kubernetes gives it. ServiceAccount tokens are
+asked from the API server by whoever needs one; only their kubeconfig is written here.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.devcluster.errors import DevClusterError
+from tools.devcluster.state import State
+
+ADMIN = "admin"
+USERS: Mapping[str, tuple[str, str]] = {
+    # file name: (user, groups); the controller manager needs the rights of all its controllers
+    ADMIN: ("duepoint-admin", "system:masters"),
+    "controller-manager": ("system:kube-controller-manager", "system:masters"),
+    "scheduler": ("system:kube-scheduler", ""),
+    "kwok": ("kwok", "system:masters"),
+}
+
+
+def write(state: State, server: str, generator: Path) -> None:
+    """All key material of one start, in `state.credentials`, and the administrator's kubeconfig."""
+    result = subprocess.run(
+        [generator, state.credentials], capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        raise DevClusterError(f"certificates could not be written: {result.stderr.strip()}")
+    lines = []
+    for file_name, (user, groups) in USERS.items():
+        token = secrets.token_urlsafe(24)
+        lines.append(f'{token},{user},{user},"{groups}"' if groups else f"{token},{user},{user}")
+        private(state.credentials / f"{file_name}.token", token)
+        private(kubeconfig_path(state, file_name), kubeconfig(server, authority(state), token))
+    private(state.credentials / "tokens.csv", "\n".join(lines) + "\n")
+
+
+def authority(state: State) -> Path:
+    return state.credentials / "ca.crt"
+
+
+def admin_token(state: State) -> str:
+    return (state.credentials / f"{ADMIN}.token").read_text()
+
+
+def kubeconfig_path(state: State, user: str) -> Path:
+    return state.kubeconfig if user == ADMIN else state.credentials / f"{user}.kubeconfig"
+
+
+def kubeconfig(server: str, ca_file: Path, token: str, namespace: str = "default") -> str:
+    """A kubeconfig with one context called `duepoint`; JSON, which every YAML reader takes."""
+    context = {"cluster": "duepoint", "user": "duepoint", "namespace": namespace}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "duepoint",
+        "clusters": [
+            {
+                "name": "duepoint",
+                "cluster": {"server": server, "certificate-authority": str(ca_file)},
+            }
+        ],
+        "users": [{"name": "duepoint", "user": {"token": token}}],
+        "contexts": [{"name": "duepoint", "context": context}],
+    }
+    return json.dumps(config, indent=2) + "\n"
+
+
+def private(path: Path, text: str) -> None:
+    """Write a file only its owner can read, replacing an older one in one step."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.touch(mode=0o600)
+    fresh.write_text(text)
+    fresh.replace(path)

@@ -1,0 +1,121 @@
+"""Start programs, recognise them later, and end them together.
+
+Each program gets a session of its own, so a Ctrl-C in the terminal does not reach it; we end it.
+A process is recognised by pid and start time, never by pid alone. Programs also carry a marker in
+their environment, by which `marked` finds what a crash left behind before it was written down
+(Linux only; elsewhere the record is all there is).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tools.devcluster.state import Running
+
+MARKER = "DUEPOINT_STATE_OF_PROCESS"
+GRACE_SECONDS = 10.0
+POLL_SECONDS = 0.02
+
+#: Our own living children by pid. Nobody else may wait for them, and an ended one must be reaped
+#: before it is looked for, or it would still seem to be there.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A command line to start; `environment` is added to ours."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def start(program: Program, log: Path, folder: Path) -> Running:
+    """Start `program` on behalf of the cluster in `folder`; its output goes to `log`."""
+    environment = {**os.environ, **program.environment, MARKER: str(folder)}
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            program.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    _children[child.pid] = child
+    return Running(name=program.name, pid=child.pid, started=started_at(child.pid) or "ended")
+
+
+def is_alive(running: Running) -> bool:
+    return started_at(running.pid) == running.started
+
+
+def started_at(pid: int) -> str | None:
+    """A text that no other process with this pid will have; None when the process is over."""
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
+    if not Path("/proc/self/stat").exists():
+        return _started_at_by_ps(pid)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before may contain anything
+    state, ticks = fields[0], fields[19]
+    return None if state in "ZX" else ticks
+
+
+def end(running: Iterable[Running], grace_seconds: float = GRACE_SECONDS) -> None:
+    """Ask every process to stop, last started first, then insist; returns when all are over."""
+    left = [one for one in reversed(list(running)) if is_alive(one)]
+    for one in left:
+        _signal(one, signal.SIGTERM)
+    left = _wait_for_end(left, grace_seconds)
+    for one in left:
+        _signal(one, signal.SIGKILL)
+    _wait_for_end(left, grace_seconds)
+
+
+def marked(folder: Path) -> list[Running]:
+    """Living processes that were started for the cluster in `folder`, recorded or not."""
+    wanted = f"{MARKER}={folder}".encode()
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        pid = int(environment.parent.name)
+        with contextlib.suppress(OSError):
+            if wanted in environment.read_bytes().split(b"\0") and (born := started_at(pid)):
+                found.append(Running(name="left behind", pid=pid, started=born))
+    return found
+
+
+def _wait_for_end(running: list[Running], seconds: float) -> list[Running]:
+    deadline = time.monotonic() + seconds
+    left = [one for one in running if is_alive(one)]
+    while left and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        left = [one for one in left if is_alive(one)]
+    return left
+
+
+def _signal(running: Running, number: signal.Signals) -> None:
+    """To the whole session's group: children of the program end with it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(running.pid, number)
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(running.pid, number)
+
+
+def _started_at_by_ps(pid: int) -> str | None:
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    state, _, started = answer.strip().partition(" ")
+    return None if not started or state.startswith("Z") else started.strip()

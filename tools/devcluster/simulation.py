@@ -1,0 +1,40 @@
+"""The one simulated node, and the wait until it takes Pods.
+
+kwok plays its kubelet (`stages.yaml` says how Pods end). The node is usable when kwok has made it
+Ready and the controller manager has taken the not-ready taint away; by then ServiceAccounts are
+made as well, so a Job created next becomes a Pod at its first attempt.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tools.devcluster import apiserver
+
+NODE = "simulated-node"
+
+
+def add_node(client: apiserver.Client) -> None:
+    labels = {
+        "kubernetes.io/hostname": NODE,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "type": "kwok",
+    }
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}}
+    client.post("/api/v1/nodes", node)
+
+
+def is_usable(client: apiserver.Client) -> bool:
+    """True when a Pod of the default namespace would be accepted and bound."""
+    try:
+        client.get("/api/v1/namespaces/default/serviceaccounts/default")
+        node = client.get(f"/api/v1/nodes/{NODE}")
+    except apiserver.ApiError:
+        return False
+    return _is_ready(node) and not node["spec"].get("taints")
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
