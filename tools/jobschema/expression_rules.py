@@ -16,7 +16,7 @@ from typing import Any
 
 Rule = dict[str, Any]
 
-FIELD_COUNT = r"^[ \t]*[^ \t]+([ \t]+[^ \t]+){4,6}[ \t]*$"
+FIELD_COUNT = r"^[ \t]*[!-~]+([ \t]+[!-~]+){4,6}[ \t]*$"
 SPECIAL = r"^[ \t]*(@|TZ=|CRON_TZ=)"
 PLAIN_CHARACTERS = r"^[!-~ \t]*$"
 
