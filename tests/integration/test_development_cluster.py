@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.controlplane import DURATION, OUTCOME, ControlPlane, wait_until
+from tests.support.controlplane import DURATION, OUTCOME, ControlPlane
+from tests.support.waiting import wait_until
 from tools.devcluster import apiserver, cluster, processes, session
 from tools.devcluster.state import State
 

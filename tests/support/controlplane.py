@@ -12,12 +12,12 @@ import contextlib
 import dataclasses
 import fcntl
 import os
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.waiting import wait_until
 from tools.devcluster import apiserver, binaries, cluster, credentials, processes, session
 from tools.devcluster import state as states
 
@@ -148,15 +148,6 @@ def _locked(folder: Path) -> Iterator[None]:
     with (folder / "users.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def wait_until(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    """Poll a blocking check that has no event to wait for."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:g} s until {what}, in vain")
-        time.sleep(0.02)
 
 
 def _exists(client: apiserver.Client, path: str) -> bool:

@@ -35,7 +35,7 @@ def run(parent: Path, command: Sequence[str], tools: Sequence[str] = ()) -> int:
     me = processes.started_at(os.getpid()) or "0"
     state = State(parent / f"{PREFIX}{os.getpid()}-{me}")
     try:
-        with _termination_as_interrupt():
+        with _termination_raised():
             record = cluster.up(state)
             settings = {**record.environment(), "DUEPOINT_TEST_STATE": str(state.folder), **extra}
             return _run(command, settings)
@@ -69,18 +69,22 @@ def _run(command: Sequence[str], settings: Mapping[str, str]) -> int:
     while True:
         try:
             code = child.wait()
-        except KeyboardInterrupt:
-            # The terminal has sent it to the command as well, which ends in its own way; a
-            # SIGTERM was for us alone and is passed on.
+        except _Terminated:
             child.terminate()
-            continue
-        return code if code >= 0 else 128 - code
+        except KeyboardInterrupt:
+            pass  # the terminal has sent it to the command as well, which ends in its own way
+        else:
+            return code if code >= 0 else 128 - code
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which unlike a Ctrl-C was sent to us alone."""
 
 
 @contextlib.contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
+def _termination_raised() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise _Terminated
 
     former = signal.signal(signal.SIGTERM, interrupt)
     try:

@@ -1,0 +1,153 @@
+"""Programs come from KUBEBUILDER_ASSETS, then the cache, then a build."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from tools.devcluster import binaries, toolchain
+from tools.devcluster.errors import DevClusterError
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Names the compiler was asked for, instead of minutes of compiling."""
+    asked: list[str] = []
+
+    def compile_into(recipe, folder: Path) -> None:
+        for name in recipe.commands:
+            asked.append(name)
+            (folder / name).write_text(name)
+
+    monkeypatch.setattr(binaries, "compile_into", compile_into)
+    return asked
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return {"DUEPOINT_CACHE": str(tmp_path / "cache")}
+
+
+def a_program(folder: Path, name: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_is_built_once(environment, compiled):
+    first = binaries.ensure(["etcd"], environment)
+    second = binaries.ensure(["etcd"], environment)
+
+    assert first == second
+    assert compiled == ["etcd"]
+
+
+def test_siblings_of_one_module_are_built_together(environment, compiled):
+    binaries.ensure(["kube-scheduler"], environment)
+    binaries.ensure(["kube-apiserver"], environment)
+
+    assert compiled == ["kube-apiserver", "kube-controller-manager", "kube-scheduler"]
+
+
+def test_programs_of_kubebuilder_assets_are_used_and_only_the_rest_is_built(
+    environment, compiled, tmp_path
+):
+    assets = tmp_path / "assets"
+    etcd = a_program(assets, "etcd")
+    api_server = a_program(assets, "kube-apiserver")
+    environment["KUBEBUILDER_ASSETS"] = str(assets)
+
+    found = binaries.ensure(["etcd", "kube-apiserver", "kube-scheduler"], environment)
+
+    assert (found["etcd"], found["kube-apiserver"]) == (etcd, api_server)
+    assert compiled == ["kube-controller-manager", "kube-scheduler"]
+
+
+def test_a_file_that_cannot_be_executed_is_not_taken_from_kubebuilder_assets(
+    environment, compiled, tmp_path
+):
+    assets = tmp_path / "assets"
+    a_program(assets, "etcd").chmod(0o644)
+    environment["KUBEBUILDER_ASSETS"] = str(assets)
+
+    binaries.ensure(["etcd"], environment)
+
+    assert compiled == ["etcd"]
+
+
+def test_a_wrong_kubebuilder_assets_is_said_and_not_ignored(environment):
+    environment["KUBEBUILDER_ASSETS"] = "/nowhere/at/all"
+
+    with pytest.raises(DevClusterError, match="KUBEBUILDER_ASSETS=/nowhere/at/all"):
+        binaries.ensure(["etcd"], environment)
+
+
+def test_an_unknown_program_is_named(environment):
+    with pytest.raises(DevClusterError, match="no recipe for minikube"):
+        binaries.ensure(["minikube"], environment)
+
+
+def test_what_would_have_to_be_built_is_known_beforehand(environment, compiled):
+    assert binaries.not_cached(["etcd", "kwok"], environment) == ["etcd", "kwok"]
+
+    binaries.ensure(["etcd"], environment)
+
+    assert binaries.not_cached(["etcd", "kwok"], environment) == ["kwok"]
+
+
+def test_another_version_pin_or_flag_is_another_entry(tmp_path, monkeypatch):
+    monkeypatch.setattr(binaries, "MODULES", tmp_path)
+    (tmp_path / "etcd").mkdir()
+    pins = tmp_path / "etcd" / "go.sum"
+    pins.write_text("one")
+    recipe = next(one for one in binaries.RECIPES if one.module == "etcd")
+    before = binaries.cache_key(recipe)
+
+    flagged = dataclasses.replace(recipe, variables={"version": "2"})
+    assert binaries.cache_key(flagged) != before
+    pins.write_text("two")
+    assert binaries.cache_key(recipe) != before
+
+
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        ("go.etcd.io/etcd/server/v3", "server"),
+        ("k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
+    ],
+)
+def test_results_are_found_under_the_name_go_gives_them(package, command):
+    assert binaries.package_command(package) == command
+
+
+@pytest.mark.parametrize("recipe", binaries.RECIPES, ids=lambda recipe: recipe.module)
+def test_the_version_of_a_recipe_is_the_one_its_module_pins(recipe):
+    pins = (binaries.MODULES / recipe.module / "go.mod").read_text()
+
+    pinned = recipe.module == "credentials" or f" {recipe.version}\n" in pins
+    assert pinned, f"tools/controlplane/{recipe.module}/go.mod does not pin {recipe.version}"
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [("go version go1.26.8 linux/amd64", (1, 26)), ("go version devel", None), ("", None)],
+)
+def test_the_version_of_go_is_read(tmp_path, says, version):
+    program = tmp_path / "go"
+    program.write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+
+    assert toolchain.version_of(program) == version
+
+
+def test_an_old_go_is_not_used(tmp_path, monkeypatch):
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(toolchain, "_from_pypi", lambda: Path("from-pypi"))
+
+    assert toolchain.go() == Path("from-pypi")
