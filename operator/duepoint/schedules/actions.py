@@ -1,14 +1,13 @@
 """What a schedule does when it is due: the target and the payload, as one stored blob.
 
 An action is the part of a definition that may be large and that schedules made from one template
-share, so it is stored once per namespace under its digest. The blob is canonical JSON; a change
+share, so it is stored once per namespace under a keyed hash. The blob is canonical JSON; a change
 that does not change the bytes is no change. Pure. Stored: fields may be added with a default,
 never renamed or given another meaning.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import msgspec
@@ -95,11 +94,6 @@ def encode(action: Action) -> bytes:
 def decode(blob: bytes) -> Action:
     """The action behind a blob made by ``encode``; raises msgspec.DecodeError otherwise."""
     return _decoder.decode(blob)
-
-
-def digest(namespace: str, blob: bytes) -> str:
-    """Name of a blob: the same action in another namespace is another blob."""
-    return hashlib.sha256(namespace.encode() + b"\n" + blob).hexdigest()[:32]
 
 
 def describe(action: Action) -> str:

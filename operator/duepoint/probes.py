@@ -1,0 +1,63 @@
+"""/healthz, /readyz and /metrics of a process.
+
+``/healthz`` answers while the event loop turns; ``/readyz`` answers 503 with one line per part
+that is not well, in the words of ``services.Health``; ``/metrics`` is Prometheus text. A port that
+is taken is a wrong setting, said before anything else has started.
+"""
+
+from __future__ import annotations
+
+import prometheus_client
+from aiohttp import web
+
+from duepoint import __version__, errors, services, settings, telemetry
+
+
+class Probes:
+    """The HTTP server of a process; serves from ``start`` to ``close``."""
+
+    def __init__(self, health: services.Health, *, host: str, port: int) -> None:
+        self._health = health
+        self._host = host
+        self._port = port
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Serve; raises InvalidSetting where the address cannot be used. Port 0 serves nothing."""
+        telemetry.build_info.labels(__version__).set(1)
+        if self._port == 0:
+            return
+        application = web.Application()
+        application.router.add_get("/healthz", self._healthz)
+        application.router.add_get("/readyz", self._readyz)
+        application.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(application, access_log=None)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, self._host, self._port).start()
+        except OSError as error:
+            raise errors.InvalidSetting(
+                settings.variable("http_port"),
+                f"{self._host}:{self._port} cannot be used ({error.strerror}); choose another port",
+            ) from error
+
+    async def close(self) -> None:
+        """Stop serving."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        troubles = self._health.troubles()
+        if not troubles:
+            return web.Response(text="ok\n")
+        lines = "".join(f"{part}: {trouble}\n" for part, trouble in troubles.items())
+        return web.Response(status=503, text=lines)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        body = prometheus_client.generate_latest(telemetry.registry)
+        return web.Response(
+            body=body, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST}
+        )

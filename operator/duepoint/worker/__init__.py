@@ -1,0 +1,1 @@
+"""Queue -> target -> run: claims due points, fires them, settles them."""

@@ -1,0 +1,357 @@
+"""What a claim asks of this worker: which attempts to make, and which points end without one.
+
+Pure: definitions and the claim come in, an Assignment goes out; the dispatcher performs it. Every
+point of the claim ends up in exactly one place: an attempt, a split (an attempt whose chain moves
+on first), or the closing settlement. A point that was reclaimed is fired again and never judged
+by catch-up a second time, because its slot may have started already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from duepoint.delayqueue import messages
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points, policies, slots
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.schedules.slots import DueSlot, Slots
+
+Definitions = Mapping[points.ScheduleId, definitions.Definition]
+
+TRIGGER_SCHEDULE = "Schedule"
+TRIGGER_CATCH_UP = "CatchUp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of one slot.
+
+    Attributes:
+        point: the claimed point; settling it ends the attempt.
+        due_us: slot plus jitter; lateness is measured from it.
+        number: 1 for the first try.
+        first_try_us: time of the first try, 0 for this one.
+        following: for a chain point that is fired directly: where the chain goes on, None where
+            no slot is left. Unused for occurrences.
+        completes: no slot of the schedule is left after this one.
+    """
+
+    point: DuePoint
+    definition: definitions.Definition
+    slot_us: int
+    due_us: int
+    previous_us: int | None
+    trigger: str
+    number: int = 1
+    first_try_us: int = 0
+    run_uid: str = ""
+    following: DueSlot | None = None
+    completes: bool = False
+
+    @property
+    def is_chain(self) -> bool:
+        return self.point.kind is PointKind.CHAIN
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the slot belongs to the schedule's own sequence (and moves its watermark)."""
+        return self.trigger in (TRIGGER_SCHEDULE, TRIGGER_CATCH_UP)
+
+
+@dataclass(slots=True)
+class Assignment:
+    """The work of one claim.
+
+    Attributes:
+        attempts: groups of attempts; a group is made in its order, oldest slot first, and groups
+            do not wait for one another (a retry that hangs must not hold up the next slot).
+        splits: chain points that move on before their slots are tried.
+        finished, chains, ended, dead, events: what the closing settlement says of the others.
+    """
+
+    attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
+    splits: list[messages.Planning] = field(default_factory=list)
+    finished: list[bytes] = field(default_factory=list)
+    chains: list[DuePoint] = field(default_factory=list)
+    ended: list[points.ScheduleId] = field(default_factory=list)
+    dead: list[messages.DeadLetter] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
+
+
+def assign(
+    claim: messages.Claim,
+    found: Definitions,
+    *,
+    attempt_limit_us: Callable[[definitions.Definition], int],
+) -> Assignment:
+    """What to do with each point of the claim.
+
+    Args:
+        claim: fresh or reclaimed.
+        found: the newest definitions, read after the claim.
+        attempt_limit_us: how long one attempt of this definition's target may take; a chain whose
+            next slot comes sooner is split, so that a slow target delays no later slot.
+    """
+    assignment = Assignment()
+    for member, score in claim.strangers:
+        assignment.dead.append(_stranger(member, score))
+    for point in sorted(claim.points, key=lambda point: point.slot_us):
+        known = found.get(point.schedule_id)
+        if known is None or _is_superseded(point, known):
+            assignment.finished.append(point.member)
+            _note_superseded(assignment, point, known, claim.now_us)
+        elif point.kind is PointKind.CHAIN:
+            _assign_chain(assignment, claim, point, known, attempt_limit_us(known))
+        else:
+            _assign_occurrence(assignment, claim, point, known)
+    return assignment
+
+
+def _is_superseded(point: DuePoint, known: definitions.Definition) -> bool:
+    if point.kind not in points.TIMED_KINDS:
+        return False
+    return point.timing_version != known.timing_version or (
+        point.kind is PointKind.CHAIN and known.state is not definitions.State.ARMED
+    )
+
+
+def _note_superseded(
+    assignment: Assignment, point: DuePoint, known: definitions.Definition | None, now_us: int
+) -> None:
+    """Slots of an old timing end as Superseded; those of a deleted schedule have no reader."""
+    if known is not None:
+        assignment.events.append(
+            _event(known, point.slot_us, RunState.SUPERSEDED, Reason.STALE_VERSION, now_us)
+        )
+
+
+# -- chains ----------------------------------------------------------------------------------
+
+
+def _assign_chain(
+    assignment: Assignment,
+    claim: messages.Claim,
+    chain: DuePoint,
+    known: definitions.Definition,
+    limit_us: int,
+) -> None:
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    decision = _decide(claim, chain, known, timeline)
+    missed = [_missed_event(known, group, claim.now_us) for group in decision.missed]
+    match decision.run:
+        case ():
+            _close_chain(assignment, chain, decision.following)
+            assignment.events.extend(missed)
+            if decision.missed and decision.following is None:
+                assignment.events.append(_completed(known, decision.newest_us, claim.now_us))
+        case (only,) if not missed and _may_hold(decision.following, claim.now_us, limit_us):
+            assignment.add(_attempt(known, chain, only, timeline, following=decision.following))
+        case chosen:
+            assignment.events.extend(missed)
+            _split(assignment, chain, known, timeline, chosen, decision.following)
+
+
+def _decide(
+    claim: messages.Claim, chain: DuePoint, known: definitions.Definition, timeline: Slots
+) -> policies.Decision:
+    if not claim.reclaimed:
+        return policies.decide(
+            timeline, known.rule.policy, chain_due_us=chain.due_us, now_us=claim.now_us
+        )
+    slot_us = timeline.at_or_before(chain.due_us)
+    again = () if slot_us is None else (policies.Chosen(
+        slot_us=slot_us,
+        due_us=chain.due_us,
+        catch_up=claim.now_us - chain.due_us > policies.ON_TIME_US,
+    ),)  # fmt: skip
+    base_us = chain.due_us if slot_us is None else slot_us
+    return policies.Decision(
+        run=again, missed=(), following=timeline.next_after(base_us), newest_us=base_us
+    )
+
+
+def _may_hold(following: DueSlot | None, now_us: int, limit_us: int) -> bool:
+    return following is None or following.due_us >= now_us + limit_us
+
+
+def _close_chain(assignment: Assignment, chain: DuePoint, following: DueSlot | None) -> None:
+    if following is None:
+        assignment.finished.append(chain.member)
+        assignment.ended.append(chain.schedule_id)
+    else:
+        assignment.chains.append(
+            points.chain(chain.schedule_id, chain.timing_version, following.due_us)
+        )
+
+
+def _split(
+    assignment: Assignment,
+    chain: DuePoint,
+    known: definitions.Definition,
+    timeline: Slots,
+    decision: policies.Decision,
+) -> None:
+    following = decision.following
+    attempts = tuple(
+        _attempt(known, _planned(chain, one), one, timeline, following=following)
+        for one in decision.run
+    )
+    planned = tuple(
+        messages.Occurrence(
+            point=attempt.point, record=messages.OccurrenceRecord(trigger=attempt.trigger)
+        )
+        for attempt in attempts
+    )
+    assignment.attempts.append(attempts)
+    assignment.splits.append(
+        messages.Planning(
+            chain=chain,
+            slots=planned,
+            next_due_us=None if following is None else following.due_us,
+        )
+    )
+
+
+def _planned(chain: DuePoint, chosen: policies.Chosen) -> DuePoint:
+    return DuePoint(
+        schedule_id=chain.schedule_id,
+        timing_version=chain.timing_version,
+        kind=PointKind.PLANNED,
+        due_us=chosen.due_us,
+        slot_us=chosen.slot_us,
+    )
+
+
+def _attempt(
+    known: definitions.Definition,
+    point: DuePoint,
+    chosen: policies.Chosen,
+    timeline: Slots,
+    *,
+    following: DueSlot | None,
+) -> Attempt:
+    return Attempt(
+        point=point,
+        definition=known,
+        slot_us=chosen.slot_us,
+        due_us=chosen.due_us,
+        previous_us=timeline.previous_before(chosen.slot_us),
+        trigger=TRIGGER_CATCH_UP if chosen.catch_up else TRIGGER_SCHEDULE,
+        following=following,
+        completes=following is None and timeline.next_after(chosen.slot_us) is None,
+    )
+
+
+# -- occurrences -----------------------------------------------------------------------------
+
+
+def _assign_occurrence(
+    assignment: Assignment,
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition,
+) -> None:
+    if point.kind in (PointKind.CHECK, PointKind.QUEUED):
+        # Written by a newer version: nothing here can act on them, and they must not be lost.
+        reason = f"points of kind {point.kind.name} are not known to this version"
+        assignment.dead.append(_dead(point, known, Reason.UNSUPPORTED, reason))
+        return
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    record = claim.records.get(point.member, messages.OccurrenceRecord())
+    attempt = Attempt(
+        point=point,
+        definition=known,
+        slot_us=point.slot_us,
+        due_us=timeline.due_slot(point.slot_us).due_us,
+        previous_us=timeline.previous_before(point.slot_us),
+        trigger=record.trigger,
+        number=record.attempt + 1,
+        first_try_us=record.first_try_us,
+        run_uid=record.run_uid,
+        completes=timeline.next_after(point.slot_us) is None,
+    )
+    assignment.attempts.append((attempt,))
+
+
+# -- what is said of points without an attempt -----------------------------------------------
+
+
+def _event(
+    known: definitions.Definition, slot_us: int, state: RunState, reason: Reason, now_us: int
+) -> RunEvent:
+    return RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=slot_us,
+        trigger=TRIGGER_SCHEDULE,
+        state=state,
+        reason=reason,
+        at_us=now_us,
+    )
+
+
+def _missed_event(known: definitions.Definition, group: policies.Missed, now_us: int) -> RunEvent:
+    return RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=group.newest_us,
+        trigger=TRIGGER_SCHEDULE,
+        state=RunState.MISSED,
+        reason=group.reason,
+        at_us=now_us,
+        count=group.count,
+        settled_us=group.newest_us,
+    )
+
+
+def _completed(known: definitions.Definition, newest_us: int, now_us: int) -> RunEvent:
+    return RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=newest_us,
+        trigger=TRIGGER_SCHEDULE,
+        state=RunState.MISSED,
+        reason=Reason.COMPLETED,
+        at_us=now_us,
+        count=0,
+        settled_us=newest_us,
+        completed=True,
+    )
+
+
+def _stranger(member: bytes, score: float) -> messages.DeadLetter:
+    return messages.DeadLetter(
+        member=member,
+        entry={
+            "reason": Reason.UNSUPPORTED,
+            "message": "the member is of no known format",
+            "member": member.hex(),
+            "score": repr(score),
+        },
+    )
+
+
+def _dead(
+    point: DuePoint, known: definitions.Definition, reason: Reason, message: str
+) -> messages.DeadLetter:
+    return messages.DeadLetter(
+        member=point.member,
+        entry={
+            "namespace": known.namespace,
+            "name": known.name,
+            "uid": known.uid,
+            "slot_us": str(point.slot_us),
+            "kind": point.kind.name,
+            "reason": reason,
+            "message": message,
+        },
+    )

@@ -1,0 +1,225 @@
+"""Waits until something is due, claims it, hands it over, repeats.
+
+Owns the loop of a worker and its end. Sleeping is local (``Wakeups``): subscribe, read, sleep
+exactly as long as the reply said, so an idle worker sends nothing but a keepalive. Every worker
+looks at every shard; for each there is a preferred one, and the others come 200-500 ms later, so
+that a dead worker costs half a second and no configuration. Redis away: bounded, jittered
+retries, said in readiness; nothing claimed is lost, because claims run out by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.port import Queue, Wakeups
+from duepoint.worker.dispatcher import Dispatcher
+
+#: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
+BEAT_SECONDS = 10.0
+#: The longest sleep: a wake-up that got lost costs at most this.
+LONGEST_SLEEP_SECONDS = 60.0
+#: A worker whose clock is this far behind claims late: it says so and is not ready.
+SKEW_LIMIT_SECONDS = 0.5
+
+PART = "queue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes of claims and of what is under way.
+
+    Attributes:
+        batch: most points in one claim.
+        under_way: most points claimed and not settled.
+    """
+
+    batch: int
+    under_way: int
+    lease_seconds: float
+    grace_seconds: float
+
+
+class Claimer:
+    """The loop of a worker."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        health: services.Health,
+        *,
+        worker: str,
+        limits: Limits,
+    ) -> None:
+        self._queue = queue
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._health = health
+        self._worker = worker
+        self._limits = limits
+        self._draining = asyncio.Event()
+        self._under_way = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._running: set[asyncio.Task[None]] = set()
+        health.expect(PART)
+
+    def drain(self) -> None:
+        """Claim nothing more; what runs may end within the grace period."""
+        self._draining.set()
+
+    async def run(self) -> None:
+        """Claim and dispatch until drained."""
+        keeping = asyncio.create_task(self._dispatcher.keeper.run())
+        try:
+            await self._claim_until_drained()
+        finally:
+            await self._end_running()
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await self._say_goodbye()
+
+    async def _claim_until_drained(self) -> None:
+        waits = services.backoff(first_seconds=0.1, most_seconds=2.0)
+        while not self._draining.is_set():
+            try:
+                await self._claim_while_connected()
+            except (errors.TryLater, errors.WorldChanged) as trouble:
+                if self._health.unwell(PART, str(trouble)):
+                    telemetry.logger.warning("waiting for the queue", error=str(trouble))
+                await self._sleep_unless_drained(next(waits))
+            else:
+                waits = services.backoff(first_seconds=0.1, most_seconds=2.0)
+
+    # -- one connection's worth of turns -------------------------------------------------------
+
+    async def _claim_while_connected(self) -> None:
+        """Turns until drained; raises TryLater or WorldChanged when the queue is not there."""
+        await self._queue.start()
+        await self._queue.layout()
+        wakeups = self._queue.wakeups()
+        await wakeups.start()
+        beating = asyncio.create_task(self._beat(wakeups))
+        try:
+            if self._health.well(PART):
+                telemetry.logger.info("claiming", worker=self._worker)
+            while not self._draining.is_set():
+                await self._turn(wakeups, beating)
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+            await wakeups.close()
+
+    async def _turn(self, wakeups: Wakeups, beating: asyncio.Task[None]) -> None:
+        """Sleep until something is due, claim it, hand it over."""
+        due = await self._wait_until_due(wakeups, beating)
+        if not due or self._draining.is_set():
+            return
+        await self._wait_for_room()
+        room = self._limits.under_way - self._under_way
+        started = self._clock.monotonic()
+        answers = await self._queue.claim(
+            due,
+            worker=self._worker,
+            batch=max(1, min(self._limits.batch, room)),
+            lease_seconds=self._limits.lease_seconds,
+            standby=wakeups.standby,
+        )
+        telemetry.claim_seconds.observe(self._clock.monotonic() - started)
+        for answer in answers:
+            wakeups.note(answer)
+            if answer.claim is not None:
+                self._hand_over(answer.claim)
+
+    async def _wait_until_due(
+        self, wakeups: Wakeups, beating: asyncio.Task[None]
+    ) -> tuple[messages.ShardId, ...]:
+        """The shards to look at; none when draining. A keepalive that failed is raised here."""
+        waiting = asyncio.create_task(wakeups.wait_until_due(LONGEST_SLEEP_SECONDS))
+        draining = asyncio.create_task(self._draining.wait())
+        try:
+            await asyncio.wait((waiting, draining, beating), return_when=asyncio.FIRST_COMPLETED)
+            if beating.done():
+                beating.result()
+            return waiting.result() if waiting.done() else ()
+        finally:
+            waiting.cancel()
+            draining.cancel()
+            await asyncio.gather(waiting, draining, return_exceptions=True)
+
+    async def _wait_for_room(self) -> None:
+        while self._under_way >= self._limits.under_way:
+            self._room.clear()
+            await self._room.wait()
+
+    # -- what is under way ---------------------------------------------------------------------
+
+    def _hand_over(self, claim: messages.Claim) -> None:
+        size = max(1, len(claim.points) + len(claim.strangers))
+        if claim.reclaimed:
+            telemetry.reclaimed_total.inc(size)
+        self._under_way += size
+        task = asyncio.create_task(self._dispatcher.dispatch(claim))
+        self._running.add(task)
+        task.add_done_callback(lambda ended: self._note_end(ended, size))
+
+    def _note_end(self, ended: asyncio.Task[None], size: int) -> None:
+        self._running.discard(ended)
+        self._under_way -= size
+        self._room.set()
+        if not ended.cancelled() and (bug := ended.exception()) is not None:
+            # The claim runs out and its points are claimed again, in smaller and smaller parts.
+            telemetry.logger.error("batch failed", error=repr(bug))
+
+    async def _end_running(self) -> None:
+        """Drain, then cancel (which gives back), then leave the rest to the leases."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._limits.grace_seconds)
+        for task in list(self._running):
+            task.cancel()
+        await asyncio.gather(*list(self._running), return_exceptions=True)
+
+    # -- keepalive -----------------------------------------------------------------------------
+
+    async def _beat(self, wakeups: Wakeups) -> None:
+        """Tell the others that we live; learn who else does."""
+        while True:
+            beat = await self._queue.beat(self._worker)
+            wakeups.note_beat(beat)
+            if beat.layout is not None:
+                wakeups.standby = sharding.standby(
+                    self._worker, beat.workers, shards=beat.layout.shards
+                )
+            self._watch_clock(beat)
+            await self._clock.sleep(BEAT_SECONDS)
+
+    def _watch_clock(self, beat: messages.Beat) -> None:
+        skew_seconds = (self._clock.now_us() - beat.time_us) / 1_000_000
+        telemetry.clock_skew_seconds.set(skew_seconds)
+        if skew_seconds < -SKEW_LIMIT_SECONDS:
+            self._health.unwell(
+                "clock",
+                f"this machine's clock is {-skew_seconds:.1f} s behind Redis's: points are "
+                "claimed late; set the clock",
+            )
+        else:
+            self._health.well("clock")
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._queue.goodbye(self._worker)
+        except (errors.TryLater, errors.WorldChanged):
+            return
+
+    async def _sleep_unless_drained(self, seconds: float) -> None:
+        sleeping = asyncio.create_task(self._clock.sleep(seconds))
+        draining = asyncio.create_task(self._draining.wait())
+        await asyncio.wait((sleeping, draining), return_when=asyncio.FIRST_COMPLETED)
+        for task in (sleeping, draining):
+            task.cancel()
+        await asyncio.gather(sleeping, draining, return_exceptions=True)

@@ -1,0 +1,55 @@
+"""Keeps claims of running batches alive.
+
+A claim lasts ``lease_seconds``; an attempt may take longer. The keeper extends every claim with
+unfinished points when a third of its lease is left to spare, and never one whose points are all
+settled. A claim that Redis says is lost stays lost: its attempts may end, their settlements
+write nothing but outcomes, and nothing new is sent under it.
+"""
+
+from __future__ import annotations
+
+from duepoint import errors, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue.port import Queue
+from duepoint.worker.settler import Settler
+
+
+class LeaseKeeper:
+    """Extends the claims it is told of."""
+
+    def __init__(self, queue: Queue, clock: Clock, *, lease_seconds: float) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._lease_seconds = lease_seconds
+        self._kept: set[Settler] = set()
+
+    def keep(self, settler: Settler) -> None:
+        """Look after this claim from now on."""
+        self._kept.add(settler)
+
+    def let_go(self, settler: Settler) -> None:
+        """This claim is settled or given back."""
+        self._kept.discard(settler)
+
+    async def run(self) -> None:
+        """Extend until cancelled."""
+        while True:
+            await self._clock.sleep(self._lease_seconds / 6)
+            for settler in list(self._kept):
+                if self._is_ageing(settler):
+                    await self._extend(settler)
+
+    def _is_ageing(self, settler: Settler) -> bool:
+        left = settler.claim.held_until - self._clock.monotonic()
+        return not settler.lost and left < self._lease_seconds * 2 / 3
+
+    async def _extend(self, settler: Settler) -> None:
+        try:
+            extended = await self._queue.extend(settler.claim, self._lease_seconds)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.warning("claim not extended", error=str(trouble))
+            return
+        if extended is None:
+            settler.lost = True
+        else:
+            settler.claim = extended

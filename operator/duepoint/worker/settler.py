@@ -1,0 +1,308 @@
+"""Outcomes -> what the queue and the ledger are told.
+
+``closing`` is the decision, pure: one attempt and its outcome become finished points, a retry, the
+chain's next due, a dead letter, a run event. ``Settler`` is the performer for one claim: it gathers
+closings for a few milliseconds and settles them together, as often as needed, so that a slow
+delivery holds up nobody else's next slot. What could not be settled while the claim was held is
+left to whoever reclaims it: the slot is fired again under the same name and id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.port import Queue
+from duepoint.runs import outcome as outcomes
+from duepoint.runs import retries, run
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules import actions, points
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.worker.assignment import Attempt
+
+#: How long closings are gathered before they are settled together.
+GATHER_SECONDS = 0.004
+#: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
+#: long for its outcomes' sake.
+_LAST_TRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """How one attempt, or one point without an attempt, ends."""
+
+    finished: tuple[bytes, ...] = ()
+    occurrences: tuple[messages.Occurrence, ...] = ()
+    chains: tuple[DuePoint, ...] = ()
+    ended: tuple[points.ScheduleId, ...] = ()
+    dead: tuple[messages.DeadLetter, ...] = ()
+    events: tuple[RunEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """An attempt with what came of it.
+
+    Attributes:
+        kind: the target's type, because a Job counts as started only once it exists.
+        fraction: uniform in [0, 1), the dice of the backoff.
+    """
+
+    attempt: Attempt
+    outcome: outcomes.Outcome
+    kind: type[actions.JobAction | actions.WebhookAction | actions.StreamAction]
+    limits: retries.RetryLimits
+    started_us: int
+    now_us: int
+    fraction: float
+
+
+# -- the decision ----------------------------------------------------------------------------
+
+
+def closing(tried: Tried) -> Closing:
+    """What to tell the queue about an attempt."""
+    match tried.outcome:
+        case outcomes.Delivered() as delivered:
+            return _delivered(tried, delivered)
+        case outcomes.Rejected() as rejected:
+            return _given_up(tried, rejected)
+        case outcomes.Retry() as wanted:
+            return _tried_again(tried, wanted)
+
+
+def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
+    running = delivered.running
+    event = _event(
+        tried,
+        RunState.RUNNING if running else RunState.SUCCEEDED,
+        Reason.CREATED if running else Reason.SUCCEEDED,
+        delivered.message,
+        finished_us=0 if running else delivered.accepted_us,
+        job_name=delivered.job_name,
+        http_status=delivered.http_status,
+    )
+    return _end(tried, Closing(events=(event,)))
+
+
+def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
+    made = tried.attempt.number if wanted.started else tried.attempt.number - 1
+    due_us = retries.next_try(
+        tried.limits,
+        attempts_made=max(made, 1),
+        now_us=tried.now_us,
+        fraction=tried.fraction,
+        after_us=wanted.after_us,
+    )
+    if due_us is None:
+        return _given_up(tried, wanted)
+    retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
+    event = _event(
+        tried,
+        RunState.RUNNING,
+        wanted.reason,
+        wanted.message,
+        http_status=wanted.http_status,
+        settled=tried.kind is not actions.JobAction,
+    )
+    events = (event,) if wanted.started else ()
+    return _end(tried, Closing(occurrences=(retry,), events=events))
+
+
+def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Closing:
+    """No further attempt: a Job that never existed is a missed slot, the rest a failed run."""
+    missed = tried.kind is actions.JobAction
+    event = _event(
+        tried,
+        RunState.MISSED if missed else RunState.FAILED,
+        last.reason,
+        last.message,
+        finished_us=0 if missed else tried.now_us,
+        http_status=last.http_status,
+    )
+    # A chain goes on when its slot is given up on: the letter must not take the chain with it.
+    member = b"" if tried.attempt.is_chain else tried.attempt.point.member
+    letter = messages.DeadLetter(member=member, entry=_letter(tried, last))
+    return _end(tried, Closing(dead=(letter,), events=(event,)))
+
+
+def _retry(
+    tried: Tried, wanted: outcomes.Retry, *, attempts_made: int, due_us: int
+) -> messages.Occurrence:
+    attempt = tried.attempt
+    kind = attempt.point.kind
+    again = kind if kind in (PointKind.MANUAL, PointKind.BACKFILL) else PointKind.RETRY
+    point = DuePoint(
+        schedule_id=attempt.point.schedule_id,
+        timing_version=attempt.point.timing_version,
+        kind=again,
+        due_us=due_us,
+        slot_us=attempt.slot_us,
+        run_tag=attempt.point.run_tag,
+    )
+    record = messages.OccurrenceRecord(
+        attempt=attempts_made,
+        first_try_us=attempt.first_try_us or tried.started_us,
+        trigger=attempt.trigger,
+        run_uid=attempt.run_uid,
+        last_error=wanted.reason,
+    )
+    return messages.Occurrence(point=point, record=record, source=attempt.point.member)
+
+
+def _end(tried: Tried, closed: Closing) -> Closing:
+    """The attempt's own point ends: a chain moves on, an occurrence goes unless tried again."""
+    attempt = tried.attempt
+    if not attempt.is_chain:
+        stays = any(one.point.member == attempt.point.member for one in closed.occurrences)
+        buried = any(letter.member == attempt.point.member for letter in closed.dead)
+        finished = () if stays or buried else (attempt.point.member,)
+        return dataclasses.replace(closed, finished=finished)
+    if attempt.following is None:
+        return dataclasses.replace(
+            closed, finished=(attempt.point.member,), ended=(attempt.point.schedule_id,)
+        )
+    following = points.chain(
+        attempt.point.schedule_id, attempt.point.timing_version, attempt.following.due_us
+    )
+    return dataclasses.replace(closed, chains=(following,))
+
+
+def _event(
+    tried: Tried,
+    state: RunState,
+    reason: Reason,
+    message: str,
+    *,
+    finished_us: int = 0,
+    job_name: str = "",
+    http_status: int | None = None,
+    settled: bool = True,
+) -> RunEvent:
+    attempt = tried.attempt
+    known = attempt.definition
+    return RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=attempt.slot_us,
+        trigger=attempt.trigger,
+        state=state,
+        reason=reason,
+        message=message,
+        at_us=tried.now_us,
+        started_us=attempt.first_try_us or tried.started_us,
+        finished_us=finished_us,
+        attempts=attempt.number,
+        job_name=job_name,
+        http_status=http_status,
+        settled_us=attempt.slot_us if attempt.is_regular and settled else 0,
+        completed=attempt.completes and attempt.is_regular,
+    )
+
+
+def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str, str]:
+    attempt = tried.attempt
+    known = attempt.definition
+    return {
+        "namespace": known.namespace,
+        "name": known.name,
+        "uid": known.uid,
+        "generation": str(known.generation),
+        "slot_us": str(attempt.slot_us),
+        "trigger": attempt.trigger,
+        "run_uid": attempt.run_uid,
+        "attempts": str(attempt.number),
+        "reason": str(last.reason),
+        "message": last.message,
+        "http_status": "" if last.http_status is None else str(last.http_status),
+        "given_up_us": str(tried.now_us),
+    }
+
+
+# -- the performer ---------------------------------------------------------------------------
+
+
+class Settler:
+    """Settles what has become of one claim, in as few scripts as its attempts allow."""
+
+    def __init__(self, queue: Queue, clock: Clock, claim: messages.Claim) -> None:
+        self._queue = queue
+        self._clock = clock
+        self.claim = claim
+        self.lost = False
+        self._gathered: list[Closing] = []
+        self._number = 0
+        self._current: messages.Settlement | None = None
+        self._news = asyncio.Event()
+        self._complete = False
+
+    def add(self, closed: Closing) -> None:
+        """Take note of one more point that has ended."""
+        self._gathered.append(closed)
+        self._news.set()
+
+    def finish(self) -> None:
+        """Nothing more will come: ``run`` returns after the last settlement."""
+        self._complete = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Settle until everything is told."""
+        while not (self._complete and not self._gathered):
+            await self._news.wait()
+            if not self._complete:
+                await self._clock.sleep(GATHER_SECONDS)
+            self._news.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Settle what has been gathered; one that was cut short is sent again, as the same."""
+        if self._current is not None:
+            await self._settle(self._current)
+        if self._gathered:
+            self._number += 1
+            self._current = _settlement(self._gathered, number=self._number)
+            self._gathered = []
+            await self._settle(self._current)
+
+    async def _settle(self, settlement: messages.Settlement) -> None:
+        waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
+        give_up = max(self._clock.monotonic() + _LAST_TRY_SECONDS, self.claim.held_until)
+        while self._clock.monotonic() < give_up:
+            try:
+                self._note(await self._queue.settle(self.claim, settlement), settlement)
+                break
+            except errors.TryLater as trouble:
+                telemetry.logger.warning("settlement put off", error=str(trouble))
+                await self._clock.sleep(next(waits))
+            except errors.WorldChanged as change:
+                # The index was made anew under us: the claim is gone, the rebuild arms again.
+                telemetry.logger.warning("settlement refused", error=str(change))
+                self.lost = True
+                break
+        self._current = None
+
+    def _note(self, settled: messages.Settled, settlement: messages.Settlement) -> None:
+        self.lost = self.lost or settled.lost
+        telemetry.dead_entries_total.inc(len(settlement.dead))
+
+
+def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:
+    listed = list(gathered)
+    return messages.Settlement(
+        occurrences=tuple(one for closed in listed for one in closed.occurrences),
+        chains=tuple(one for closed in listed for one in closed.chains),
+        finished=tuple(one for closed in listed for one in closed.finished),
+        ended=tuple(one for closed in listed for one in closed.ended),
+        dead=tuple(one for closed in listed for one in closed.dead),
+        outcomes=run.pack(event for closed in listed for event in closed.events),
+        number=number,
+    )
