@@ -13,14 +13,17 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TypeAlias
 
 from tools.devcluster import binaries, cluster, processes
 from tools.devcluster.state import State
 
 PREFIX = "run-"
+
+Handler: TypeAlias = Callable[[int, FrameType | None], None]
 
 
 def run(parent: Path, command: Sequence[str], tools: Sequence[str] = ()) -> int:
@@ -35,7 +38,7 @@ def run(parent: Path, command: Sequence[str], tools: Sequence[str] = ()) -> int:
     me = processes.started_at(os.getpid()) or "0"
     state = State(parent / f"{PREFIX}{os.getpid()}-{me}")
     try:
-        with _termination_raised():
+        with _handling({signal.SIGTERM: _interrupt}):
             record = cluster.up(state)
             settings = {**record.environment(), "DUEPOINT_TEST_STATE": str(state.folder), **extra}
             return _run(command, settings)
@@ -65,29 +68,37 @@ def remove(state: State) -> None:
 
 
 def _run(command: Sequence[str], settings: Mapping[str, str]) -> int:
-    child = subprocess.Popen(command, env={**os.environ, **settings})
-    while True:
-        try:
-            code = child.wait()
-        except _Terminated:
-            child.terminate()
-        except KeyboardInterrupt:
-            pass  # the terminal has sent it to the command as well, which ends in its own way
-        else:
-            return code if code >= 0 else 128 - code
+    """Wait for `command` whatever signals come.
+
+    A Ctrl-C of the terminal reaches it without us, and it ends in its own way; a SIGTERM was sent
+    to us alone and is passed on, also when it came before there was somebody to pass it to.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+    terminated = False
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        nonlocal terminated
+        terminated = terminated or number == signal.SIGTERM
+        if number == signal.SIGTERM and children:
+            children[0].terminate()
+
+    with _handling({signal.SIGTERM: pass_on, signal.SIGINT: pass_on}):
+        children.append(subprocess.Popen(command, env={**os.environ, **settings}))
+        if terminated:
+            children[0].terminate()
+        code = children[0].wait()
+    return code if code >= 0 else 128 - code
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which unlike a Ctrl-C was sent to us alone."""
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _termination_raised() -> Iterator[None]:
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise _Terminated
-
-    former = signal.signal(signal.SIGTERM, interrupt)
+def _handling(handlers: Mapping[signal.Signals, Handler]) -> Iterator[None]:
+    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for number, handler in former.items():
+            signal.signal(number, handler)
