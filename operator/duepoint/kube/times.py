@@ -6,8 +6,11 @@ always holds six digits and is what Leases and Events use. Pure.
 
 from __future__ import annotations
 
+import bisect
 import datetime as dt
-import zoneinfo
+
+from duepoint import errors
+from duepoint.expressions import timezones
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -37,15 +40,19 @@ def time_text_in(instant_us: int, zone: str) -> str:
     A zone that is not in our data gives UTC: the text is a convenience for tools, and the
     instant it names is right in either spelling.
     """
-    local = _moment(instant_us).astimezone(_zone(zone)).replace(microsecond=0)
-    return time_text(instant_us) if not local.utcoffset() else local.isoformat()
+    offset = _offset_seconds(instant_us // 1_000_000, zone)
+    if not offset:
+        return time_text(instant_us)
+    local = _moment(instant_us).astimezone(dt.timezone(dt.timedelta(seconds=offset)))
+    return local.isoformat(timespec="seconds")
 
 
-def _zone(name: str) -> dt.tzinfo:
+def _offset_seconds(second: int, name: str) -> int:
     try:
-        return zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return dt.UTC
+        zone = timezones.load(name)
+    except errors.InvalidExpression:
+        return 0
+    return zone.offsets[bisect.bisect_right(zone.starts, second) - 1]
 
 
 def _moment(instant_us: int) -> dt.datetime:

@@ -1,0 +1,147 @@
+"""Compare-and-swap on one ``coordination.k8s.io/v1`` Lease.
+
+The Lease is read and replaced whole, under the resource version it was read at, so that of two
+writers one loses and knows it. What others keep in its metadata is carried over. A Lease that
+somebody edited to nonsense is read as far as it makes sense: a missing holder is "", a missing
+number 0. Who may write it, and when, is the elector's business.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from duepoint.kube import errors, port, times
+
+#: leaseTransitions is an int32, and leaseDurationSeconds too.
+INT32_MAX = 2**31 - 1
+
+#: One call; the elector has a timeout of its own around it.
+TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A Lease as its users see it; times in microseconds of UTC, for people to read only.
+
+    Attributes:
+        holder: identity of who holds it; "" where nobody does.
+        transitions: how often it changed hands.
+        annotations: replaced as a whole by a write.
+        version: resource version to write from; "" before it exists.
+    """
+
+    holder: str
+    duration_seconds: int
+    transitions: int
+    acquired_us: int = 0
+    renewed_us: int = 0
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class LeasePort(Protocol):
+    """Where the Lease is kept. Every method may raise anything, and may take for ever."""
+
+    async def get(self) -> Lease | None:
+        """The Lease as it is, or None where there is none."""
+        ...
+
+    async def create(self, lease: Lease) -> Lease | None:
+        """The Lease as it was made; None where another one exists."""
+        ...
+
+    async def update(self, lease: Lease) -> Lease | None:
+        """The Lease as it was written; None where it changed since it was read, or is gone."""
+        ...
+
+
+class KubeLease:
+    """The Lease of this name on an API server."""
+
+    def __init__(self, api: port.Api, namespace: str, name: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._collection = (
+            "/apis/coordination.k8s.io/v1/namespaces/"
+            f"{urllib.parse.quote(namespace, safe='')}/leases"
+        )
+        self._path = f"{self._collection}/{urllib.parse.quote(name, safe='')}"
+
+    async def get(self) -> Lease | None:
+        try:
+            return _lease(await self._call("GET", self._path))
+        except errors.NotFound:
+            return None
+
+    async def create(self, lease: Lease) -> Lease | None:
+        try:
+            return _lease(await self._call("POST", self._collection, self._document(lease)))
+        except errors.Conflict:
+            return None
+
+    async def update(self, lease: Lease) -> Lease | None:
+        try:
+            return _lease(await self._call("PUT", self._path, self._document(lease)))
+        except (errors.Conflict, errors.NotFound):
+            return None
+
+    async def _call(self, verb: str, path: str, body: object = None) -> bytes:
+        return await self._api.request(
+            verb, path, body, timeout_seconds=TIMEOUT_SECONDS, purpose=port.Purpose.LEASE
+        )
+
+    def _document(self, lease: Lease) -> dict[str, Any]:
+        metadata = {**lease.metadata, "name": self._name, "namespace": self._namespace}
+        metadata.pop("managedFields", None)
+        metadata["annotations"] = dict(lease.annotations)
+        if lease.version:
+            metadata["resourceVersion"] = lease.version
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": lease.holder or None,
+                "leaseDurationSeconds": max(1, min(lease.duration_seconds, INT32_MAX)),
+                "leaseTransitions": max(0, min(lease.transitions, INT32_MAX)),
+                "acquireTime": times.micro_time_text(lease.acquired_us),
+                "renewTime": times.micro_time_text(lease.renewed_us),
+            },
+        }
+
+
+def _lease(body: bytes) -> Lease:
+    document = _object(msgspec.json.decode(body))
+    metadata, spec = _object(document.get("metadata")), _object(document.get("spec"))
+    return Lease(
+        holder=str(spec.get("holderIdentity") or ""),
+        duration_seconds=_number(spec.get("leaseDurationSeconds")),
+        transitions=_number(spec.get("leaseTransitions")),
+        acquired_us=_instant(spec.get("acquireTime")),
+        renewed_us=_instant(spec.get("renewTime")),
+        annotations=_object(metadata.get("annotations")),
+        version=str(metadata.get("resourceVersion") or ""),
+        metadata=metadata,
+    )
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _instant(value: object) -> int:
+    try:
+        return times.parse_us(str(value)) if value else 0
+    except ValueError:
+        return 0
