@@ -165,6 +165,8 @@ def from_answer(
     """
     told = parse_status(body)
     message = f"{attempt}: {told.message or f'HTTP {status}'}"
+    if _is_from_the_future(told):
+        return Gone(message, status=status, reason=told.reason)
     return _by_status(status, message, told, _retry_after(headers, told))
 
 
@@ -182,6 +184,11 @@ def _by_status(status: int, message: str, told: Status, retry_after: float | Non
         case status if status not in _BY_STATUS:
             known["retry_after_seconds"] = retry_after
     return _BY_STATUS.get(status, Unavailable)(message, **known)
+
+
+def _is_from_the_future(told: Status) -> bool:
+    """A resource version that the server has not reached: its store came back from a backup."""
+    return any(cause.reason == "ResourceVersionTooLarge" for cause in told.causes)
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -81,8 +81,9 @@ class KubeLease:
             return None
 
     async def create(self, lease: Lease) -> Lease | None:
+        new = replace(lease, version="", metadata={})
         try:
-            return _lease(await self._call("POST", self._collection, self._document(lease)))
+            return _lease(await self._call("POST", self._collection, self._document(new)))
         except errors.Conflict:
             return None
 

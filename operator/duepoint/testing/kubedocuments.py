@@ -1,0 +1,50 @@
+"""What an API server does to documents: label selectors, JSON Patch, merge patch.
+
+As much of each as Duepoint uses. Pure, but for the document that a patch changes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def has_labels(document: dict[str, Any], selector: str) -> bool:
+    """Whether an object has the labels of a selector made of equalities and bare keys."""
+    labels = document["metadata"].get("labels") or {}
+    wanted = [part.partition("=") for part in selector.split(",") if part]
+    return all(
+        labels.get(key) == text.removeprefix("=") if sign else key in labels
+        for key, sign, text in wanted
+    )
+
+
+def apply_operation(document: dict[str, Any], operation: Mapping[str, Any]) -> bool:
+    """One operation of RFC 6902 on objects; False where it does not apply."""
+    *parents, last = (
+        part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
+    )
+    place = document
+    for part in parents:
+        place = place.get(part, {})
+    match operation["op"]:
+        case "test":
+            return bool(last in place and place[last] == operation["value"])
+        case "add":
+            place[last] = operation["value"]
+            return True
+        case "remove":
+            return place.pop(last, None) is not None
+    return False
+
+
+def merge(document: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    """RFC 7386."""
+    for key, value in patch.items():
+        if value is None:
+            document.pop(key, None)
+        elif isinstance(value, Mapping):
+            inner = document.setdefault(key, {})
+            merge(inner, value)
+        else:
+            document[key] = value
