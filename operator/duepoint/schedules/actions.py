@@ -77,10 +77,10 @@ Target = JobAction | WebhookAction | StreamAction
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A target and the JSON text of the payload handed to it, if any."""
+    """A target and the JSON text of the payload handed to it; empty where there is none."""
 
     target: Target
-    payload: msgspec.Raw | None = None
+    payload: msgspec.Raw = msgspec.Raw()
 
 
 _decoder = msgspec.json.Decoder(Action)

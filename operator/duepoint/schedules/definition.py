@@ -9,7 +9,8 @@ in the record itself. Layout of format 1, integers as LEB128 varints unless said
     2  flags: 1 uid is a UUID, 2 rule inline    one byte
     3  timing version                           4 bytes
     7  uid: 16 bytes, or length + text
-       generation, timing generation, collision, created (s), not-before (us)
+       generation, timing generation, collision, created (s),
+       not-before (us, zigzag distance from created: mostly 0, one byte)
        namespace number, target number
        rule number, or length + text
        name: length + text
@@ -120,8 +121,8 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
         _varint(definition.generation),
         _varint(definition.timing_generation),
         _varint(definition.collision),
-        _varint(definition.created_us // 1_000_000),
-        _varint(definition.not_before_us),
+        _varint(_whole_seconds_us(definition) // 1_000_000),
+        _varint(_zigzag(definition.not_before_us - _whole_seconds_us(definition))),
         _varint(namespace),
         _varint(target),
         _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
@@ -160,15 +161,18 @@ def _unpack(record: bytes) -> Packed:
         raise ValueError(f"format {record[0]}")
     flags = record[2]
     reader = _Reader(record, VERSION_OFFSET + 4)
+    uid = str(uuid.UUID(bytes=reader.take(16))) if flags & _UID_IS_UUID else reader.text()
+    generation, timing_generation, collision = reader.varint(), reader.varint(), reader.varint()
+    created_us = reader.varint() * 1_000_000
     packed = Packed(
         state=State(record[STATE_OFFSET]),
         timing_version=points.TimingVersion(record[VERSION_OFFSET : VERSION_OFFSET + 4]),
-        uid=str(uuid.UUID(bytes=reader.take(16))) if flags & _UID_IS_UUID else reader.text(),
-        generation=reader.varint(),
-        timing_generation=reader.varint(),
-        collision=reader.varint(),
-        created_us=reader.varint() * 1_000_000,
-        not_before_us=reader.varint(),
+        uid=uid,
+        generation=generation,
+        timing_generation=timing_generation,
+        collision=collision,
+        created_us=created_us,
+        not_before_us=created_us + _unzigzag(reader.varint()),
         namespace=reader.varint(),
         target=reader.varint(),
         rule=reader.sized() if flags & _RULE_INLINE else reader.varint(),
@@ -187,6 +191,19 @@ def _packed_uid(uid: str) -> tuple[bytes, int]:
     if str(parsed) != uid:  # another spelling of a UUID must come back as it was
         return _sized(uid.encode()), 0
     return parsed.bytes, _UID_IS_UUID
+
+
+def _whole_seconds_us(definition: Definition) -> int:
+    """creationTimestamp has whole seconds; so has its record."""
+    return definition.created_us // 1_000_000 * 1_000_000
+
+
+def _zigzag(number: int) -> int:
+    return number * 2 if number >= 0 else -number * 2 - 1
+
+
+def _unzigzag(number: int) -> int:
+    return number >> 1 if number % 2 == 0 else -(number >> 1) - 1
 
 
 def _varint(number: int) -> bytes:

@@ -80,8 +80,8 @@ class _Spec(msgspec.Struct, rename="camel"):
     concurrency_policy: str | None = None
     max_concurrency: int | None = None
     queue_limit: int | None = None
-    payload: msgspec.Raw | None = None
-    job_template: msgspec.Raw | None = None
+    payload: msgspec.Raw = msgspec.Raw()
+    job_template: msgspec.Raw = msgspec.Raw()
     successful_jobs_history_limit: int | None = None
     failed_jobs_history_limit: int | None = None
     webhook: webhookspec.WebhookFields | None = None
@@ -89,6 +89,11 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 _decoder = msgspec.json.Decoder(_Spec)
+_NULL = b"null"
+
+
+def _is_given(text: msgspec.Raw) -> bool:
+    return bool(text) and bytes(text) != _NULL
 
 
 @dataclass(slots=True)
@@ -123,7 +128,7 @@ def parse(
     rule = rules.Rule(
         timing=_timing(fields, findings),
         policy=_policy(fields, findings),
-        whole_seconds=fields.job_template is not None,
+        whole_seconds=_is_given(fields.job_template),
     )
     if not findings.errors:
         _check_slots(rule, findings, identity=f"{namespace}/{name}", created_us=created_us)
@@ -279,8 +284,8 @@ def _at_least(value: int | None, least: int, path: str, findings: _Findings) -> 
 
 
 def _action(fields: _Spec, findings: _Findings) -> actions.Action | None:
-    payload = fields.payload
-    if payload is not None and len(payload) > PAYLOAD_LIMIT_BYTES:
+    payload = fields.payload if _is_given(fields.payload) else msgspec.Raw()
+    if len(payload) > PAYLOAD_LIMIT_BYTES:
         findings.add(
             Reason.PAYLOAD_TOO_LARGE,
             "spec.payload",
@@ -292,15 +297,15 @@ def _action(fields: _Spec, findings: _Findings) -> actions.Action | None:
 
 
 def _target(fields: _Spec, findings: _Findings) -> actions.Target | None:
-    given = [fields.job_template, fields.webhook, fields.stream]
-    if sum(one is not None for one in given) != 1:
+    job = _is_given(fields.job_template)
+    if [job, fields.webhook is not None, fields.stream is not None].count(True) != 1:
         findings.add(
             Reason.INVALID_SCHEDULE,
             "spec",
             "write exactly one target: jobTemplate, webhook or stream",
         )
         return None
-    if fields.job_template is not None:
+    if job:
         return _job(fields.job_template, findings)
     if fields.webhook is not None:
         return webhookspec.action(

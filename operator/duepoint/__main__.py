@@ -1,0 +1,5 @@
+"""``python -m duepoint``."""
+
+from duepoint.cli import main
+
+main()

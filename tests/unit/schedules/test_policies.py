@@ -1,0 +1,163 @@
+"""Late, missed, caught up: what a claimed chain leads to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint.schedules import policies, slots
+from duepoint.schedules.conditions import Reason
+from tests.support.builders import CREATED_US, a_rule, at
+
+MINUTE = 60_000_000
+SECOND = 1_000_000
+
+
+def decide(rule, chain: str, now: str) -> policies.Decision:
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    return policies.decide(timeline, rule.policy, chain_due_us=at(chain), now_us=at(now))
+
+
+def ran(decision) -> list[int]:
+    return [one.slot_us for one in decision.run]
+
+
+def missed(decision) -> dict[Reason, int]:
+    return {group.reason: group.count for group in decision.missed}
+
+
+def test_a_slot_on_time_is_run_and_the_chain_goes_to_the_next():
+    decision = decide(a_rule("*/5 * * * *"), "2026-03-01 12:00:00", "2026-03-01 12:00:00.003")
+    assert ran(decision) == [at("2026-03-01 12:00:00")]
+    assert missed(decision) == {}
+    assert decision.following == slots.DueSlot(at("2026-03-01 12:05"), at("2026-03-01 12:05"))
+    assert not decision.run[0].catch_up
+
+
+def test_a_single_late_slot_is_run_and_told_as_caught_up():
+    decision = decide(a_rule("*/5 * * * *"), "2026-03-01 12:00:00", "2026-03-01 12:00:11")
+    assert ran(decision) == [at("2026-03-01 12:00:00")]
+    assert decision.run[0].catch_up
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected", "reasons"),
+    [
+        ({"catch_up": "Latest"}, ["12:20"], {Reason.CATCH_UP_POLICY: 4}),
+        (
+            {"catch_up": "All"},
+            ["12:00", "12:05", "12:10", "12:15", "12:20"],
+            {},
+        ),
+        (
+            {"catch_up": "All", "catch_up_limit": 2},
+            ["12:15", "12:20"],
+            {Reason.CATCH_UP_LIMIT: 3},
+        ),
+        ({"catch_up": "None"}, [], {Reason.CATCH_UP_POLICY: 5}),
+        (
+            {"catch_up": "All", "deadline_seconds": 600},
+            ["12:15", "12:20"],
+            {Reason.DEADLINE_EXCEEDED: 3},
+        ),
+        (
+            {"catch_up": "Latest", "deadline_seconds": 600},
+            ["12:20"],
+            {Reason.DEADLINE_EXCEEDED: 3, Reason.CATCH_UP_POLICY: 1},
+        ),
+        (
+            {"catch_up": "Latest", "deadline_seconds": 60},
+            [],
+            {Reason.DEADLINE_EXCEEDED: 5},
+        ),
+    ],
+    ids=[
+        "latest",
+        "all",
+        "all-limited",
+        "none",
+        "all-within-deadline",
+        "latest-within-deadline",
+        "all-over-deadline",
+    ],
+)
+def test_of_five_overdue_slots_the_policy_chooses(policy, expected, reasons):
+    decision = decide(a_rule("*/5 * * * *", policy=policy), "2026-03-01 12:00", "2026-03-01 12:23")
+    assert ran(decision) == [at(f"2026-03-01 {time}") for time in expected]
+    assert missed(decision) == reasons
+    assert decision.following.slot_us == at("2026-03-01 12:25")
+
+
+def test_none_runs_a_slot_that_is_not_ten_seconds_late():
+    rule = a_rule("*/5 * * * *", policy={"catch_up": "None"})
+    assert ran(decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:09"))
+    assert not ran(decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:11"))
+
+
+def test_a_deadline_of_zero_means_on_time_with_a_second_of_grace():
+    rule = a_rule("*/5 * * * *", policy={"deadline_seconds": 0})
+    assert ran(decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:00.900"))
+    late = decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:01.100")
+    assert missed(late) == {Reason.DEADLINE_EXCEEDED: 1}
+
+
+def test_uneven_schedules_find_their_newest_missed_slot():
+    # CronJob estimates from the first gap and finds nothing here.
+    decision = decide(a_rule("0 9,10 * * *"), "2026-03-02 09:00", "2026-03-03 18:00")
+    assert ran(decision) == [at("2026-03-03 10:00")]
+    assert missed(decision) == {Reason.CATCH_UP_POLICY: 3}
+
+
+def test_the_last_slot_of_a_one_shot_leaves_nothing_behind():
+    rule = a_rule("@at 2026-03-01T12:00:00Z")
+    decision = decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:00.002")
+    assert ran(decision) == [at("2026-03-01 12:00")]
+    assert decision.following is None
+
+
+def test_jitter_makes_a_slot_due_later_and_never_early():
+    rule = a_rule("*/5 * * * *", jitter_ms=120_000)
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    due = timeline.due_slot(at("2026-03-01 12:00"))
+    assert 0 <= due.due_us - due.slot_us < 120_000_000
+    before = policies.decide(timeline, rule.policy, chain_due_us=due.due_us, now_us=due.due_us)
+    assert ran(before) == [at("2026-03-01 12:00")]
+    assert timeline.newest_due(due.due_us - 1) == at("2026-03-01 11:55")
+
+
+def test_a_year_of_seconds_is_counted_not_walked():
+    rule = a_rule("@every 1s", policy={"catch_up": "All", "catch_up_limit": 10})
+    decision = decide(rule, "2026-03-01 12:00:00", "2027-03-01 12:00:00")
+    assert len(decision.run) == 10
+    assert missed(decision) == {Reason.CATCH_UP_LIMIT: 365 * 86_400 + 1 - 10}
+
+
+@given(
+    period=st.sampled_from(["@every 7s", "*/5 * * * *", "0 9,10 * * *", "@every 100ms"]),
+    late_seconds=st.integers(0, 2000),
+    policy=st.fixed_dictionaries(
+        {
+            "catch_up": st.sampled_from(["Latest", "All", "None"]),
+            "catch_up_limit": st.integers(1, 50),
+            "deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
+        }
+    ),
+    jitter_ms=st.sampled_from([0, 50, 30_000]),
+)
+def test_every_overdue_slot_ends_in_exactly_one_way(period, late_seconds, policy, jitter_ms):
+    rule = a_rule(period, policy=policy, jitter_ms=jitter_ms)
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    first = timeline.next_after(at("2026-03-01 12:00:00"))
+    now_us = first.due_us + late_seconds * SECOND
+    decision = policies.decide(timeline, rule.policy, chain_due_us=first.due_us, now_us=now_us)
+    overdue = [
+        slot
+        for slot in timeline.walk(first.slot_us - 1, now_us)
+        if timeline.due_slot(slot).due_us <= now_us
+    ]
+    assert len(decision.run) + sum(group.count for group in decision.missed) == len(overdue)
+    assert set(ran(decision)) <= set(overdue)
+    assert ran(decision) == sorted(ran(decision))
+    assert decision.following.slot_us > overdue[-1]
+    assert decision.following.due_us > now_us

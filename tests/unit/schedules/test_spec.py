@@ -1,0 +1,188 @@
+"""From the text of a spec to a rule and an action, or to every error with its field."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from duepoint import errors
+from duepoint.schedules import actions
+from tests.support.builders import JOB_TEMPLATE, a_spec, at
+
+JOB = {"jobTemplate": JOB_TEMPLATE}
+
+
+def refused(**fields) -> list[tuple[str, str, str]]:
+    with pytest.raises(errors.InvalidSpec) as caught:
+        a_spec(**fields)
+    return [(error.reason, error.path, error.message) for error in caught.value.errors]
+
+
+def test_unset_fields_have_the_documented_values():
+    spec = a_spec()
+    assert spec.rule.timing.time_zone == "Etc/UTC"
+    assert spec.rule.policy.catch_up == "Latest"
+    assert spec.rule.policy.catch_up_limit == 100
+    assert spec.rule.policy.deadline_seconds is None
+    webhook = spec.action.target
+    assert (webhook.method, webhook.timeout_seconds, webhook.success) == ("POST", 30, ("2xx",))
+    assert webhook.retry == actions.RetryRule()
+
+
+def test_null_means_absent_everywhere():
+    explicit = a_spec(
+        timeZone=None,
+        dst=None,
+        jitter=None,
+        startTime=None,
+        suspend=None,
+        catchUpPolicy=None,
+        catchUpLimit=None,
+        concurrencyPolicy=None,
+        payload=None,
+        stream=None,
+        jobTemplate=None,
+        webhook={"url": "https://hooks.example.com/x", "headers": None, "retry": None},
+        startingDeadlineSeconds=None,
+    )
+    assert explicit.rule == a_spec().rule
+    assert explicit.action.target == a_spec().action.target
+
+
+def test_every_error_is_told_at_once_with_its_field():
+    found = refused(
+        schedule="61 * * * *", jitter="soon", catchUpPolicy="Some", webhook={"url": "ftp://x"}
+    )
+    assert [path for _, path, _ in found] == [
+        "spec.webhook.url",
+        "spec.jitter",
+        "spec.catchUpPolicy",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "path", "words"),
+    [
+        ({"schedule": "61 * * * *"}, "InvalidSchedule", "spec.schedule", "61"),
+        ({"schedule": "0 0 31 2 *"}, "NeverFires", "spec.schedule", ""),
+        (
+            {"schedules": ["0 1 * * *", "0 25 * * *"]},
+            "InvalidSchedule",
+            "spec.schedules[1]",
+            "25",
+        ),
+        ({"schedules": []}, "InvalidSchedule", "spec.schedules", "1 to 32"),
+        ({"timeZone": "Mars/Olympus"}, "UnknownTimeZone", "spec.timeZone", "Mars/Olympus"),
+        (
+            {"startTime": "2026-03-02T00:00:00Z", "endTime": "2026-03-01T00:00:00Z"},
+            "InvalidSchedule",
+            "spec.endTime",
+            "after startTime",
+        ),
+        ({"payload": "x" * 70_000}, "PayloadTooLarge", "spec.payload", "65536"),
+        ({"schedule": "@every 0s"}, "InvalidSchedule", "spec.schedule", ""),
+        (
+            {"schedule": "@every 1500ms", **JOB},
+            "InvalidSchedule",
+            "spec.schedule",
+            "whole number of seconds",
+        ),
+        ({"maxRuns": 3}, "InvalidSchedule", "spec.maxRuns", "not available"),
+        (
+            {"concurrencyPolicy": "Forbid"},
+            "InvalidSchedule",
+            "spec.concurrencyPolicy",
+            "not available",
+        ),
+        (
+            {"webhook": {"url": "https://a", "service": {"name": "b"}}},
+            "InvalidWebhook",
+            "spec.webhook",
+            "exactly one",
+        ),
+        (
+            {"webhook": {"url": "https://a", "signing": {"secretKeyRefs": []}}},
+            "InvalidWebhook",
+            "spec.webhook.signing",
+            "not available",
+        ),
+        (
+            {"webhook": {"url": "https://a:70000/"}},
+            "InvalidWebhook",
+            "spec.webhook.url",
+            "70000",
+        ),
+        (
+            {"webhook": {"url": "https://user:pw@a/"}},
+            "InvalidWebhook",
+            "spec.webhook.url",
+            "user names",
+        ),
+        (
+            {"webhook": {"url": "https://a", "headers": [{"name": "Host", "value": "b"}]}},
+            "InvalidWebhook",
+            "spec.webhook.headers[0]",
+            "Host",
+        ),
+        (
+            {"webhook": {"url": "https://a", "headers": [{"name": "x", "value": "a\r\nb"}]}},
+            "InvalidWebhook",
+            "spec.webhook.headers[0]",
+            "control characters",
+        ),
+        (
+            {"webhook": {"url": "https://a", "retry": {"retryOn": ["often"]}}},
+            "InvalidWebhook",
+            "spec.webhook.retry.retryOn[0]",
+            "often",
+        ),
+        (
+            {"stream": {"name": "s", "connectionSecretRef": {"name": "x"}}, "webhook": None},
+            "InvalidSchedule",
+            "spec.stream.connectionSecretRef",
+            "not available",
+        ),
+        ({"maxRuns": "three"}, "InvalidSchedule", "spec.maxRuns", "int"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("spec") else "",
+)
+def test_a_wrong_field_is_named_with_what_to_write(fields, reason, path, words):
+    found = refused(**fields)
+    assert found[0][:2] == (reason, path)
+    assert words in found[0][2]
+
+
+def test_neither_schedule_nor_target_is_two_errors():
+    with pytest.raises(errors.InvalidSpec) as caught:
+        a_spec(schedule=None, webhook=None)
+    assert len(caught.value.errors) == 2
+
+
+def test_a_one_shot_in_the_past_is_accepted_because_it_is_complete_not_wrong():
+    spec = a_spec(schedule="@at 2020-01-01T00:00:00Z")
+    assert spec.rule.timing.schedules == ("@at 2020-01-01T00:00:00Z",)
+
+
+def test_times_become_microseconds_utc():
+    spec = a_spec(startTime="2026-03-02T01:00:00+01:00")
+    assert spec.rule.timing.start_us == at("2026-03-02 00:00:00")
+
+
+def test_the_job_template_is_kept_as_it_was_written():
+    spec = a_spec(**JOB)
+    assert spec.action.target == actions.JobAction(template=JOB_TEMPLATE)
+    assert spec.rule.whole_seconds
+
+
+def test_an_action_comes_back_from_its_blob_with_the_payload_byte_for_byte():
+    spec = a_spec(payload={"b": 1.0, "a": [None, "é"]})
+    again = actions.decode(actions.encode(spec.action))
+    assert again.target == spec.action.target
+    assert json.loads(bytes(again.payload)) == {"b": 1.0, "a": [None, "é"]}
+    assert actions.encode(again) == actions.encode(spec.action)
+
+
+def test_the_target_is_described_without_its_query():
+    spec = a_spec(webhook={"url": "https://hooks.example.com/x?token=secret"})
+    assert actions.describe(spec.action) == "Webhook https://hooks.example.com/x"
