@@ -12,9 +12,8 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from duepoint.expressions import compile as compiler
-from duepoint.expressions import merged, spread, window
-from duepoint.expressions.expression import Expression
+from duepoint import expressions
+from duepoint.expressions import spread
 from duepoint.schedules import rule as rules
 
 
@@ -34,7 +33,7 @@ class Slots:
         identity: ``namespace/name``; the jitter of a slot is a hash of it.
     """
 
-    expression: Expression
+    expression: expressions.Expression
     identity: str
     jitter_ms: int
 
@@ -133,15 +132,15 @@ def _expression(
     whole_seconds: bool,  # noqa: FBT001 - part of the cache's key
     identity: str,
     anchor_us: int,
-) -> Expression:
+) -> expressions.Expression:
     parts = [
         _compile(text, timing, whole_seconds, identity, anchor_us) for text in timing.schedules
     ]
-    whole = parts[0] if len(parts) == 1 else merged.merged(parts)
+    whole = parts[0] if len(parts) == 1 else expressions.merged(parts)
     start_us = _start_us(timing)
     if start_us is None and timing.end_us is None:
         return whole
-    return window.windowed(whole, start_us=start_us, end_us=timing.end_us)
+    return expressions.windowed(whole, start_us=start_us, end_us=timing.end_us)
 
 
 def _compile(
@@ -152,12 +151,12 @@ def _compile(
     anchor_us: int,
     *,
     from_us: int | None = None,
-) -> Expression:
-    return compiler.compile_expression(
+) -> expressions.Expression:
+    return expressions.compile_expression(
         text,
         time_zone=timing.time_zone,
-        gap=compiler.Gap(timing.gap),
-        overlap=compiler.Overlap(timing.overlap),
+        gap=expressions.Gap(timing.gap),
+        overlap=expressions.Overlap(timing.overlap),
         identity=identity,
         anchor_us=anchor_us,
         whole_seconds=whole_seconds,

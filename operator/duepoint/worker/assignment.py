@@ -8,6 +8,7 @@ by catch-up a second time, because its slot may have started already.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -100,7 +101,9 @@ def assign(
         assignment.dead.append(_stranger(member, score))
     for point in sorted(claim.points, key=lambda point: point.slot_us):
         known = found.get(point.schedule_id)
-        if known is None or _is_superseded(point, known):
+        if claim.is_poison:
+            _bury(assignment, claim, point, known)
+        elif known is None or _is_superseded(point, known):
             assignment.finished.append(point.member)
             _note_superseded(assignment, point, known, claim.now_us)
         elif point.kind is PointKind.CHAIN:
@@ -128,6 +131,26 @@ def _note_superseded(
         )
 
 
+def _bury(
+    assignment: Assignment,
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition | None,
+) -> None:
+    """Give up on a slot that no worker survives; its schedule goes on with the next one."""
+    if known is None:
+        assignment.finished.append(point.member)
+        return
+    reason = f"claimed alone {claim.alone} times and never settled"
+    letter = _dead(point, known, Reason.POISON, reason)
+    if point.kind is not PointKind.CHAIN:
+        assignment.dead.append(letter)
+        return
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    assignment.dead.append(dataclasses.replace(letter, member=b""))
+    _close_chain(assignment, point, timeline.next_after(point.slot_us))
+
+
 # -- chains ----------------------------------------------------------------------------------
 
 
@@ -148,10 +171,11 @@ def _assign_chain(
             if decision.missed and decision.following is None:
                 assignment.events.append(_completed(known, decision.newest_us, claim.now_us))
         case (only,) if not missed and _may_hold(decision.following, claim.now_us, limit_us):
-            assignment.add(_attempt(known, chain, only, timeline, following=decision.following))
-        case chosen:
+            attempt = _attempt(known, chain, only, timeline, following=decision.following)
+            assignment.attempts.append((attempt,))
+        case _:
             assignment.events.extend(missed)
-            _split(assignment, chain, known, timeline, chosen, decision.following)
+            _split(assignment, chain, known, timeline, decision)
 
 
 def _decide(

@@ -192,8 +192,8 @@ class Claimer:
             beat = await self._queue.beat(self._worker)
             wakeups.note_beat(beat)
             if beat.layout is not None:
-                wakeups.standby = sharding.standby(
-                    self._worker, beat.workers, shards=beat.layout.shards
+                wakeups.standby = sharding.standby_shards(
+                    sharding.all_shards(beat.layout), beat.workers, self._worker
                 )
             self._watch_clock(beat)
             await self._clock.sleep(BEAT_SECONDS)
