@@ -1,0 +1,114 @@
+"""What an IP address really leads to.
+
+Owns three facts about addresses that the egress guard decides upon: which text is an address at
+all (one spelling each: dotted quad, or RFC 4291), which addresses a packet to it may reach once
+mapped and tunnelled forms are taken apart, and of which kind each of those is. Pure.
+
+Python's ``is_global`` and ``is_private`` do not answer this: NAT64 of a metadata address,
+multicast and 168.63.129.16 all count as global there.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import re
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Kind(enum.Enum):
+    """What an address is good for. ``SPECIAL`` is nobody's receiver in any mode."""
+
+    PUBLIC = "public"
+    PRIVATE = "private"
+    SPECIAL = "special"
+
+
+#: Denied in every mode, with the word a user reads.
+_SPECIAL: tuple[tuple[Network, str], ...] = tuple(
+    (ipaddress.ip_network(network), word)
+    for network, word in (
+        ("0.0.0.0/8", "unspecified"),
+        ("127.0.0.0/8", "loopback"),
+        ("169.254.0.0/16", "link-local"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+        ("168.63.129.16/32", "a cloud's own service"),
+        ("100.100.100.200/32", "a cloud's metadata service"),
+        ("192.0.0.192/32", "a cloud's metadata service"),
+        ("::/128", "unspecified"),
+        ("::1/128", "loopback"),
+        ("fe80::/10", "link-local"),
+        ("fec0::/10", "site-local"),
+        ("ff00::/8", "multicast"),
+        # Where the IPv4 address stands depends on the network (RFC 8215), so nobody can judge it.
+        ("64:ff9b:1::/48", "a local NAT64"),
+        ("fd00:ec2::254/128", "a cloud's metadata service"),
+        ("fd20:ce::254/128", "a cloud's metadata service"),
+    )
+)
+
+_MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")  # SIIT, RFC 7915
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+_TEREDO = ipaddress.IPv6Network("2001::/32")
+
+#: inet_aton takes the last label of a host for a number in these forms; so must we.
+_NUMBER = re.compile(r"^(0[xX][0-9A-Fa-f]*|[0-9]+)$")
+
+
+def parse(text: str) -> Address | None:
+    """The address that a text spells in the one accepted way, else None; zones are refused."""
+    if "%" in text:
+        return None
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+def is_odd_number(host: str) -> bool:
+    """Whether a resolver may read the host as an IPv4 address that ``parse`` does not see.
+
+    ``2130706433``, ``0x7f.1``, ``0177.0.0.1`` and ``127.1`` all are 127.0.0.1 to inet_aton. A
+    name whose last label is a number is no name in the DNS (WHATWG URL, "ends in a number").
+    """
+    if ":" in host:
+        return parse(host) is None
+    last_label = host.rstrip(".").rpartition(".")[2]
+    return bool(_NUMBER.match(last_label)) and parse(host) is None
+
+
+def reached_by(address: Address) -> tuple[Address, ...]:
+    """The addresses that a packet to this one may end at; each of them must be acceptable."""
+    if isinstance(address, ipaddress.IPv4Address) or _is_plain(address):
+        return (address,)
+    number = int(address)
+    if address in _SIX_TO_FOUR:
+        return (_v4(number >> 80),)
+    if address in _TEREDO:
+        return (_v4(number >> 64), _v4(~number))  # the relay's server, and the client behind it
+    return (_v4(number),)
+
+
+def kind(address: Address) -> tuple[Kind, str]:
+    """The kind of an address that ``reached_by`` named, and the word for it."""
+    for network, word in _SPECIAL:
+        if address in network:
+            return Kind.SPECIAL, word
+    return (Kind.PUBLIC, "public") if address.is_global else (Kind.PRIVATE, "private")
+
+
+def _is_plain(address: ipaddress.IPv6Address) -> bool:
+    if int(address) <= 1:  # ``::`` and ``::1`` are themselves, not 0.0.0.0 and 0.0.0.1
+        return True
+    wrapped = (_MAPPED, _TRANSLATED, _COMPATIBLE, _NAT64, _SIX_TO_FOUR, _TEREDO)
+    return not any(address in network for network in wrapped)
+
+
+def _v4(number: int) -> ipaddress.IPv4Address:
+    return ipaddress.IPv4Address(number & 0xFFFFFFFF)

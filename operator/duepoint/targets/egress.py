@@ -1,0 +1,215 @@
+"""The egress guard: no webhook is sent to an address that the rules deny.
+
+The worker must not be a confused deputy for somebody who may only write Schedules in one
+namespace. The rules (``egressrules.verdict``) are asked about every address of every new
+connection, at the moment of dialling (aiohttp's ``socket_factory``), so that neither an IP
+literal, which no resolver sees, nor a name that changes its answer gets past them. A name of
+which one answer is denied is refused as a whole, before anything is dialled.
+
+The caller says through ``Guard.dialling`` what it is about to call; a connection that is opened
+outside of it is refused. Connections are kept alive under (host, port, TLS, server name) and not
+judged again: who calls a Service passes its name as ``server_hostname``, so that a ``url`` of the
+same host never finds that connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import socket
+import ssl
+import urllib.parse
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import aiohttp.abc
+from aiohttp.connector import AddrInfoType
+
+from duepoint.targets import addresses, egressrules
+
+#: Names looked up at one time; a hanging name server holds a thread for its own time only.
+_LOOKUP_THREADS = 32
+#: How long the addresses of our own Redis and API server are believed, and looked for.
+_OWN_SECONDS = 60.0
+_OWN_LOOKUP_SECONDS = 2.0
+
+
+class Blocked(OSError):
+    """Raised in place of dialling; ``Dial.denials`` holds the reasons."""
+
+
+@dataclass(slots=True)
+class Dial:
+    """One call's way through the guard: where it goes, and what was refused on the way."""
+
+    route: egressrules.Route
+    denials: list[egressrules.Denied] = field(default_factory=list)
+
+
+_dial: contextvars.ContextVar[Dial | None] = contextvars.ContextVar("egress_dial", default=None)
+
+#: host, port -> addresses; raises OSError (socket.gaierror) where there are none.
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+class Guard(aiohttp.abc.AbstractResolver):
+    """Resolver and socket factory of the one connector through which webhooks go."""
+
+    def __init__(
+        self,
+        policy: egressrules.Policy,
+        own: Sequence[tuple[str, int]] = (),
+        *,
+        lookup: Lookup | None = None,
+    ) -> None:
+        self._policy = policy
+        self._pool = futures.ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="lookup")
+        self._lookup = lookup or self._system_lookup
+        self._own = _OwnServers(own, self._lookup)
+
+    def connector(
+        self, *, limit_per_host: int, tls: ssl.SSLContext | None = None
+    ) -> aiohttp.TCPConnector:
+        """A connector that dials nothing without asking here; needs a running loop."""
+        return aiohttp.TCPConnector(
+            ssl=tls or True,
+            resolver=self,
+            socket_factory=self._socket,
+            use_dns_cache=False,  # each new connection is judged by the answer it really uses
+            limit=0,
+            limit_per_host=limit_per_host,
+            keepalive_timeout=15.0,
+        )
+
+    @contextlib.contextmanager
+    def dialling(self, dial: Dial) -> Iterator[None]:
+        """Connections opened in here, by this task or its children, are for this call."""
+        token = _dial.set(dial)
+        try:
+            yield
+        finally:
+            _dial.reset(token)
+
+    async def prepare(self, host: str, dial: Dial) -> None:
+        """Look up our own servers if need be; deny hosts that are numbers in disguise.
+
+        Raises:
+            Blocked: the host is one.
+        """
+        await self._own.refresh()
+        if addresses.is_odd_number(host):
+            _refuse(
+                dial,
+                egressrules.Denied(
+                    f"{host!r} is a number; write a host name or a plain IP address"
+                ),
+            )
+
+    async def resolve(
+        self,
+        host: str,
+        port: int = 0,
+        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - the signature of aiohttp
+    ) -> list[aiohttp.abc.ResolveResult]:
+        """The addresses to dial, every one of them allowed."""
+        dial = _current()
+        endpoints = dial.route.endpoints or [(one, port) for one in await self._lookup(host, port)]
+        if not endpoints:
+            raise socket.gaierror(socket.EAI_NONAME, "the name has no address")
+        for address, its_port in endpoints:
+            self._check(address, its_port, dial)
+        return [_result(host, address, its_port) for address, its_port in endpoints]
+
+    async def close(self) -> None:
+        """Let go of the look-up threads; those that hang end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _socket(self, info: AddrInfoType) -> socket.socket:
+        """The last look: this address is what ``connect`` will be called with."""
+        family, kind, protocol, _, target = info
+        self._check(str(target[0]), int(target[1]), _current())
+        return socket.socket(family, kind, protocol)
+
+    def _check(self, address: str, port: int, dial: Dial) -> None:
+        judged = egressrules.verdict(address, port, self._policy, dial.route, self._own.known)
+        if isinstance(judged, egressrules.Denied):
+            _refuse(dial, judged)
+
+    async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._pool, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+        return tuple(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+class _OwnServers:
+    """The addresses of our Redis and API server, looked up now and then."""
+
+    def __init__(self, servers: Sequence[tuple[str, int]], lookup: Lookup) -> None:
+        self._servers = servers
+        self._lookup = lookup
+        self._looking = asyncio.Lock()
+        self._fresh_until = float("-inf")
+        self.known: egressrules.Own = frozenset()
+
+    async def refresh(self) -> None:
+        """Look again where the last look is old. What cannot be found keeps its last addresses."""
+        looked_before = self._fresh_until > float("-inf")
+        if self._is_fresh() or (looked_before and self._looking.locked()):
+            return
+        async with self._looking:
+            if not self._is_fresh():
+                found = [await self._addresses(host, port) for host, port in self._servers]
+                self.known = frozenset[Any]().union(*found)
+                self._fresh_until = asyncio.get_running_loop().time() + _OWN_SECONDS
+
+    def _is_fresh(self) -> bool:
+        return asyncio.get_running_loop().time() < self._fresh_until
+
+    async def _addresses(self, host: str, port: int) -> egressrules.Own:
+        try:
+            async with asyncio.timeout(_OWN_LOOKUP_SECONDS):
+                texts = (host,) if addresses.parse(host) else await self._lookup(host, port)
+        except OSError:  # TimeoutError included
+            return self.known
+        parsed = (addresses.parse(text) for text in texts)
+        return frozenset(
+            (one, port) for each in parsed if each for one in addresses.reached_by(each)
+        )
+
+
+def own_servers(*urls: str) -> tuple[tuple[str, int], ...]:
+    """Hosts and ports of our servers' URLs; those without a host (``unix:``) are left out."""
+    usual = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
+    parts = (urllib.parse.urlsplit(url) for url in urls)
+    return tuple(
+        (part.hostname, part.port or usual.get(part.scheme, 0)) for part in parts if part.hostname
+    )
+
+
+def _current() -> Dial:
+    dial = _dial.get()
+    if dial is None:
+        raise Blocked("a connection was about to be opened past the egress guard")
+    return dial
+
+
+def _refuse(dial: Dial, denial: egressrules.Denied) -> None:
+    dial.denials.append(denial)
+    raise Blocked(denial.reason)
+
+
+def _result(host: str, address: str, port: int) -> aiohttp.abc.ResolveResult:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return {
+        "hostname": host,
+        "host": address,
+        "port": port,
+        "family": family,
+        "proto": 0,
+        "flags": socket.AI_NUMERICHOST,
+    }

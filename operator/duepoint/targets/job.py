@@ -1,0 +1,96 @@
+"""The Job target: one slot, one Job, however often it is fired.
+
+Builds the Job of the slot and asks the API server to create it; the Job's name makes the second
+creation a 409, which ``kube.jobs`` settles by comparing the owner's uid and the slot. Owns the
+translation of its answers: what may heal is tried again, what only an edit can mend is not. A Job
+that was not created has not started, so a slot that never gets one is missed, not failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from duepoint import clock as clocks
+from duepoint import errors as base
+from duepoint.kube import errors, jobs, port
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import target
+
+
+class JobTarget:
+    """Creates Jobs through one API server."""
+
+    def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
+        self._api = api
+        self._clock = clock
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        """Delivered(running) once the Job of this slot exists, by this attempt or an older one."""
+        seconds = target.seconds_left(firing, self._clock)
+        if seconds <= 0:
+            return target.not_started()
+        try:
+            job = jobs.job_for(_template(firing.action), _facts(firing))
+            async with asyncio.timeout(seconds):
+                return await self._create(firing.namespace, job, seconds)
+        except base.InvalidSpec as error:
+            return _rejected(Reason.INVALID_JOB_TEMPLATE, str(error))
+        except TimeoutError:
+            return _retry(Reason.API_UNAVAILABLE, f"no answer from the API server in {seconds:g} s")
+
+    async def _create(
+        self, namespace: str, job: dict[str, object], seconds: float
+    ) -> outcome.Outcome:
+        try:
+            result = await jobs.create(self._api, namespace, job, timeout_seconds=seconds)
+        except errors.ApiError as error:
+            return _retry(Reason.API_UNAVAILABLE, str(error), _after_us(error))
+        match result:
+            case jobs.Created() | jobs.AlreadyOurs():
+                return self._delivered(job)
+            case jobs.NameConflict(message=message):
+                return _rejected(Reason.NAME_CONFLICT, message)
+            case jobs.Refused(reason=reason, message=message):
+                return (_retry if result.may_heal else _rejected)(reason, message)
+
+    def _delivered(self, job: dict[str, object]) -> outcome.Delivered:
+        metadata = job["metadata"]
+        name = metadata["name"] if isinstance(metadata, dict) else ""
+        return outcome.Delivered(accepted_us=self._clock.now_us(), running=True, job_name=name)
+
+
+def _template(action: actions.Action) -> dict[str, object]:
+    if not isinstance(action.target, actions.JobAction):
+        raise base.Bug(f"a {type(action.target).__name__} was handed to the Job target")
+    return action.target.template
+
+
+def _facts(firing: target.Firing) -> jobs.SlotFacts:
+    payload = firing.action.payload
+    return jobs.SlotFacts(
+        namespace=firing.namespace,
+        schedule_name=firing.name,
+        schedule_uid=firing.uid,
+        slot_us=firing.slot_us,
+        previous_us=firing.previous_us,
+        trigger=firing.trigger,
+        payload=bytes(payload) or None,
+        time_zone=firing.time_zone,
+        run_uid=firing.run_uid,
+    )
+
+
+def _after_us(error: errors.ApiError) -> int | None:
+    """What the API server asked for, as a duration."""
+    seconds = error.retry_after_seconds if isinstance(error, base.TryLater) else None
+    return None if seconds is None else int(seconds * 1_000_000)
+
+
+def _retry(reason: Reason, message: str, after_us: int | None = None) -> outcome.Retry:
+    return outcome.Retry(reason=reason, message=message, after_us=after_us, started=False)
+
+
+def _rejected(reason: Reason, message: str) -> outcome.Rejected:
+    return outcome.Rejected(reason=reason, message=message, started=False)
