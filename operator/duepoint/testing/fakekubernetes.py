@@ -16,7 +16,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -203,7 +203,7 @@ class FakeKubernetes:
         self.requests.append(("WATCH", path))
         while True:
             if version < self._oldest:
-                _refuse(target, 410, "Expired", "too old resource version")
+                raise _refusal(target, 410, "Expired", "too old resource version")
             for logged in [entry for entry in self._log if entry.version > version]:
                 version = logged.version
                 if _concerns(logged, target, dict(query or {})):
@@ -232,12 +232,12 @@ class FakeKubernetes:
             case "DELETE":
                 return self._delete(target, document or {})
             case _:
-                _refuse(target, 405, "MethodNotAllowed", "no such verb")
+                raise _refusal(target, 405, "MethodNotAllowed", "no such verb")
 
     def _existing(self, target: _Target) -> dict[str, Any]:
         found = self._objects.get((target.resource, target.namespace, target.name))
         if found is None:
-            _refuse(target, 404, "NotFound", f'{target.resource} "{target.name}" not found')
+            raise _refusal(target, 404, "NotFound", f'{target.resource} "{target.name}" not found')
         return found
 
     def _listed(self, target: _Target, query: dict[str, str]) -> dict[str, Any]:
@@ -246,7 +246,7 @@ class FakeKubernetes:
             version, *rest = token.split("|")
             after = (rest[0], rest[1])
             if int(version) < self._oldest:
-                _refuse(target, 410, "Expired", "the continue token is too old")
+                raise _refusal(target, 410, "Expired", "the continue token is too old")
         keys = [
             key
             for key in sorted(self._objects)
@@ -282,9 +282,11 @@ class FakeKubernetes:
 
     def _check_new(self, target: _Target, document: dict[str, Any], name: str) -> None:
         if document["metadata"].get("resourceVersion"):
-            _refuse(target, 500, "", "resourceVersion should not be set on objects to be created")
+            raise _refusal(
+                target, 500, "", "resourceVersion should not be set on objects to be created"
+            )
         if target.namespace in self.terminating:
-            _refuse(
+            raise _refusal(
                 target,
                 403,
                 "Forbidden",
@@ -295,12 +297,16 @@ class FakeKubernetes:
         if target.resource == "jobs":
             self._check_new_job(target, document, name)
         if (target.resource, target.namespace, name) in self._objects:
-            _refuse(target, 409, "AlreadyExists", f'{target.resource} "{name}" already exists')
+            raise _refusal(
+                target, 409, "AlreadyExists", f'{target.resource} "{name}" already exists'
+            )
 
     def _check_new_job(self, target: _Target, document: dict[str, Any], name: str) -> None:
         used = sum(key[:2] == ("jobs", target.namespace) for key in self._objects)
         if used >= self.job_quota.get(target.namespace, used + 1):
-            _refuse(target, 403, "Forbidden", f'jobs.batch "{name}" is forbidden: exceeded quota')
+            raise _refusal(
+                target, 403, "Forbidden", f'jobs.batch "{name}" is forbidden: exceeded quota'
+            )
         pod = document.get("spec", {}).get("template", {}).get("spec") or {}
         for path, right in (
             ("restartPolicy", pod.get("restartPolicy") in ("Never", "OnFailure")),
@@ -309,16 +315,16 @@ class FakeKubernetes:
             if not right:
                 at = f"spec.template.spec.{path}"
                 told = f'Job.batch "{name}" is invalid: {at}: Required value'
-                _refuse(target, 422, "Invalid", told, [{"field": at}])
+                raise _refusal(target, 422, "Invalid", told, [{"field": at}])
 
     def _replace(self, target: _Target, document: dict[str, Any]) -> dict[str, Any]:
         existing = self._existing(target)
         wanted = document["metadata"].get("resourceVersion")
         uid = document["metadata"].get("uid", existing["metadata"]["uid"])
         if wanted not in (None, existing["metadata"]["resourceVersion"]):
-            _refuse(target, 409, "Conflict", "the object has been modified")
+            raise _refusal(target, 409, "Conflict", "the object has been modified")
         if uid != existing["metadata"]["uid"]:
-            _refuse(target, 409, "Conflict", "Precondition failed: UID in precondition")
+            raise _refusal(target, 409, "Conflict", "Precondition failed: UID in precondition")
         kept = {key: existing["metadata"][key] for key in ("uid", "creationTimestamp")}
         changed = document.get("spec") != existing.get("spec")
         document["metadata"] |= kept
@@ -334,11 +340,11 @@ class FakeKubernetes:
         if content_type == port.JSON_PATCH:
             if not all(kubedocuments.apply_operation(document, operation) for operation in patch):
                 told = "the server rejected our request due to an error in our request"
-                _refuse(target, 422, "Invalid", told)
+                raise _refusal(target, 422, "Invalid", told)
         elif content_type == port.MERGE_PATCH:
             kubedocuments.merge(document, patch)
         else:
-            _refuse(target, 415, "UnsupportedMediaType", content_type)
+            raise _refusal(target, 415, "UnsupportedMediaType", content_type)
         if target.subresource == "status":
             _check_status(target, existing.get("status") or {}, document.get("status") or {})
             document = {**copy.deepcopy(existing), "status": document.get("status")}
@@ -349,7 +355,7 @@ class FakeKubernetes:
         existing = self._existing(target)
         uid = (options.get("preconditions") or {}).get("uid", existing["metadata"]["uid"])
         if uid != existing["metadata"]["uid"]:
-            _refuse(target, 409, "Conflict", "Precondition failed: UID in precondition")
+            raise _refusal(target, 409, "Conflict", "Precondition failed: UID in precondition")
         key = (target.resource, target.namespace, target.name)
         self._store("DELETED", key, copy.deepcopy(existing))
         del self._objects[key]
@@ -387,15 +393,15 @@ def _target(verb: str, path: str) -> _Target:
     )
 
 
-def _refuse(
+def _refusal(
     target: _Target,
     code: int,
     reason: str,
     message: str,
     causes: list[dict[str, str]] | None = None,
-) -> NoReturn:
+) -> errors.ApiError:
     status = {"code": code, "reason": reason, "message": message, "details": {"causes": causes}}
-    raise errors.from_answer(target.attempt, code, {}, msgspec.json.encode(status))
+    return errors.from_answer(target.attempt, code, {}, msgspec.json.encode(status))
 
 
 def _document(body: object) -> _Json:
@@ -421,4 +427,4 @@ def _check_status(target: _Target, old: dict[str, Any], new: dict[str, Any]) -> 
         before, after = old.get(name), new.get(name)
         if before is not None and (lowest if after is None else after) < before:
             told = f"status: Invalid value: {name} may not fall"
-            _refuse(target, 422, "Invalid", told, [{"field": "status"}])
+            raise _refusal(target, 422, "Invalid", told, [{"field": "status"}])

@@ -1,0 +1,190 @@
+"""Events that people read, kept few: one per object, reason and five minutes.
+
+``note`` returns at once; ``run`` posts what was noted. The first occurrence of something is posted
+as an Event, further ones within the window are counted and written once, as its ``series``. All
+together are at most 20 a second and a bounded number waits; what is beyond it is dropped, because
+an Event is news, not a record: status and the ledger keep the record. Failures are dropped too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import urllib.parse
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from duepoint import clock as clocks
+from duepoint.kube import errors, port, schedules, times
+
+_log = structlog.get_logger(__name__)
+
+WINDOW_SECONDS = 300.0
+MOST_PER_SECOND = 20
+MOST_WAITING = 1000
+NOTE_LIMIT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Object:
+    """What an Event is about, or related to."""
+
+    namespace: str
+    name: str
+    uid: str
+    kind: str = schedules.KIND
+    api_version: str = schedules.API_VERSION
+
+    def reference(self) -> dict[str, str]:
+        """As an ObjectReference."""
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """One thing worth telling.
+
+    Attributes:
+        reason: a ``conditions.Reason`` or another word in CamelCase.
+        action: what was being done, such as ``Run`` or ``Reconcile``.
+        note: for people, in a sentence.
+        warning: whether somebody should look.
+        related: such as the Job.
+    """
+
+    regarding: Object
+    reason: str
+    action: str
+    note: str
+    warning: bool = False
+    related: Object | None = None
+
+
+@dataclass(slots=True)
+class _Series:
+    """What is known about one object and reason."""
+
+    news: News
+    event_name: str
+    first_us: int
+    last_us: int
+    count: int = 1
+    posted: int = 0  # the count that the API server knows
+    due: float = field(default=0.0)  # when it may be written next, on the monotonic clock
+
+
+class Recorder:
+    """Collects news and posts them. ``component`` is the reportingController, without group."""
+
+    def __init__(self, api: port.Api, clock: clocks.Clock, component: str) -> None:
+        self._api = api
+        self._clock = clock
+        self._controller = f"{schedules.GROUP}/{component}"
+        self._instance = socket.gethostname()[:128] or component
+        self._series: OrderedDict[tuple[str, str], _Series] = OrderedDict()
+        self._news = asyncio.Event()
+
+    def note(self, news: News) -> None:
+        """Tell it soon, or count it; never waits and never fails."""
+        key = (news.regarding.uid, news.reason)
+        now_us = self._clock.now_us()
+        series = self._series.get(key)
+        if series is not None:
+            series.count += 1
+            series.last_us = now_us
+        elif len(self._series) < MOST_WAITING:
+            name = f"{news.regarding.name[:200]}.{secrets.token_hex(8)}"
+            self._series[key] = _Series(news, name, now_us, now_us)
+            self._news.set()
+
+    async def run(self) -> None:
+        """Post until cancelled."""
+        while True:
+            await self._wait_for_news()
+            for key, series in self._due():
+                await self._write(series)
+                if series.posted == series.count and series.due <= self._clock.monotonic():
+                    del self._series[key]
+                await self._clock.sleep(1 / MOST_PER_SECOND)
+
+    async def _wait_for_news(self) -> None:
+        """Return when something is due: at once for what is new, else at the end of a window."""
+        while not self._due():
+            self._news.clear()
+            timer = asyncio.ensure_future(self._clock.sleep(self._next_due()))
+            news = asyncio.ensure_future(self._news.wait())
+            try:
+                await asyncio.wait({timer, news}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                timer.cancel()
+                news.cancel()
+
+    def _due(self) -> list[tuple[tuple[str, str], _Series]]:
+        now = self._clock.monotonic()
+        return [(key, series) for key, series in self._series.items() if series.due <= now]
+
+    def _next_due(self) -> float:
+        now = self._clock.monotonic()
+        return max(
+            0.0, min((series.due - now for series in self._series.values()), default=WINDOW_SECONDS)
+        )
+
+    async def _write(self, series: _Series) -> None:
+        """Post what is new of a series; a series without anything new has ended."""
+        if series.posted == series.count:
+            return
+        told = series.count
+        try:
+            if series.posted == 0:
+                await self._api.request("POST", self._path(series.news), self._event(series))
+            else:
+                await self._api.request(
+                    "PATCH",
+                    f"{self._path(series.news)}/{series.event_name}",
+                    {"series": _series(series)},
+                    content_type=port.MERGE_PATCH,
+                )
+        except errors.ApiError as error:
+            _log.warning("an Event was dropped", reason=series.news.reason, error=str(error))
+        series.posted = told
+        series.due = self._clock.monotonic() + WINDOW_SECONDS
+
+    def _path(self, news: News) -> str:
+        namespace = urllib.parse.quote(news.regarding.namespace, safe="")
+        return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+    def _event(self, series: _Series) -> dict[str, Any]:
+        news = series.news
+        event: dict[str, Any] = {
+            "metadata": {"name": series.event_name, "namespace": news.regarding.namespace},
+            "eventTime": times.micro_time_text(series.first_us),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": news.action[:128],
+            "reason": news.reason[:128],
+            "regarding": news.regarding.reference(),
+            "note": news.note[:NOTE_LIMIT],
+            "type": "Warning" if news.warning else "Normal",
+        }
+        if news.related is not None:
+            event["related"] = news.related.reference()
+        if series.count > 1:
+            event["series"] = _series(series)
+        return event
+
+
+def _series(series: _Series) -> dict[str, Any]:
+    return {
+        "count": series.count,
+        "lastObservedTime": times.micro_time_text(series.last_us),
+    }

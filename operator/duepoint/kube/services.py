@@ -1,0 +1,199 @@
+"""A Service of the Schedule's own namespace -> the addresses to dial for a webhook.
+
+The ClusterIP where there is one that the cluster itself routes; the ready endpoints of a headless
+Service; the endpoints of one without a selector, marked, because whoever wrote them chose where
+they lead. ExternalName is refused: it is a name that any namespace's author can point anywhere.
+What may be dialled at the end is decided by the egress guard, per address.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import urllib.parse
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from duepoint.kube import errors, port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where to connect to: an IP address and a port number."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A Service that can be dialled.
+
+    Attributes:
+        addresses: at least one.
+        server_name: for the Host header, SNI and the certificate, such as ``billing.shop.svc``.
+        has_selector: False where somebody wrote the endpoints by hand: each address then needs
+            the allow-list.
+    """
+
+    addresses: tuple[Address, ...]
+    server_name: str
+    has_selector: bool
+
+
+class Trouble(enum.StrEnum):
+    """Why there is nothing to dial."""
+
+    NOT_FOUND = "there is no such Service"
+    EXTERNAL_NAME = "it is of type ExternalName, which is refused; use `url` instead"
+    NO_PORT = "it has no such port"
+    NO_ENDPOINTS = "it has no ready endpoints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unresolved:
+    """A Service that cannot be dialled now. All but EXTERNAL_NAME may heal by themselves."""
+
+    trouble: Trouble
+    message: str
+
+
+class _Port(msgspec.Struct, frozen=True):
+    port: int | None = None
+    name: str | None = None
+    protocol: str | None = None
+
+
+class _ServiceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    type: str = "ClusterIP"
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    external_name: str | None = None
+    selector: dict[str, str] | None = None
+    ports: tuple[_Port, ...] | None = None
+
+
+class _Service(msgspec.Struct, frozen=True):
+    metadata: port.Metadata
+    spec: _ServiceSpec
+
+
+class _Conditions(msgspec.Struct, frozen=True):
+    ready: bool | None = None
+
+
+class _Endpoint(msgspec.Struct, frozen=True):
+    addresses: tuple[str, ...] = ()
+    conditions: _Conditions | None = None
+
+
+class _Slice(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: port.Metadata
+    address_type: str = "IPv4"
+    endpoints: tuple[_Endpoint, ...] | None = None
+    ports: tuple[_Port, ...] | None = None
+
+
+_service_decoder = msgspec.json.Decoder(_Service)
+
+
+async def resolve(
+    api: port.Api,
+    namespace: str,
+    name: str,
+    wanted_port: int | str | None,
+    *,
+    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+) -> Resolved | Unresolved:
+    """Where a webhook to this Service goes.
+
+    Args:
+        api: the API server.
+        namespace: of the Schedule, and so of the Service.
+        name: of the Service.
+        wanted_port: number or name of a port of the Service; None = its only one.
+        timeout_seconds: for the read of the Service.
+
+    Raises:
+        errors.Unavailable: ask again. errors.Forbidden: the worker's rights are missing.
+    """
+    path = f"{_namespaced('/api/v1', namespace)}/services/{urllib.parse.quote(name, safe='')}"
+    try:
+        body = await api.request("GET", path, timeout_seconds=timeout_seconds)
+    except errors.NotFound:
+        return _unresolved(namespace, name, Trouble.NOT_FOUND)
+    spec = _service_decoder.decode(body).spec
+    if spec.type == "ExternalName" or spec.external_name:
+        return _unresolved(namespace, name, Trouble.EXTERNAL_NAME)
+    chosen = _chosen_port(spec.ports or (), wanted_port)
+    if chosen is None or chosen.port is None:
+        return _unresolved(namespace, name, Trouble.NO_PORT, f"{wanted_port}")
+    addresses = await _addresses(api, namespace, name, spec, chosen)
+    if not addresses:
+        return _unresolved(namespace, name, Trouble.NO_ENDPOINTS)
+    return Resolved(
+        addresses=addresses,
+        server_name=f"{name}.{namespace}.svc",
+        has_selector=bool(spec.selector),
+    )
+
+
+async def _addresses(
+    api: port.Api, namespace: str, name: str, spec: _ServiceSpec, chosen: _Port
+) -> tuple[Address, ...]:
+    is_headless = spec.cluster_ip in ("", "None")
+    if spec.selector and not is_headless:
+        return (Address(host=spec.cluster_ip, port=chosen.port or 0),)
+    query = {"labelSelector": f"kubernetes.io/service-name={name}"}
+    path = f"{_namespaced('/apis/discovery.k8s.io/v1', namespace)}/endpointslices"
+    found = [
+        address
+        async for page in api.list_pages(path, _Slice, query=query)
+        for slice_ in page.items
+        for address in _ready_addresses(slice_, chosen)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _chosen_port(ports: Iterable[_Port], wanted: int | str | None) -> _Port | None:
+    usable = [entry for entry in ports if entry.protocol in (None, "TCP")]
+    if wanted is None:
+        return usable[0] if len(usable) == 1 else None
+    for entry in usable:
+        if wanted == entry.name or str(wanted) == str(entry.port):
+            return entry
+    return None
+
+
+def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[Address]:
+    """Ports of a slice carry the Service port's name and the number to dial."""
+    numbers = [
+        entry.port
+        for entry in slice_.ports or ()
+        if (entry.name or "") == (chosen.name or "") and entry.port
+    ]
+    for endpoint in slice_.endpoints or ():
+        if endpoint.conditions is not None and endpoint.conditions.ready is False:
+            continue
+        for host in filter(_is_address, endpoint.addresses):
+            for number in numbers[:1]:
+                yield Address(host=host, port=number)
+
+
+def _is_address(text: str) -> bool:
+    """Slices of type FQDN hold names; those are never looked up."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _namespaced(prefix: str, namespace: str) -> str:
+    return f"{prefix}/namespaces/{urllib.parse.quote(namespace, safe='')}"
+
+
+def _unresolved(namespace: str, name: str, trouble: Trouble, detail: str = "") -> Unresolved:
+    told = f"Service {namespace}/{name}: {trouble.value}"
+    return Unresolved(trouble=trouble, message=f"{told} ({detail})" if detail else told)
