@@ -14,6 +14,8 @@ from typing import Protocol
 import yarl
 
 from duepoint import errors
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import services
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers, egressrules
@@ -34,41 +36,26 @@ class Destination:
     server_name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    """A Service that can be called.
-
-    Attributes:
-        endpoints: (address, port) pairs to dial: its ClusterIP, or its ready endpoints.
-        vouched: whether Kubernetes keeps the endpoints (the Service has a selector).
-    """
-
-    endpoints: tuple[tuple[str, int], ...]
-    vouched: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unresolved:
-    """A Service that cannot be called; ``final`` where it is of a kind that never can."""
-
-    message: str
-    final: bool = False
-
-
 class Services(Protocol):
-    """Looks up Services. Raises TryLater where the API server does not answer."""
+    """Looks up Services; ``servicecache.ServiceCache``."""
 
     async def resolve(
         self, namespace: str, name: str, port: int | str
-    ) -> Resolved | Unresolved: ...
+    ) -> services.Resolved | services.Unresolved:
+        """Raises ``kube.errors.ApiError``."""
+        ...
+
+    def forget(self, namespace: str, name: str) -> None:
+        """What was said of this Service did not work."""
+        ...
 
 
 async def locate(
-    services: Services, namespace: str, webhook: actions.WebhookAction
+    known: Services, namespace: str, webhook: actions.WebhookAction
 ) -> Destination | answers.Trouble:
     """The destination of a webhook, or why there is none now."""
     if webhook.service is not None:
-        return await _of_service(services, namespace, webhook.service)
+        return await _of_service(known, namespace, webhook.service)
     return _of_url(webhook.url or "")
 
 
@@ -84,24 +71,27 @@ def _of_url(text: str) -> Destination | answers.Trouble:
 
 
 async def _of_service(
-    services: Services, namespace: str, service: actions.ServiceRef
+    known: Services, namespace: str, service: actions.ServiceRef
 ) -> Destination | answers.Trouble:
-    called = f"Service {namespace}/{service.name}"
     try:
-        found = await services.resolve(namespace, service.name, service.port)
-    except errors.TryLater as error:
+        found = await known.resolve(namespace, service.name, service.port)
+    except kube_errors.ApiError as error:
+        refused = isinstance(error, kube_errors.Forbidden)
         return answers.Trouble(
-            reason=Reason.API_UNAVAILABLE, message=f"{called} cannot be looked up: {error}"
+            reason=Reason.FORBIDDEN if refused else Reason.API_UNAVAILABLE,
+            message=f"Service {namespace}/{service.name} cannot be looked up: {error}",
         )
-    if isinstance(found, Unresolved):
-        reason = Reason.BLOCKED_ADDRESS if found.final else Reason.NETWORK
-        return answers.Trouble(reason=reason, message=found.message, final=found.final)
-    return _service_destination(f"{service.name}.{namespace}.svc", service, found)
+    if isinstance(found, services.Unresolved):
+        final = found.trouble is services.Trouble.EXTERNAL_NAME
+        reason = Reason.BLOCKED_ADDRESS if final else Reason.NETWORK
+        return answers.Trouble(reason=reason, message=found.message, final=final)
+    return _service_destination(service, found)
 
 
-def _service_destination(name: str, service: actions.ServiceRef, found: Resolved) -> Destination:
+def _service_destination(service: actions.ServiceRef, found: services.Resolved) -> Destination:
     usual = 443 if service.scheme == "https" else 80
-    port = service.port if isinstance(service.port, int) else found.endpoints[0][1]
+    port = service.port if isinstance(service.port, int) else found.addresses[0].port
+    name = found.server_name
     authority = name if port == usual else f"{name}:{port}"
     return Destination(
         url=yarl.URL(f"{service.scheme}://{authority}{service.path}", encoded=True),
@@ -110,8 +100,8 @@ def _service_destination(name: str, service: actions.ServiceRef, found: Resolved
         route=egressrules.Route(
             scheme=service.scheme,
             service=True,
-            vouched=found.vouched,
-            endpoints=found.endpoints,
+            vouched=found.has_selector,
+            endpoints=tuple((address.host, address.port) for address in found.addresses),
         ),
     )
 

@@ -70,6 +70,8 @@ class WebhookTarget:
             return target.not_started()
         begun = self._clock.monotonic()
         answer = await self._ask(firing, webhook, seconds)
+        if isinstance(answer, answers.Trouble) and webhook.service is not None:
+            self._services.forget(firing.namespace, webhook.service.name)
         telemetry.webhook_attempts_total.labels(answer.code_class).inc()
         telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
         times = answers.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
