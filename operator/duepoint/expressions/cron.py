@@ -86,7 +86,7 @@ class Cron:
                 max(first + stretch.offset, stretch.local_from),
                 min(end + stretch.offset, stretch.local_to),
             )
-            count += first <= stretch.start and self._stands_in(index)
+            count += first <= stretch.start and self._adds_its_start(index)
         return count
 
     def describe(self) -> str:
@@ -125,6 +125,11 @@ class Cron:
         if stretch.missing_from == stretch.local_from:
             return False
         return self._pattern.first_from(stretch.missing_from) < stretch.local_from
+
+    def _adds_its_start(self, index: int) -> bool:
+        """Whether the first instant is a slot for missing times only, and matches not by itself."""
+        local_from = self._stretches[index].local_from
+        return self._stands_in(index) and self._pattern.first_from(local_from) != local_from
 
     def _index_of(self, second: int) -> int:
         return bisect_right(self._starts, second) - 1
