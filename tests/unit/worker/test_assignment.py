@@ -1,0 +1,205 @@
+"""What a claim asks of a worker: every point ends up in exactly one place."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.delayqueue import messages
+from duepoint.runs.run import RunState
+from duepoint.schedules import definition, points
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.worker import assignment
+from tests.support.builders import a_definition, a_rule, at
+
+NOON = at("2026-03-01 12:00:00")
+LIMIT_US = 10_000_000
+
+
+def a_claim(*found: DuePoint, now: int = NOON, **changes) -> messages.Claim:
+    return messages.Claim(
+        id=messages.ClaimId(b"c" * 12),
+        shard=messages.ShardId(0),
+        points=found,
+        reclaimed=changes.pop("reclaimed", 0),
+        now_us=now,
+        token_us=now,
+        held_until=0.0,
+        **changes,
+    )
+
+
+def chain_of(known: definition.Definition, due_us: int = NOON) -> DuePoint:
+    return points.chain(known.id, known.timing_version, due_us)
+
+
+def occurrence_of(known, kind: PointKind, slot_us: int = NOON, **changes) -> DuePoint:
+    values = {
+        "schedule_id": known.id,
+        "timing_version": known.timing_version,
+        "kind": kind,
+        "due_us": NOON,
+        "slot_us": slot_us,
+    }
+    return DuePoint(**{**values, **changes})
+
+
+def assign(claim, *known) -> assignment.Assignment:
+    return assignment.assign(
+        claim, {one.id: one for one in known}, attempt_limit_us=lambda _: LIMIT_US
+    )
+
+
+def test_a_slot_on_time_is_tried_and_its_chain_knows_where_to_go():
+    known = a_definition("*/5 * * * *")
+    work = assign(a_claim(chain_of(known)), known)
+    ((attempt,),) = work.attempts
+    assert (attempt.slot_us, attempt.number, attempt.trigger) == (NOON, 1, "Schedule")
+    assert attempt.following.slot_us == at("2026-03-01 12:05")
+    assert attempt.previous_us == at("2026-03-01 11:55")
+    assert not work.splits
+    assert not work.finished
+
+
+def test_a_chain_whose_next_slot_comes_before_a_slow_target_answers_moves_on_first():
+    known = a_definition("* * * * * *")
+    chain = chain_of(known)
+    work = assign(a_claim(chain), known)
+    (planning,) = work.splits
+    assert planning.chain == chain
+    assert planning.next_due_us == NOON + 1_000_000
+    ((attempt,),) = work.attempts
+    assert attempt.point.kind is PointKind.PLANNED
+    assert attempt.point == planning.slots[0].point
+
+
+def test_several_overdue_slots_are_planned_oldest_first_and_made_in_order():
+    known = a_definition(rule=a_rule("*/5 * * * *", policy={"catch_up": "All"}))
+    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:12")), known)
+    (group,) = work.attempts
+    assert [attempt.slot_us for attempt in group] == [
+        at("2026-03-01 12:00"),
+        at("2026-03-01 12:05"),
+        at("2026-03-01 12:10"),
+    ]
+    assert {attempt.trigger for attempt in group} == {"CatchUp"}
+    assert work.splits[0].next_due_us == at("2026-03-01 12:15")
+
+
+def test_slots_that_are_not_chosen_are_told_and_counted():
+    known = a_definition("*/5 * * * *")
+    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:12")), known)
+    (event,) = work.events
+    assert (event.state, event.reason, event.count) == (
+        RunState.MISSED,
+        Reason.CATCH_UP_POLICY,
+        2,
+    )
+    assert event.settled_us == at("2026-03-01 12:05")
+
+
+def test_a_chain_without_a_slot_to_run_goes_on():
+    known = a_definition(rule=a_rule("*/5 * * * *", policy={"catch_up": "None"}))
+    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:02")), known)
+    assert not work.attempts
+    assert [point.due_us for point in work.chains] == [at("2026-03-01 12:05")]
+
+
+def test_a_missed_one_shot_ends_its_schedule_with_a_word():
+    known = a_definition(rule=a_rule("@at 2026-03-01T12:00:00Z", policy={"deadline_seconds": 5}))
+    work = assign(a_claim(chain_of(known), now=at("2026-03-01 12:01")), known)
+    assert work.ended == [known.id]
+    assert [event.state for event in work.events] == [RunState.MISSED, RunState.MISSED]
+    assert work.events[-1].completed
+
+
+def test_a_deleted_schedule_never_fires_its_claimed_point():
+    known = a_definition("*/5 * * * *")
+    chain = chain_of(known)
+    work = assign(a_claim(chain, occurrence_of(known, PointKind.RETRY)))
+    assert not work.attempts
+    assert chain.member in work.finished
+    assert len(work.finished) == 2
+    assert not work.chains
+
+
+@pytest.mark.parametrize(
+    ("kind", "fires"),
+    [
+        (PointKind.CHAIN, False),
+        (PointKind.PLANNED, False),
+        (PointKind.RETRY, True),
+        (PointKind.MANUAL, True),
+        (PointKind.BACKFILL, True),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, PointKind) else "",
+)
+def test_an_edit_of_the_timing_supersedes_regular_slots_but_not_their_retries(kind, fires):
+    old = a_definition("*/5 * * * *")
+    new = dataclasses.replace(old, generation=2, timing_generation=2)
+    point = chain_of(old) if kind is PointKind.CHAIN else occurrence_of(old, kind)
+    work = assign(a_claim(point), new)
+    assert bool(work.attempts) is fires
+    assert (point.member in work.finished) is not fires
+    if fires:
+        assert work.attempts[0][0].definition.generation == 2
+    else:
+        assert work.events[0].state is RunState.SUPERSEDED
+
+
+def test_a_suspended_schedule_fires_no_chain_point():
+    known = a_definition("*/5 * * * *", state=definition.State.SUSPENDED)
+    work = assign(a_claim(chain_of(known)), known)
+    assert not work.attempts
+    assert work.finished
+
+
+def test_a_reclaimed_chain_fires_its_own_slot_again_and_is_not_judged_by_catch_up():
+    known = a_definition("* * * * * *")
+    claim = a_claim(chain_of(known), now=NOON + 12_000_000, reclaimed=1)
+    work = assign(claim, known)
+    ((attempt,),) = work.attempts
+    assert attempt.slot_us == NOON
+    assert attempt.trigger == "CatchUp"
+    assert not work.events
+    assert work.splits[0].next_due_us == NOON + 1_000_000
+
+
+def test_a_retry_goes_on_with_its_number_and_its_first_time():
+    known = a_definition("*/5 * * * *")
+    point = occurrence_of(known, PointKind.RETRY, slot_us=at("2026-03-01 11:00"))
+    record = messages.OccurrenceRecord(attempt=3, first_try_us=77, trigger="CatchUp")
+    work = assign(a_claim(point, records={point.member: record}), known)
+    ((attempt,),) = work.attempts
+    assert (attempt.number, attempt.first_try_us, attempt.trigger) == (4, 77, "CatchUp")
+    assert attempt.slot_us == at("2026-03-01 11:00")
+
+
+def test_a_retry_and_the_next_slot_of_one_schedule_do_not_wait_for_one_another():
+    known = a_definition("*/5 * * * *")
+    retry = occurrence_of(known, PointKind.RETRY, slot_us=at("2026-03-01 11:00"))
+    work = assign(a_claim(retry, chain_of(known)), known)
+    assert [len(group) for group in work.attempts] == [1, 1]
+
+
+def test_a_poisonous_slot_is_buried_and_its_schedule_goes_on():
+    known = a_definition("*/5 * * * *")
+    work = assign(a_claim(chain_of(known), reclaimed=4, alone=3), known)
+    (letter,) = work.dead
+    assert letter.entry["reason"] == Reason.POISON
+    assert letter.member == b""
+    assert [point.due_us for point in work.chains] == [at("2026-03-01 12:05")]
+    assert not work.attempts
+
+
+def test_members_of_no_known_format_go_to_the_dead_letters():
+    work = assign(a_claim(strangers=((b"junk", 5.0),)))
+    assert [letter.member for letter in work.dead] == [b"junk"]
+
+
+def test_points_of_a_kind_from_the_future_are_kept_as_dead_letters():
+    known = a_definition("*/5 * * * *")
+    work = assign(a_claim(occurrence_of(known, PointKind.QUEUED)), known)
+    assert work.dead[0].entry["kind"] == "QUEUED"

@@ -1,0 +1,161 @@
+"""One attempt and its outcome: what the queue and the ledger are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.runs import outcome as outcomes
+from duepoint.runs.retries import RetryLimits
+from duepoint.runs.run import RunState
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.schedules.slots import DueSlot
+from duepoint.worker import settler
+from duepoint.worker.assignment import Attempt
+from tests.support.builders import a_definition, at
+
+NOON = at("2026-03-01 12:00:00")
+KNOWN = a_definition("*/5 * * * *")
+LIMITS = RetryLimits(
+    first_us=5_000_000, most_us=900_000_000, max_attempts=3, give_up_us=NOON + 3_600_000_000
+)
+DELIVERED = outcomes.Delivered(accepted_us=NOON + 3_000, http_status=200)
+UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="refused")
+
+
+def an_attempt(kind: PointKind = PointKind.CHAIN, **changes) -> Attempt:
+    point = DuePoint(
+        schedule_id=KNOWN.id,
+        timing_version=KNOWN.timing_version,
+        kind=kind,
+        due_us=NOON,
+        slot_us=NOON,
+    )
+    values = {
+        "point": point,
+        "definition": KNOWN,
+        "slot_us": NOON,
+        "due_us": NOON,
+        "previous_us": None,
+        "trigger": "Schedule",
+        "following": DueSlot(NOON + 300_000_000, NOON + 300_000_000),
+    }
+    return Attempt(**{**values, **changes})
+
+
+def close(attempt: Attempt, outcome, *, kind=actions.WebhookAction, limits=LIMITS, fraction=0.5):
+    return settler.closing(
+        settler.Tried(
+            attempt=attempt,
+            outcome=outcome,
+            kind=kind,
+            limits=limits,
+            started_us=NOON + 1_000,
+            now_us=NOON + 4_000,
+            fraction=fraction,
+        )
+    )
+
+
+def test_a_delivered_slot_moves_its_chain_and_the_watermark():
+    closed = close(an_attempt(), DELIVERED)
+    assert [point.due_us for point in closed.chains] == [NOON + 300_000_000]
+    assert not closed.finished
+    (event,) = closed.events
+    assert (event.state, event.settled_us, event.http_status) == (RunState.SUCCEEDED, NOON, 200)
+
+
+def test_the_last_slot_finishes_the_chain_and_completes_the_schedule():
+    closed = close(an_attempt(following=None, completes=True), DELIVERED)
+    assert closed.finished
+    assert closed.ended == (KNOWN.id,)
+    assert closed.events[0].completed
+
+
+def test_a_job_that_exists_is_a_running_run():
+    created = outcomes.Delivered(accepted_us=NOON, running=True, job_name="report-1772366400")
+    (event,) = close(an_attempt(), created, kind=actions.JobAction).events
+    assert (event.state, event.job_name, event.finished_us) == (
+        RunState.RUNNING,
+        "report-1772366400",
+        0,
+    )
+
+
+def test_a_failed_attempt_becomes_a_retry_and_the_chain_goes_on():
+    closed = close(an_attempt(), UNREACHABLE)
+    (retry,) = closed.occurrences
+    assert retry.point.kind is PointKind.RETRY
+    assert retry.point.due_us == NOON + 4_000 + 2_500_000
+    assert (retry.record.attempt, retry.record.first_try_us) == (1, NOON + 1_000)
+    assert retry.source == an_attempt().point.member
+    assert closed.chains
+    assert closed.events[0].state is RunState.RUNNING
+
+
+def test_a_retry_that_fails_again_is_moved_not_doubled():
+    attempt = an_attempt(PointKind.RETRY, number=2, first_try_us=NOON)
+    closed = close(attempt, UNREACHABLE)
+    assert closed.occurrences[0].point.member == attempt.point.member
+    assert closed.occurrences[0].record.attempt == 2
+    assert not closed.finished
+
+
+def test_a_planned_slot_that_fails_leaves_only_its_retry():
+    attempt = an_attempt(PointKind.PLANNED)
+    closed = close(attempt, UNREACHABLE)
+    assert closed.finished == (attempt.point.member,)
+    assert closed.occurrences[0].point.kind is PointKind.RETRY
+
+
+def test_the_receivers_wish_is_a_floor_for_the_next_try():
+    wish = outcomes.Retry(reason=Reason.NETWORK, message="busy", after_us=60_000_000)
+    (retry,) = close(an_attempt(), wish, fraction=0.0).occurrences
+    assert retry.point.due_us == NOON + 4_000 + 60_000_000
+
+
+def test_an_attempt_that_never_began_is_not_counted():
+    postponed = outcomes.Retry(reason=Reason.TIMEOUT, message="no time left", started=False)
+    closed = close(an_attempt(), postponed)
+    assert closed.occurrences[0].record.attempt == 0
+    assert not closed.events
+
+
+@pytest.mark.parametrize("number", [3, 4], ids=["at-the-limit", "beyond-it"])
+def test_after_the_last_attempt_the_slot_is_a_dead_letter_and_a_failed_run(number):
+    attempt = an_attempt(PointKind.RETRY, number=number)
+    closed = close(attempt, UNREACHABLE)
+    (letter,) = closed.dead
+    assert letter.member == attempt.point.member
+    assert letter.entry["attempts"] == str(number)
+    assert closed.events[0].state is RunState.FAILED
+    assert not closed.finished
+    assert not closed.occurrences
+
+
+def test_a_rejected_slot_of_a_chain_is_buried_without_its_chain():
+    refused = outcomes.Rejected(reason=Reason.REJECTED, message="404", http_status=404)
+    closed = close(an_attempt(), refused)
+    assert closed.dead[0].member == b""
+    assert closed.chains
+    assert closed.events[0].state is RunState.FAILED
+
+
+def test_a_job_that_could_not_be_created_is_a_missed_slot():
+    refused = outcomes.Rejected(reason=Reason.INVALID_JOB_TEMPLATE, message="no", started=False)
+    (event,) = close(an_attempt(), refused, kind=actions.JobAction).events
+    assert (event.state, event.reason) == (RunState.MISSED, Reason.INVALID_JOB_TEMPLATE)
+    assert event.settled_us == NOON
+
+
+def test_no_attempt_starts_after_the_deadline():
+    limits = RetryLimits(first_us=1, most_us=1, max_attempts=9, give_up_us=NOON + 50_000)
+    closed = close(an_attempt(), UNREACHABLE, limits=limits)
+    assert closed.dead
+    assert not closed.occurrences
+
+
+def test_a_manual_run_does_not_move_the_watermark():
+    attempt = an_attempt(PointKind.MANUAL, trigger="Manual", run_uid="u")
+    assert close(attempt, DELIVERED).events[0].settled_us == 0
