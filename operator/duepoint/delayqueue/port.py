@@ -13,11 +13,12 @@ says what the points mean, ``settle`` (or ``plan``, ``split``, ``extend``, ``rel
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from duepoint.delayqueue import messages
-from duepoint.schedules import definition, points
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
 
 #: Lease of a claim unless told otherwise, and how many points one claim takes at most.
 LEASE_SECONDS = 10.0
@@ -44,6 +45,10 @@ class Wakeups(Protocol):
 
     def note_beat(self, beat: messages.Beat) -> None:
         """Look at everything again if the server's clock stepped or the index was made anew."""
+        ...
+
+    def look_again(self, shards: Iterable[messages.ShardId], *, after_seconds: float = 0.0) -> None:
+        """Name these shards again after so long: their claim failed."""
         ...
 
     async def wait_until_due(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
@@ -163,7 +168,7 @@ class Queue(Protocol):
 
     async def definition(
         self, shard: messages.ShardId, schedule_id: points.ScheduleId
-    ) -> definition.Definition | None: ...
+    ) -> definitions.Definition | None: ...
 
     def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
         """Every stored definition of a shard, read in chunks; none twice."""
@@ -189,7 +194,7 @@ class Queue(Protocol):
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> dict[points.ScheduleId, definition.Definition]:
+    ) -> dict[points.ScheduleId, definitions.Definition]:
         """The newest definitions; ids without one (deleted) are absent. Read after the claim."""
         ...
 
@@ -238,7 +243,7 @@ class Queue(Protocol):
         cursor: str | None,
         epoch: messages.Epoch,
         *,
-        due_of: Callable[[definition.Definition], int | None] | None = None,
+        due_of: Callable[[definitions.Definition], int | None] | None = None,
     ) -> messages.Swept:
         """One bounded step of the repair; start with None, go on with ``Swept.cursor``.
 

@@ -1,0 +1,95 @@
+"""When each shard is to be looked at again, and the sleep until then.
+
+The table behind both kinds of wake-ups. A shard has at most one alarm; the earlier one wins, so
+that a wake-up which arrives while an answer is on its way is never lost. Sleeping is done on the
+given clock and cut short when an earlier alarm is set. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterable
+
+from duepoint import clock as clocks
+from duepoint.delayqueue import messages
+
+#: A wake-up for a shard that another worker is preferred for, in seconds on top of its due.
+_STANDBY_DELAY_SECONDS = (0.2, 0.5)
+#: A step of the server's clock against our monotonic one that makes all known waits worthless.
+_CLOCK_STEP_SECONDS = 0.05
+
+
+class Alarms:
+    """Shards and the monotonic times at which they are due."""
+
+    def __init__(self, clock: clocks.Clock, shards: Iterable[messages.ShardId]) -> None:
+        self.standby: frozenset[messages.ShardId] = frozenset()
+        self._clock = clock
+        self._shards = tuple(shards)
+        self._at: dict[messages.ShardId, float] = {}
+        self._earlier = asyncio.Event()
+        self._offset: float | None = None
+        self._incarnation: str | None = None
+        self.ring_all()
+
+    def ring_all(self) -> None:
+        """Every shard is due now."""
+        self.look_again(self._shards)
+
+    def look_again(self, shards: Iterable[messages.ShardId], *, after_seconds: float = 0.0) -> None:
+        for shard in shards:
+            self._set(shard, after_seconds)
+
+    def note(self, claimed: messages.Claimed) -> None:
+        if claimed.more:
+            self._set(claimed.shard, 0.0)
+        elif claimed.wait_seconds is not None:
+            self._set(claimed.shard, claimed.wait_seconds)
+
+    def note_beat(self, beat: messages.Beat) -> None:
+        offset = beat.time_us / 1_000_000 - self._clock.monotonic()
+        if self._offset is not None and abs(offset - self._offset) > _CLOCK_STEP_SECONDS:
+            self.ring_all()
+        if self._incarnation not in (None, beat.incarnation):
+            self.ring_all()
+        self._offset, self._incarnation = offset, beat.incarnation
+
+    def wake(self, shard: messages.ShardId, in_seconds: float) -> None:
+        """Something was put in front of this shard."""
+        delay = random.uniform(*_STANDBY_DELAY_SECONDS) if shard in self.standby else 0.0  # noqa: S311
+        self._set(shard, max(0.0, in_seconds) + delay)
+
+    async def wait_until_due(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
+        deadline = self._clock.monotonic() + timeout_seconds
+        while True:
+            now = self._clock.monotonic()
+            due = tuple(shard for shard, at in self._at.items() if at <= now)
+            if due:
+                for shard in due:
+                    del self._at[shard]
+                return due
+            if now >= deadline:
+                return ()
+            self._earlier.clear()
+            await self._sleep(min([deadline, *self._at.values()]) - now)
+
+    def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
+        at = self._clock.monotonic() + in_seconds
+        known = self._at.get(shard)
+        if known is None or at < known:
+            self._at[shard] = at
+            self._earlier.set()
+
+    async def _sleep(self, seconds: float) -> None:
+        """So long, or until an earlier alarm is set."""
+        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
+        woken = asyncio.ensure_future(self._earlier.wait())
+        try:
+            await asyncio.wait({sleeping, woken}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sleeping, woken):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task

@@ -1,0 +1,173 @@
+"""Writing definitions and their chain points: the operator's half of the queue.
+
+An arming becomes numbers (namespace, rule and target are interned per shard, cached here), then
+one script that writes definition, blob and chain or none of them. A shard made anew in between
+refuses numbers of its former life; they are asked for again, once.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from duepoint import errors
+from duepoint.delayqueue import core, interning, messages, records, scripting, sharding
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+
+#: Occurrences taken out per call of ``remove``: well below what unpack() can carry.
+_REMOVE_BATCH = 500
+
+
+class Arming(core.Core):
+    """upsert, remove."""
+
+    def digest(self, namespace: str, blob: bytes) -> str:
+        return self._seal.digest(namespace, blob)
+
+    async def upsert(
+        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
+    ) -> messages.Armed:
+        definition = arming.definition
+        self._check(arming, blob)
+        shard = sharding.shard_of(definition.id, self._known_layout().shards)
+        for last in (False, True):
+            numbers = await self._numbers(shard, definition, epoch)
+            call = self._upsert_call(shard, arming, blob, epoch, numbers)
+            try:
+                reply = await self._scripts.run(call)
+            except scripting.LayoutChanged:
+                self._interned.forget(shard)
+                if last:
+                    raise
+            else:
+                return _armed(reply, definition)
+        raise errors.Bug("unreachable")  # pragma: no cover
+
+    async def remove(
+        self,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        shard = sharding.shard_of(schedule_id, self._known_layout().shards)
+        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
+        lane = (await self._intern(shard, [text], epoch))[text]
+        names = self._shard(shard)
+        bucket = names.bucket_of(schedule_id, self._buckets)
+        keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), bucket]
+        answer = messages.Armed.UNCHANGED
+        while True:
+            arguments = scripting.Arguments(
+                layout=self._known_layout().number, epoch=epoch, lane=lane, batch=_REMOVE_BATCH
+            )
+            arguments.put("id", arguments.position(schedule_id))
+            arguments.put("uid", arguments.position(_packed_uid(uid)))
+            applied, more = await self._scripts.run(arguments.call("remove", keys))
+            if applied == b"APPLIED":
+                answer = messages.Armed.APPLIED
+            if not more:
+                return answer
+
+    def _check(self, arming: messages.Arming, blob: bytes) -> None:
+        definition = arming.definition
+        if definition.target != self._seal.digest(definition.namespace, blob):
+            raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
+        if arming.due_us is not None and not records.is_due(arming.due_us):
+            raise errors.InvalidSpec(
+                (
+                    errors.FieldError(
+                        reason="OutOfRange",
+                        path="spec.schedule",
+                        message="the next run is before 1970 or after September 2112;"
+                        " write a time between",
+                    ),
+                )
+            )
+
+    def _upsert_call(
+        self,
+        shard: messages.ShardId,
+        arming: messages.Arming,
+        blob: bytes,
+        epoch: messages.Epoch,
+        numbers: tuple[int, int, int | None],
+    ) -> scripting.Call:
+        definition = arming.definition
+        lane, target, rule = numbers
+        names = self._shard(shard)
+        arguments = scripting.Arguments(
+            layout=self._known_layout().number,
+            epoch=epoch,
+            incarnation=self._interned.incarnation(shard),
+            lane=str(lane),
+            keep_chain=arming.keep_chain,
+        )
+        if arming.due_us is not None and not arming.keep_chain:
+            arguments.put("due", arming.due_us)
+        record = definitions.pack(definition, namespace=lane, target=target, rule=rule)
+        arguments.put("id", arguments.position(definition.id))
+        arguments.put("record", arguments.position(record))
+        chain = definition.id + definition.timing_version
+        arguments.put("chain", arguments.position(chain))
+        arguments.put("digest", arguments.position(definition.target))
+        arguments.put("blob", arguments.position(self._seal.pack(blob)))
+        bucket = names.bucket_of(definition.id, self._buckets)
+        return arguments.call(
+            "upsert",
+            [names.meta, names.heads, names.blobs, names.wake, names.lane(lane), bucket],
+        )
+
+    async def _numbers(
+        self, shard: messages.ShardId, definition: definitions.Definition, epoch: messages.Epoch
+    ) -> tuple[int, int, int | None]:
+        """Numbers of namespace, target and, unless it stands inline, rule."""
+        namespace = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
+        target = interning.entry(interning.Kind.TARGET, definition.target.encode())
+        texts = [namespace, target]
+        rule = None
+        if not definition.rule.is_private:
+            rule = interning.entry(interning.Kind.RULE, rules.text(definition.rule))
+            texts.append(rule)
+        known = await self._intern(shard, texts, epoch)
+        return known[namespace], known[target], None if rule is None else known[rule]
+
+    async def _intern(
+        self, shard: messages.ShardId, texts: list[bytes], epoch: messages.Epoch
+    ) -> dict[bytes, int]:
+        cached = {text: self._interned.number(shard, text) for text in texts}
+        missing = [text for text, number in cached.items() if number is None]
+        known = {text: number for text, number in cached.items() if number is not None}
+        if not missing:
+            return known
+        arguments = scripting.Arguments(layout=self._known_layout().number, epoch=epoch)
+        arguments.put("texts", arguments.run(missing))
+        names = self._shard(shard)
+        reply = await self._scripts.run(arguments.call("intern", [names.meta, names.interned]))
+        incarnation = reply[0].decode()
+        if self._interned.incarnation(shard) not in (None, incarnation):
+            self._interned.see(shard, incarnation)  # what was cached is of a former life
+            return await self._intern(shard, texts, epoch)
+        self._interned.see(shard, incarnation)
+        for text, number in zip(missing, reply[1:], strict=True):
+            self._interned.learn(shard, number, text)
+            known[text] = number
+        return known
+
+
+def _armed(reply: bytes, definition: definitions.Definition) -> messages.Armed:
+    if reply == b"CHANGED":
+        raise errors.WorldChanged(
+            f"{definition.identity}: its chain is not the one that was to be kept; read it again"
+        )
+    return messages.Armed(reply.decode().lower())
+
+
+def _packed_uid(uid: str) -> bytes:
+    """The uid as it stands in a packed definition, without its length."""
+    try:
+        parsed = uuid.UUID(uid)
+    except ValueError:
+        return uid.encode()
+    return parsed.bytes if str(parsed) == uid else uid.encode()

@@ -1,0 +1,221 @@
+"""Taking due points under a lease: claim, extend, release.
+
+A claim passes the lanes that were said to be due by the last reply (or by a wake-up); when the
+server knows better it names them and is asked again at once. Validity is counted on the monotonic
+clock from before the request, so that a slow reply never lengthens a lease.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from duepoint import errors
+from duepoint.delayqueue import core, messages, port, records, scripting
+from duepoint.schedules import points
+
+#: How far this machine's clock may be ahead of the server's before it delays a due.
+CLOCK_TOLERANCE_US = 5_000
+#: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
+STANDBY_DUE_DELAY_US = (200_000, 500_000)
+STANDBY_EXPIRY_DELAY_US = (0, 100_000)
+#: Rounds of "name other lanes": two in practice, more only while edits move the heads.
+_ROUNDS = 4
+_MOST_LANES = 64
+_MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
+#: When one shard of several fails it is looked at again after so long.
+_FAILED_WAIT_SECONDS = 1.0
+#: Shorter members than a schedule id are strangers; they are their own key among the lanes.
+_ID_LENGTH = 8
+
+
+class Claiming(core.Core):
+    """claim, extend, release."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
+        super().__init__(*args, **named)
+        self._lanes: dict[messages.ShardId, list[bytes]] = {}
+
+    async def claim(
+        self,
+        shards: Sequence[messages.ShardId],
+        *,
+        worker: str,
+        batch: int = port.BATCH,
+        lease_seconds: float = port.LEASE_SECONDS,
+        standby: Collection[messages.ShardId] = (),
+    ) -> list[messages.Claimed]:
+        answers: dict[messages.ShardId, messages.Claimed] = {}
+        failed: list[errors.DuepointError] = []
+        asked = list(shards)
+        for _ in range(_ROUNDS):
+            if not asked:
+                break
+            ids = [messages.ClaimId(os.urandom(12)) for _ in asked]
+            started = self._clock.monotonic()
+            replies = await self._scripts.run_many(
+                [
+                    self._claim_call(
+                        shard,
+                        id_,
+                        worker=worker,
+                        batch=batch,
+                        lease_seconds=lease_seconds,
+                        standby=shard in standby,
+                    )
+                    for shard, id_ in zip(asked, ids, strict=True)
+                ]
+            )
+            again = []
+            for shard, id_, reply in zip(asked, ids, replies, strict=True):
+                if isinstance(reply, errors.DuepointError):
+                    failed.append(reply)
+                elif reply[0] == b"lanes":
+                    self._lanes[shard] = reply[1]
+                    again.append(shard)
+                else:
+                    answers[shard] = self._answer(shard, id_, reply, started)
+            asked = again
+        if failed and not answers:
+            raise failed[0]
+        return [answers.get(shard) or _look_again(shard) for shard in shards]
+
+    async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
+        names = self._shard(claim.shard)
+        arguments = self._claim_arguments(claim, lease=_us(lease_seconds))
+        lanes = [names.lane(lane) for lane in _lanes_of(claim)]
+        started = self._clock.monotonic()
+        reply = await self._scripts.run(
+            arguments.call("extend", [names.meta, names.claims, *lanes])
+        )
+        if reply[0] == b"lost":
+            return None
+        token, now = int(reply[1]), int(reply[2])
+        return dataclasses.replace(
+            claim, token_us=token, held_until=started + (token - now) / 1_000_000
+        )
+
+    async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
+        names = self._shard(claim.shard)
+        lanes = _lanes_of(claim)
+        arguments = self._claim_arguments(
+            claim, all=members is None, lanes=[str(lane) for lane in lanes]
+        )
+        arguments.put("members", arguments.run(members or ()))
+        keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
+        keys += [names.lane(lane) for lane in lanes]
+        released, _ = await self._scripts.run(arguments.call("release", keys))
+        return int(released)
+
+    def expect_lane(self, shard: messages.ShardId, lane: bytes) -> None:
+        """A wake-up said that this lane has the shard's head."""
+        lanes = self._lanes.setdefault(shard, [])
+        if lane not in lanes:
+            lanes.insert(0, lane)
+            del lanes[_MOST_LANES:]
+
+    def _claim_arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:
+        arguments = scripting.Arguments(layout=self._known_layout().number, **named)
+        arguments.put("id", arguments.position(claim.id))
+        return arguments
+
+    def _claim_call(
+        self,
+        shard: messages.ShardId,
+        claim_id: messages.ClaimId,
+        *,
+        worker: str,
+        batch: int,
+        lease_seconds: float,
+        standby: bool,
+    ) -> scripting.Call:
+        names = self._shard(shard)
+        lanes = self._lanes.get(shard, [])
+        arguments = scripting.Arguments(
+            layout=self._known_layout().number,
+            worker=worker,
+            lease=_us(lease_seconds),
+            cap=self._clock.now_us() + CLOCK_TOLERANCE_US,
+            batch=min(batch, _MOST_POINTS),
+            lanes=[lane.decode() for lane in lanes],
+            due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
+            expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
+        )
+        arguments.put("id", arguments.position(claim_id))
+        keys = [names.meta, names.heads, names.claims, names.leases, names.occrec]
+        keys += [names.lane(int(lane)) for lane in lanes]
+        return arguments.call("claim", keys)
+
+    def _answer(
+        self,
+        shard: messages.ShardId,
+        claim_id: messages.ClaimId,
+        reply: list[Any],
+        started: float,
+    ) -> messages.Claimed:
+        if reply[0] == b"idle":
+            self._lanes[shard] = reply[2]
+            return messages.Claimed(shard=shard, claim=None, wait_seconds=_seconds(reply[1]))
+        _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes = reply
+        self._lanes[shard] = lanes
+        claim = messages.Claim(
+            id=claim_id,
+            shard=shard,
+            reclaimed=attempts,
+            alone=alone,
+            now_us=int(cap),
+            token_us=int(token),
+            held_until=started + (int(token) - int(now)) / 1_000_000,
+            records={
+                member: records.unpack(record)
+                for member, record in zip(occurrences[::2], occurrences[1::2], strict=True)
+            },
+            **_points(found),
+        )
+        return messages.Claimed(
+            shard=shard, claim=claim, wait_seconds=_seconds(wait), more=bool(more)
+        )
+
+
+def _points(found_by_lane: list[Any]) -> dict[str, Any]:
+    """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
+    known: list[points.DuePoint] = []
+    strangers: list[tuple[bytes, float]] = []
+    lanes: dict[bytes, int] = {}
+    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
+        number = int(lane)
+        for member, score in zip(found[::2], found[1::2], strict=True):
+            due = float(score)
+            lanes[member[:_ID_LENGTH]] = number
+            point = points.parse_member(member, int(due)) if due >= 0 else None
+            if point is None:
+                strangers.append((member, due))
+            else:
+                known.append(point)
+    known.sort(key=lambda point: point.due_us)
+    return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
+
+
+def _lanes_of(claim: messages.Claim) -> list[int]:
+    return sorted(set(claim.lanes.values()))
+
+
+def _look_again(shard: messages.ShardId) -> messages.Claimed:
+    return messages.Claimed(shard=shard, claim=None, wait_seconds=_FAILED_WAIT_SECONDS)
+
+
+def _seconds(wait_us: bytes | int) -> float | None:
+    wait = int(wait_us)
+    return None if wait < 0 else wait / 1_000_000
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1_000_000)
+
+
+def _between(bounds: Iterable[int]) -> int:
+    low, high = bounds
+    return random.randint(low, high)  # noqa: S311 - spreads load

@@ -1,0 +1,50 @@
+"""The delay queue over Redis or Valkey: ``port.Queue`` as the processes get it.
+
+One part per question: who may use the index and how it is cut (membership), what is to run
+(arming, reading), what is due (claiming), what became of it (settling), whether it is all still
+true (sweeping). They share one connection pool and one set of scripts (core).
+"""
+
+from __future__ import annotations
+
+from duepoint.delayqueue import (
+    arming,
+    claiming,
+    ledger,
+    membership,
+    port,
+    reading,
+    settling,
+    sweeping,
+    wakeups,
+)
+
+
+class DelayQueue(
+    membership.Membership,
+    arming.Arming,
+    claiming.Claiming,
+    settling.Settling,
+    sweeping.Sweeping,
+    reading.Reading,
+):
+    """Every operation on the index; see ``port.Queue`` for what each one promises."""
+
+    def wakeups(self) -> port.Wakeups:
+        return wakeups.RedisWakeups(
+            url=self._url,
+            names=self._shard,
+            layout=self._known_layout(),
+            clock=self._clock,
+            expect_lane=self.expect_lane,
+        )
+
+    def ledger(self) -> port.Ledger:
+        return ledger.RedisLedger(
+            url=self._url, client=self._client, names=self._shard, layout=self._known_layout()
+        )
+
+
+def _holds_to_the_port(queue: DelayQueue) -> port.Queue:
+    """Fails type checking where the class and the port differ."""
+    return queue

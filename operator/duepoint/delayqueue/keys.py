@@ -1,0 +1,132 @@
+"""Every key and channel name of the index, spelled once.
+
+All keys of a shard share the hash tag ``{g<layout>.<shard>}``, so that they live on one node of a
+cluster and one script may touch them together; the global ones share ``{ctl}``. Names are made
+here and handed to scripts as KEYS; no script builds one. The prefix (``dp:`` unless told
+otherwise) is what the access rights of the Redis users are written for.
+
+A *population* is the namespace of a Schedule as far as its id knows it (14 bits of a hash): the
+id alone leads to the bucket that holds its definition. Two namespaces that share one share
+buckets and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from duepoint.delayqueue import messages
+from duepoint.schedules import points
+
+DEFAULT_PREFIX = "dp:"
+
+#: Buckets of one population in one shard. With 64 shards a namespace uses four of them, so that
+#: 6,000 schedules of one namespace make 48 fields a bucket; beyond 65,000 a bucket outgrows the
+#: compact encoding (512 fields) and costs more memory, nothing else. Kept in the layout record.
+BUCKETS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKeys:
+    """The names of one shard."""
+
+    tag: str
+
+    @property
+    def meta(self) -> str:
+        return f"{self.tag}:meta"
+
+    @property
+    def heads(self) -> str:
+        return f"{self.tag}:heads"
+
+    @property
+    def claims(self) -> str:
+        return f"{self.tag}:claims"
+
+    @property
+    def leases(self) -> str:
+        return f"{self.tag}:leases"
+
+    @property
+    def occ(self) -> str:
+        return f"{self.tag}:occ"
+
+    @property
+    def occrec(self) -> str:
+        return f"{self.tag}:occrec"
+
+    @property
+    def blobs(self) -> str:
+        return f"{self.tag}:blobs"
+
+    @property
+    def interned(self) -> str:
+        return f"{self.tag}:interned"
+
+    @property
+    def runs(self) -> str:
+        return f"{self.tag}:runs"
+
+    @property
+    def dead(self) -> str:
+        return f"{self.tag}:dead"
+
+    @property
+    def wake(self) -> str:
+        """Channel: the shard's head came earlier."""
+        return f"{self.tag}:wake"
+
+    @property
+    def ran(self) -> str:
+        """Channel: something was added to ``runs``."""
+        return f"{self.tag}:ran"
+
+    def lane(self, number: int) -> str:
+        """The points of one namespace or set, by its interned number."""
+        return f"{self.tag}:points:{number}"
+
+    def bucket(self, population: str, number: int) -> str:
+        return f"{self.tag}:defs:{population}:{number}"
+
+    def bucket_of(self, schedule_id: points.ScheduleId, buckets: int) -> str:
+        """The bucket that holds this schedule's definition."""
+        number = int.from_bytes(schedule_id, "big")
+        # the upper bits: those below chose the shard and the population
+        return self.bucket(_population(number), (number >> 16) % buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The names of one index."""
+
+    prefix: str = DEFAULT_PREFIX
+
+    @property
+    def layout(self) -> str:
+        return f"{self.prefix}{{ctl}}:layout"
+
+    @property
+    def workers(self) -> str:
+        return f"{self.prefix}{{ctl}}:workers"
+
+    def shard(self, layout: int, shard: messages.ShardId) -> ShardKeys:
+        return _shard_keys(self.prefix, layout, shard)
+
+    def stream(self, namespace: str, name: str) -> str:
+        """A user's stream; its name is public, so it has no hash tag."""
+        return f"{self.prefix}stream:{namespace}:{name}"
+
+
+@functools.cache
+def _shard_keys(prefix: str, layout: int, shard: int) -> ShardKeys:
+    return ShardKeys(f"{prefix}{{g{layout}.{shard}}}")
+
+
+def population_of(namespace: str) -> str:
+    """The population of a namespace's schedules."""
+    return _population(int.from_bytes(points.schedule_id("", namespace), "big"))
+
+
+def _population(number: int) -> str:
+    return f"n{(number >> 2) & 0x3FFF:x}"

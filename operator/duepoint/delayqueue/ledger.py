@@ -1,0 +1,201 @@
+"""The ``runs`` and ``dead`` streams of all shards, as their readers want them.
+
+The status writer is one consumer of one group. It is told by the ``ran`` channels which shards
+have something new, and reads those without blocking; entries that were read and never
+acknowledged (a crash) are taken over at the start. What is acknowledged leaves the stream, so that
+its length is what status lags behind; the cap holds while nobody reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import redis.asyncio
+
+from duepoint.delayqueue import keys, messages, scripting, sharding, subscription
+
+
+class RedisLedger:
+    """``port.Ledger`` over Redis."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        client: redis.asyncio.Redis,
+        names: Callable[[messages.ShardId], keys.ShardKeys],
+        layout: messages.Layout,
+    ) -> None:
+        self._client = client
+        self._names = names
+        self._shards = sharding.all_shards(layout)
+        self._told: set[messages.ShardId] = set(self._shards)
+        self._something = asyncio.Event()
+        self._something.set()
+        self._shard_of = {names(shard).ran: shard for shard in self._shards}
+        self._subscription = subscription.Subscription(
+            url,
+            tuple(self._shard_of),
+            on_subscribed=self._on_subscribed,
+            on_message=self._on_message,
+        )
+
+    async def start(self) -> None:
+        await self._subscription.start()
+
+    async def close(self) -> None:
+        await self._subscription.close()
+
+    async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._something.wait()
+        told, self._told = sorted(self._told), set()
+        self._something.clear()
+        return tuple(told)
+
+    async def read_outcomes(
+        self,
+        group: str,
+        consumer: str,
+        *,
+        shards: Collection[messages.ShardId] | None = None,
+        count: int = 100,
+    ) -> list[messages.OutcomeEntry]:
+        asked = list(self._shards if shards is None else shards)
+        replies = await self._in_group(
+            group,
+            asked,
+            lambda runs: (
+                "XREADGROUP",
+                "GROUP",
+                group,
+                consumer,
+                "COUNT",
+                count,
+                "STREAMS",
+                runs,
+                ">",
+            ),
+        )
+        entries = []
+        for shard, reply in zip(asked, replies, strict=True):
+            for _, found in reply or ():
+                entries += _outcomes(shard, found)
+        return entries
+
+    async def recover_outcomes(
+        self, group: str, consumer: str, *, idle_seconds: float = 0.0
+    ) -> list[messages.OutcomeEntry]:
+        idle_ms = int(idle_seconds * 1_000)
+        entries: list[messages.OutcomeEntry] = []
+        cursors = dict.fromkeys(self._shards, "0-0")
+        while cursors:
+            asked = list(cursors)
+            replies = await self._in_group(
+                group,
+                asked,
+                lambda runs: (
+                    "XAUTOCLAIM", runs, group, consumer, idle_ms,
+                    cursors[self._shard_by_runs(runs)], "COUNT", 100,
+                ),
+            )  # fmt: skip
+            for shard, (cursor, found, *_) in zip(asked, replies, strict=True):
+                entries += _outcomes(shard, found)
+                cursors[shard] = _text(cursor)
+                if cursors[shard] == "0-0":
+                    del cursors[shard]
+        return entries
+
+    async def ack(self, group: str, entries: Sequence[messages.OutcomeEntry]) -> None:
+        by_shard: dict[messages.ShardId, list[str]] = {}
+        for entry in entries:
+            by_shard.setdefault(entry.shard, []).append(entry.id)
+        pipeline = self._client.pipeline(transaction=False)
+        for shard, ids in by_shard.items():
+            runs = self._names(shard).runs
+            pipeline.execute_command("XACK", runs, group, *ids)
+            pipeline.execute_command("XDEL", runs, *ids)
+        with scripting.translating("acknowledge outcomes"):
+            await pipeline.execute()
+
+    async def dead_letters(
+        self, shard: messages.ShardId, *, count: int = 100
+    ) -> list[messages.DeadEntry]:
+        with scripting.translating("read dead letters"):
+            pipeline = self._client.pipeline(transaction=False)
+            pipeline.execute_command("XREVRANGE", self._names(shard).dead, "+", "-", "COUNT", count)
+            (found,) = await pipeline.execute()
+        return [_dead_entry(shard, entry_id, fields) for entry_id, fields in found]
+
+    async def _in_group(
+        self,
+        group: str,
+        shards: Sequence[messages.ShardId],
+        command: Callable[[str], tuple[Any, ...]],
+    ) -> list[Any]:
+        """The command for each shard in one round trip; a missing group is made first."""
+        for last in (False, True):
+            pipeline = self._client.pipeline(transaction=False)
+            for shard in shards:
+                pipeline.execute_command(*command(self._names(shard).runs))
+            with scripting.translating("read outcomes"):
+                replies = await pipeline.execute(raise_on_error=False)
+            failed = [reply for reply in replies if isinstance(reply, Exception)]
+            if not failed:
+                return replies
+            if last or not all(str(error).startswith("NOGROUP") for error in failed):
+                raise scripting.translated(failed[0], "read outcomes") from failed[0]
+            await self._make_group(group, shards)
+        return []  # pragma: no cover
+
+    async def _make_group(self, group: str, shards: Sequence[messages.ShardId]) -> None:
+        """Only on streams that exist: nothing but ``init`` makes a shard."""
+        pipeline = self._client.pipeline(transaction=False)
+        for shard in shards:
+            pipeline.execute_command("XGROUP", "CREATE", self._names(shard).runs, group, "0")
+        with scripting.translating("make the consumer group"):
+            await pipeline.execute(raise_on_error=False)
+
+    def _shard_by_runs(self, runs: str) -> messages.ShardId:
+        return next(shard for shard in self._shards if self._names(shard).runs == runs)
+
+    def _on_subscribed(self) -> None:
+        self._told.update(self._shards)
+        self._something.set()
+
+    def _on_message(self, channel: str, _: bytes) -> None:
+        self._told.add(self._shard_of[channel])
+        self._something.set()
+
+
+def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[messages.OutcomeEntry]:
+    return [
+        messages.OutcomeEntry(shard=shard, id=_text(entry_id), outcomes=_fields(fields)[b"o"])
+        for entry_id, fields in found
+        if fields
+    ]
+
+
+def _dead_entry(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401
+    fields = _fields(raw)
+    member = fields.pop(b"member", b"")
+    return messages.DeadEntry(
+        shard=shard,
+        id=_text(entry_id),
+        member=member,
+        entry={_text(name): _text(value) for name, value in fields.items()},
+    )
+
+
+def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
+    if isinstance(raw, dict):
+        return dict(raw)
+    return dict(zip(raw[::2], raw[1::2], strict=True))
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

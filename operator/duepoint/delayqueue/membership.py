@@ -1,0 +1,151 @@
+"""The layout of the index, who is alive, and whether the server is fit to hold it.
+
+The operator makes the index (``open_layout``); everybody reads it. Shards are initialised before
+the layout record names them, so that nobody meets a half-made index; a shard that was emptied
+alone is made anew the same way.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from duepoint import errors
+from duepoint.delayqueue import core, keys, messages, scripting, sharding
+
+RECORD_FORMAT = 1
+#: Consumer group of the status writer; made with each shard.
+STATUS_GROUP = "status"
+#: A worker that has not said so for this long is not alive.
+WORKER_TTL_SECONDS = 25.0
+#: Longest hash value that a bucket keeps in its compact form: the record of a schedule with the
+#: longest name and a rule of its own is about 500 bytes.
+LISTPACK_VALUE_BYTES = 512
+LEAST_VERSION = (7, 0)
+
+
+class Membership(core.Core):
+    """open_layout, layout, beat, goodbye, problems."""
+
+    async def open_layout(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+        existing = await self._layout_record()
+        wanted = existing or messages.Layout(number=1, shards=shards)
+        await self._make_shards(wanted, epoch)
+        arguments = scripting.Arguments(
+            layout=wanted.number,
+            shards=wanted.shards,
+            buckets=self._buckets,
+            epoch=epoch,
+            incarnation=_new_incarnation(),
+        )
+        reply = await self._scripts.run(arguments.call("open", [self._keys.layout]))
+        opened = self._remember(reply)
+        if opened != wanted:  # somebody else was first, with another wish
+            await self._make_shards(opened, epoch)
+        return opened
+
+    async def layout(self) -> messages.Layout:
+        found = await self._layout_record()
+        if found is None:
+            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+        return found
+
+    async def beat(self, worker: str) -> messages.Beat:
+        arguments = scripting.Arguments(worker=worker, ttl=int(WORKER_TTL_SECONDS * 1_000_000))
+        reply = await self._scripts.run(
+            arguments.call("beat", [self._keys.layout, self._keys.workers])
+        )
+        time_us, incarnation, number, shards, workers = reply
+        return messages.Beat(
+            workers=tuple(sorted(name.decode() for name in workers)),
+            layout=messages.Layout(number=number, shards=shards) if number else None,
+            incarnation=incarnation.decode(),
+            time_us=int(time_us),
+        )
+
+    async def goodbye(self, worker: str) -> None:
+        await self._read("say goodbye", ("ZREM", self._keys.workers, worker))
+
+    async def problems(self) -> tuple[str, ...]:
+        server, memory = await self._read(
+            "read what the server is", ("INFO", "server"), ("INFO", "memory")
+        )
+        found = [_version_problem(server), _policy_problem(memory), await self._listpack_problem()]
+        return tuple(line for line in found if line)
+
+    async def _layout_record(self) -> messages.Layout | None:
+        (reply,) = await self._read(
+            "read the layout",
+            ("HMGET", self._keys.layout, "layout", "shards", "buckets", "incarnation"),
+        )
+        return None if reply[0] is None else self._remember(reply)
+
+    def _remember(self, reply: list[bytes]) -> messages.Layout:
+        layout = messages.Layout(number=int(reply[0]), shards=int(reply[1]))
+        self._buckets = int(reply[2])
+        self._layout = layout
+        return layout
+
+    async def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
+        calls = []
+        for shard in sharding.all_shards(layout):
+            names = self._keys.shard(layout.number, shard)
+            arguments = scripting.Arguments(
+                layout=layout.number,
+                incarnation=_new_incarnation(),
+                epoch=epoch,
+                format=RECORD_FORMAT,
+                group=STATUS_GROUP,
+            )
+            calls.append(arguments.call("init", _fixed_keys(names)))
+        for reply in await self._scripts.run_many(calls):
+            if isinstance(reply, errors.DuepointError):
+                raise reply
+
+    async def _listpack_problem(self) -> str | None:
+        """Sets the limit where that is allowed; a server that hides it is taken at its word."""
+        name = "hash-max-listpack-value"
+        try:
+            (limits,) = await self._read(f"read {name}", ("CONFIG GET", name))
+        except errors.TryLater:
+            return None  # no right to see it
+        if int(limits.get(name, LISTPACK_VALUE_BYTES)) >= LISTPACK_VALUE_BYTES:
+            return None
+        try:
+            await self._read(f"set {name}", ("CONFIG SET", name, LISTPACK_VALUE_BYTES))
+        except errors.TryLater:
+            return (
+                f"{name} is {limits[name]} and may not be set from here: definitions would need"
+                f" twice the memory; write {name} {LISTPACK_VALUE_BYTES} into the server's"
+                " configuration"
+            )
+        return None
+
+
+def _fixed_keys(names: keys.ShardKeys) -> list[str]:
+    return [
+        names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
+        names.blobs, names.interned, names.runs, names.dead,
+    ]  # fmt: skip
+
+
+def _new_incarnation() -> str:
+    return secrets.token_hex(8)
+
+
+def _version_problem(server: dict[str, Any]) -> str | None:
+    text = str(server.get("redis_version", "0"))
+    version = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if version >= LEAST_VERSION:
+        return None
+    return f"the server is version {text}; at least 7.0 (or any Valkey) is needed"
+
+
+def _policy_problem(memory: dict[str, Any]) -> str | None:
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if policy == "noeviction":
+        return None
+    return (
+        f"maxmemory-policy is {policy}: the server would throw schedules away;"
+        " write maxmemory-policy noeviction"
+    )

@@ -1,0 +1,175 @@
+#!lua flags=allow-oom
+--[[
+  Due points belong to the claim id until its lease ends, and to nobody else. A point is due when
+  both the server's clock and the caller's say so; leases know the server's clock alone. An
+  expired claim comes first: of its points ceil(batch / 8^attempts) change owner, so that a
+  poisonous one is soon alone. Each lane with something due gets its share of the batch.
+
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6... lanes
+  ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
+        in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
+        id (position)
+  Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
+           {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...}}
+        {'idle', wait us (-1: nothing to wait for), {lane of each head ...}}
+        {'lanes', {number ...}}: these must be among KEYS; nothing was changed
+  Error UNINIT, WRONGLAYOUT
+]]
+-- include meta
+-- include time
+-- include heads
+-- include claims
+
+local META, HEADS, CLAIMS, LEASES, OCCREC = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local MOST_LANES = 64
+local MOST_EMPTY_CLAIMS = 8
+
+local refused = refusal(META)
+if refused then
+  return refused
+end
+local id = ARGV[args.id]
+local now = server_time()
+local cap = math.min(now, args.cap)
+local limit = cap - args.due_delay
+local keys = {}
+for i, lane in ipairs(args.lanes) do
+  keys[lane] = KEYS[5 + i]
+end
+
+local function first_lanes()
+  local lanes = redis.call('ZRANGE', HEADS, 0, MOST_LANES - 1)
+  if lanes[#lanes] == '' then
+    lanes[#lanes] = nil
+  end
+  return lanes
+end
+
+local function wait()
+  local due_in = shard_head(HEADS) - limit
+  local expiry = redis.call('ZRANGE', CLAIMS, 0, 0, 'WITHSCORES')
+  local expires_in = math.huge
+  if expiry[1] and expiry[1] ~= '' then
+    expires_in = tonumber(expiry[2]) + args.expiry_delay - now
+  end
+  local least = math.min(due_in, expires_in)
+  if least == math.huge then
+    return -1
+  end
+  return string.format('%.0f', math.max(least, 1000))
+end
+
+local function own(found_by_lane, attempts, alone)
+  local token = free_token(CLAIMS, now + args.lease)
+  local occurrences = {}
+  for i = 1, #found_by_lane, 2 do
+    local lane, found = found_by_lane[i], found_by_lane[i + 1]
+    rescore(keys[lane], found, CLAIMED + token)
+    refresh_head(HEADS, lane, keys[lane])
+    for j = 1, #found, 2 do
+      if #found[j] > CHAIN_LENGTH then
+        occurrences[#occurrences + 1] = found[j]
+      end
+    end
+  end
+  redis.call('ZADD', CLAIMS, token, id)
+  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane))
+  if attempts > 0 then
+    redis.call('HSET', LEASES, id .. ':a', attempts .. ' ' .. alone)
+  end
+  local records = {}
+  if #occurrences > 0 then
+    local values = redis.call('HMGET', OCCREC, unpack(occurrences))
+    for i, member in ipairs(occurrences) do
+      records[2 * i - 1], records[2 * i] = member, values[i] or ''
+    end
+  end
+  local more = shard_head(HEADS) <= limit
+    or redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > 0
+  return { 'claimed', string.format('%.0f', cap), string.format('%.0f', token),
+    string.format('%.0f', now), attempts, alone, more and 1 or 0, wait(), found_by_lane, records,
+    first_lanes() }
+end
+
+local function reclaim(expired)
+  local attempts, alone = 0, 0
+  local counted = redis.call('HGET', LEASES, expired .. ':a')
+  if counted then
+    attempts, alone = string.match(counted, '(%d+) (%d+)')
+    attempts, alone = tonumber(attempts), tonumber(alone)
+  end
+  local band = CLAIMED + tonumber(redis.call('ZSCORE', CLAIMS, expired))
+  local take = math.ceil(args.batch / 8 ^ attempts)
+  local dues, lanes = read_record(redis.call('HGET', LEASES, expired))
+  for _, lane in ipairs(lanes) do
+    if not keys[lane] then
+      return { 'lanes', lanes }
+    end
+  end
+  local found_by_lane, taken, held = {}, 0, 0
+  for _, lane in ipairs(lanes) do
+    held = held + redis.call('ZCOUNT', keys[lane], band, band)
+    if taken < take then
+      local members = redis.call('ZRANGE', keys[lane], band, band, 'BYSCORE', 'LIMIT', 0, take - taken)
+      local found = {}
+      for i, member in ipairs(members) do
+        found[2 * i - 1], found[2 * i] = member, due_before(dues, member, now)
+      end
+      if #members > 0 then
+        found_by_lane[#found_by_lane + 1] = lane
+        found_by_lane[#found_by_lane + 1] = found
+        taken = taken + #members
+      end
+    end
+  end
+  if taken == held then
+    drop_claim(CLAIMS, LEASES, expired)
+  else
+    redis.call('HSET', LEASES, expired .. ':x', 1)
+  end
+  if taken == 0 then
+    return nil
+  end
+  return own(found_by_lane, attempts + 1, taken == 1 and alone + 1 or 0)
+end
+
+for _ = 1, MOST_EMPTY_CLAIMS do
+  local expired = redis.call('ZRANGE', CLAIMS, '-inf', now - args.expiry_delay, 'BYSCORE', 'LIMIT', 0, 1)
+  if not expired[1] then
+    break
+  end
+  local reply = reclaim(expired[1])
+  if reply then
+    return reply
+  end
+end
+
+local due = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
+local known = {}
+for _, lane in ipairs(due) do
+  if keys[lane] then
+    known[#known + 1] = lane
+  end
+end
+if #due > 0 and #known == 0 then
+  return { 'lanes', due }
+end
+local found_by_lane, left = {}, args.batch
+for i, lane in ipairs(known) do
+  local share = math.ceil(left / (#known - i + 1))
+  local found = {}
+  if share > 0 then
+    found = redis.call('ZRANGE', keys[lane], '-inf', limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES')
+  end
+  if #found > 0 then
+    found_by_lane[#found_by_lane + 1] = lane
+    found_by_lane[#found_by_lane + 1] = found
+    left = left - #found / 2
+  elseif share > 0 then
+    refresh_head(HEADS, lane, keys[lane])
+  end
+end
+if #found_by_lane > 0 then
+  return own(found_by_lane, 0, 0)
+end
+return { 'idle', wait(), first_lanes() }

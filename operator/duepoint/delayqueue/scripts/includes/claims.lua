@@ -1,0 +1,63 @@
+-- A claim is an id in `claims` (score = lease expiry), its points carry 2^52 + expiry as score,
+-- and `leases` says what they were before: <id> -> {format, worker, {lane, {member, due, ...}}},
+-- <id>:a -> attempts and how often alone, <id>:q -> last settle number, <id>:x -> its members are
+-- not those of the record any more (a reclaim, plan or split took or added some).
+
+local RECORD_FORMAT = 1
+local CHAIN_LENGTH = 12
+
+-- An expiry that no other claim of the shard has: the score then names the claim.
+local function free_token(claims, token)
+  while redis.call('ZCOUNT', claims, token, token) > 0 do
+    token = token + 1
+  end
+  return token
+end
+
+local function drop_claim(claims, leases, id)
+  redis.call('ZREM', claims, id)
+  redis.call('HDEL', leases, id, id .. ':a', id .. ':q', id .. ':x')
+end
+
+-- What a claimed point was due at, by its record; an added occurrence is not in it and was due
+-- at its slot (bytes 14 to 21), which lies in the past. Anything else: now.
+local function due_before(record, member, now)
+  local due = record[member]
+  if due then
+    return due
+  end
+  if #member >= 21 then
+    local slot = struct.unpack('>I8', string.sub(member, 14, 21))
+    if slot < now then
+      return slot
+    end
+  end
+  return now
+end
+
+-- member -> due as text, of every point that the claim began with; and its lanes, in order.
+local function read_record(packed)
+  local dues, lanes = {}, {}
+  if not packed then
+    return dues, lanes
+  end
+  local _, _, by_lane = cmsgpack.unpack(packed)
+  for i = 1, #by_lane, 2 do
+    lanes[#lanes + 1] = by_lane[i]
+    local found = by_lane[i + 1]
+    for j = 1, #found, 2 do
+      dues[found[j]] = found[j + 1]
+    end
+  end
+  return dues, lanes
+end
+
+-- Sets one score for every member of a flat {member, score, ...} list that is still there.
+local function rescore(lane_key, found, score)
+  local change = {}
+  for i = 1, #found, 2 do
+    change[i] = score
+    change[i + 1] = found[i]
+  end
+  redis.call('ZADD', lane_key, 'XX', unpack(change))
+end

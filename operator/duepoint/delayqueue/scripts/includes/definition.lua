@@ -1,0 +1,39 @@
+-- The head of a packed definition (schedules/definition.py, format 1):
+-- format, state, flags, timing version (4), uid (16, or length + text), generation (varint) ...
+
+local ARMED, COMPLETED = 0, 2
+
+local function varint(record, position)
+  local number, factor = 0, 1
+  while true do
+    local byte = string.byte(record, position)
+    position = position + 1
+    number = number + (byte % 128) * factor
+    if byte < 128 then
+      return number, position
+    end
+    factor = factor * 128
+  end
+end
+
+local function identity(record)
+  local position, length = 8, 16
+  if string.byte(record, 3) % 2 == 0 then
+    length, position = varint(record, position)
+  end
+  local uid = string.sub(record, position, position + length - 1)
+  local generation = varint(record, position + length)
+  return uid, generation
+end
+
+local function state_of(record)
+  return string.byte(record, 2)
+end
+
+local function version_of(record)
+  return string.sub(record, 4, 7)
+end
+
+local function with_state(record, state)
+  return string.sub(record, 1, 1) .. string.char(state) .. string.sub(record, 3)
+end

@@ -1,0 +1,30 @@
+-- `heads` holds for each lane the earliest unclaimed due; whoever touches a lane refreshes it.
+-- Its sentinel (empty member, score +inf) keeps the key alive and sorts last.
+
+local CLAIMED = 4503599627370496 -- 2^52: scores from here on are lease expiries, not dues
+
+local function shard_head(heads)
+  local first = redis.call('ZRANGE', heads, 0, 0, 'WITHSCORES')
+  if not first[1] or first[1] == '' then
+    return math.huge, ''
+  end
+  return tonumber(first[2]), first[1]
+end
+
+local function refresh_head(heads, lane, lane_key)
+  local first = redis.call('ZRANGE', lane_key, 0, 0, 'WITHSCORES')
+  if first[1] and tonumber(first[2]) < CLAIMED then
+    redis.call('ZADD', heads, first[2], lane)
+  else
+    redis.call('ZREM', heads, lane)
+  end
+end
+
+-- Wakes the sleepers when the shard's head came earlier by a millisecond or more.
+-- Message: due, lane, server time, so that a sleeper needs no agreement of clocks.
+local function announce_head(heads, before, channel, now)
+  local due, lane = shard_head(heads)
+  if due <= before - 1000 then
+    redis.call('SPUBLISH', channel, string.format('%.0f %s %.0f', due, lane, now))
+  end
+end

@@ -1,0 +1,38 @@
+-- Refuses to touch a shard that is not the one the caller knows.
+-- Errors: UNINIT (no meta: emptied, or never made), WRONGLAYOUT (other layout, closed, or made
+-- anew since the caller read its numbers), FENCED (a newer leader has been here).
+
+-- The arguments by name: ARGV[1] is a MessagePack map of numbers and text. Binary values stand in
+-- ARGV from 2 on; the map refers to them by position, so that runs of them go to native commands
+-- by unpack() without a loop.
+local args = cmsgpack.unpack(ARGV[1])
+
+local function refusal(meta_key)
+  local meta = redis.call('HMGET', meta_key, 'layout', 'state', 'incarnation')
+  if not meta[1] then
+    return redis.error_reply('UNINIT this shard holds no index')
+  end
+  if tonumber(meta[1]) ~= args.layout or meta[2] == 'closed' then
+    return redis.error_reply('WRONGLAYOUT the shard is of layout ' .. meta[1] .. ', ' .. meta[2])
+  end
+  if args.incarnation and args.incarnation ~= meta[3] then
+    return redis.error_reply('WRONGLAYOUT the index was made anew as ' .. meta[3])
+  end
+  return nil
+end
+
+-- For maintenance: also refuses a term older than the newest one seen, and remembers a newer one.
+local function fenced_refusal(meta_key)
+  local refused = refusal(meta_key)
+  if refused then
+    return refused
+  end
+  local newest = tonumber(redis.call('HGET', meta_key, 'epoch') or '0')
+  if args.epoch < newest then
+    return redis.error_reply('FENCED term ' .. args.epoch .. ' is older than ' .. newest)
+  end
+  if args.epoch > newest then
+    redis.call('HSET', meta_key, 'epoch', args.epoch)
+  end
+  return nil
+end

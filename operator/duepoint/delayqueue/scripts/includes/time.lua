@@ -1,0 +1,5 @@
+-- The server's UTC in microseconds; read once per script.
+local function server_time()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000000 + tonumber(time[2])
+end

@@ -1,0 +1,37 @@
+#!lua
+--[[
+  Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for
+  one that merely holds no schedules. Run again it changes nothing but a lower epoch.
+
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
+  ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group)
+  Reply {made (0 or 1), incarnation}
+  Error WRONGLAYOUT, FENCED
+]]
+-- include meta
+
+local META = KEYS[1]
+if redis.call('EXISTS', META) == 1 then
+  args.incarnation, args.made_as = nil, args.incarnation
+  local refused = fenced_refusal(META)
+  if refused then
+    return refused
+  end
+  return { 0, redis.call('HGET', META, 'incarnation') }
+end
+redis.call('HSET', META, 'layout', args.layout, 'state', 'open', 'incarnation', args.incarnation,
+  'epoch', args.epoch, 'format', args.format)
+-- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
+for _, sorted_set in ipairs({ KEYS[2], KEYS[3] }) do
+  redis.call('ZADD', sorted_set, '+inf', '')
+end
+redis.call('ZADD', KEYS[5], 0, '')
+for _, hash in ipairs({ KEYS[4], KEYS[6], KEYS[7], KEYS[8] }) do
+  redis.call('HSET', hash, '', '')
+end
+for _, stream in ipairs({ KEYS[9], KEYS[10] }) do
+  if redis.call('EXISTS', stream) == 0 then
+    redis.call('XGROUP', 'CREATE', stream, args.group, '0', 'MKSTREAM')
+  end
+end
+return { 1, args.incarnation }

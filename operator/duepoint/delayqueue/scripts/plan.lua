@@ -1,0 +1,78 @@
+#!lua flags=allow-oom
+--[[
+  Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and
+  moves to its next due, so that the claim can settle the slots while the chain goes on. Asked
+  again (the reply was lost) it changes nothing and answers the same.
+
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 ran  9 wake  10... lanes
+  ARGV  layout, id (position), runs_limit (entries), outcomes {from, to},
+        lanes {{lane, key}}: all of the claim, key a position in KEYS,
+        plans {{key, chain, due, slots}}: chain a position, due in us (absent: no next slot),
+          slots {from, to} of member, record pairs
+  Reply {'lost'} | {'planned', 1 or 0 (not held) for each plan}
+  Error UNINIT, WRONGLAYOUT
+]]
+-- include meta
+-- include time
+-- include heads
+-- include claims
+-- include runs
+
+local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, RAN, WAKE = unpack(KEYS, 1, 9)
+local refused = refusal(META)
+if refused then
+  return refused
+end
+local id = ARGV[args.id]
+local token = redis.call('ZSCORE', CLAIMS, id)
+if not token then
+  return { 'lost' }
+end
+local band = CLAIMED + tonumber(token)
+local before = shard_head(HEADS)
+
+local function holds(lane_key, member)
+  local score = redis.call('ZSCORE', lane_key, member)
+  return score and tonumber(score) == band
+end
+
+local function apply(plan)
+  local lane_key, chain = KEYS[plan.key], ARGV[plan.chain]
+  if not holds(lane_key, chain) then
+    local first = plan.slots[1] <= plan.slots[2] and ARGV[plan.slots[1]]
+    return first and holds(lane_key, first) and 1 or 0, false
+  end
+  for i = plan.slots[1], plan.slots[2], 2 do
+    redis.call('ZADD', lane_key, band, ARGV[i])
+    redis.call('ZADD', OCC, 0, ARGV[i])
+    redis.call('HSET', OCCREC, ARGV[i], ARGV[i + 1])
+  end
+  if plan.due then
+    redis.call('ZADD', lane_key, 'XX', plan.due, chain)
+  else
+    redis.call('ZREM', lane_key, chain)
+  end
+  return 1, true
+end
+
+local reply, changed = { 'planned' }, false
+for _, plan in ipairs(args.plans) do
+  local answer, written = apply(plan)
+  reply[#reply + 1] = answer
+  changed = changed or written
+end
+if not changed then
+  return reply
+end
+redis.call('HSET', LEASES, id .. ':x', 1)
+local held = 0
+for _, lane in ipairs(args.lanes) do
+  refresh_head(HEADS, lane.lane, KEYS[lane.key])
+  held = held + redis.call('ZCOUNT', KEYS[lane.key], band, band)
+end
+if held == 0 then
+  drop_claim(CLAIMS, LEASES, id)
+end
+write_outcomes(RUNS, RAN)
+announce_head(HEADS, before, WAKE, server_time())
+return reply

@@ -1,0 +1,96 @@
+#!lua
+--[[
+  Mends what a comparison found wrong, each finding looked at again first: what changed meanwhile
+  is left alone. Arming needs memory, so a full server refuses the whole step.
+
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8... lanes, buckets
+  ARGV  layout, epoch, lanes {{lane, key}}: heads refreshed, claimed points without a claim freed,
+        arm {{lane key, bucket key, id, chain, due}}: armed definitions without a chain,
+        drop {{lane key, bucket key, id, member}}: points without a definition, or chains of an
+          old timing version,
+        add {{lane key, member}}, forget {{lane key, member}}: occurrences missing from `occ`, or
+          in it without a point,
+        latest (us after now that no lease can end)
+  Reply {armed, dropped, mended}
+  Error UNINIT, WRONGLAYOUT, FENCED, OOM
+]]
+-- include meta
+-- include time
+-- include heads
+-- include claims
+-- include definition
+
+local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE = unpack(KEYS, 1, 7)
+local MOST_FREED = 500
+local refused = fenced_refusal(META)
+if refused then
+  return refused
+end
+local now, before = server_time(), shard_head(HEADS)
+local armed, dropped, mended = 0, 0, 0
+
+for _, wanted in ipairs(args.arm) do
+  local lane, bucket, id, chain = KEYS[wanted[1]], KEYS[wanted[2]], ARGV[wanted[3]], ARGV[wanted[4]]
+  local record = redis.call('HGET', bucket, id)
+  if record and state_of(record) == ARMED and id .. version_of(record) == chain then
+    armed = armed + redis.call('ZADD', lane, 'NX', wanted[5], chain)
+  end
+end
+
+for _, stray in ipairs(args.drop) do
+  local lane, bucket, id, member = KEYS[stray[1]], KEYS[stray[2]], ARGV[stray[3]], ARGV[stray[4]]
+  local record = redis.call('HGET', bucket, id)
+  local is_chain = #member == CHAIN_LENGTH
+  if not record or (is_chain and id .. version_of(record) ~= member) then
+    dropped = dropped + redis.call('ZREM', lane, member)
+    redis.call('ZREM', OCC, member)
+    redis.call('HDEL', OCCREC, member)
+  end
+end
+
+for _, missing in ipairs(args.add) do
+  if redis.call('ZSCORE', KEYS[missing[1]], ARGV[missing[2]]) then
+    mended = mended + redis.call('ZADD', OCC, 'NX', 0, ARGV[missing[2]])
+  end
+end
+for _, gone in ipairs(args.forget) do
+  if not redis.call('ZSCORE', KEYS[gone[1]], ARGV[gone[2]]) then
+    mended = mended + redis.call('ZREM', OCC, ARGV[gone[2]])
+    redis.call('HDEL', OCCREC, ARGV[gone[2]])
+  end
+end
+
+-- A lease that ends later than any can: written while the server's clock was wrong. It lapses now.
+local absurd = redis.call('ZRANGE', CLAIMS, '(' .. string.format('%.0f', now + args.latest), '(+inf',
+  'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
+for i = 1, #absurd, 2 do
+  local old, token = tonumber(absurd[i + 1]), free_token(CLAIMS, now)
+  for _, lane in ipairs(args.lanes) do
+    local held = redis.call('ZRANGE', KEYS[lane.key], CLAIMED + old, CLAIMED + old, 'BYSCORE', 'WITHSCORES')
+    if #held > 0 then
+      rescore(KEYS[lane.key], held, CLAIMED + token)
+    end
+  end
+  redis.call('ZADD', CLAIMS, 'XX', token, absurd[i])
+  mended = mended + 1
+end
+
+-- Claimed points whose claim does not exist are due again.
+for _, lane in ipairs(args.lanes) do
+  local held = redis.call('ZRANGE', KEYS[lane.key], CLAIMED, '(+inf', 'BYSCORE', 'LIMIT', 0, MOST_FREED,
+    'WITHSCORES')
+  for i = 1, #held, 2 do
+    local token = tonumber(held[i + 1]) - CLAIMED
+    if redis.call('ZCOUNT', CLAIMS, token, token) == 0 then
+      redis.call('ZADD', KEYS[lane.key], 'XX', due_before({}, held[i], now), held[i])
+      mended = mended + 1
+    end
+  end
+  local stood = redis.call('ZSCORE', HEADS, lane.lane)
+  refresh_head(HEADS, lane.lane, KEYS[lane.key])
+  if stood ~= redis.call('ZSCORE', HEADS, lane.lane) then
+    mended = mended + 1
+  end
+end
+announce_head(HEADS, before, WAKE, now)
+return { armed, dropped, mended }

@@ -1,0 +1,60 @@
+#!lua
+--[[
+  The definition, its blob and its chain point are stored together or not at all. The same or an
+  older generation of the same uid changes nothing; another uid under the id is told, not written.
+  With keep_chain the points, claims and retries of the schedule are left alone and a state that
+  was reached meanwhile (completed) stays.
+
+  KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket
+  ARGV  layout, epoch, incarnation, lane (number), keep_chain (bool), due (us, absent: no chain),
+        id, record, chain (member), digest, blob: positions in ARGV
+  Reply APPLIED | UNCHANGED | COLLISION | CHANGED (keep_chain, but the chain is not as assumed)
+  Error UNINIT, WRONGLAYOUT, FENCED, OOM
+]]
+-- include meta
+-- include time
+-- include heads
+-- include definition
+
+local META, HEADS, BLOBS, WAKE, LANE, BUCKET = unpack(KEYS)
+local refused = fenced_refusal(META)
+if refused then
+  return refused
+end
+local id, record, digest = ARGV[args.id], ARGV[args.record], ARGV[args.digest]
+local stored = redis.call('HGET', BUCKET, id)
+
+if stored then
+  local uid, generation = identity(stored)
+  local wanted_uid, wanted_generation = identity(record)
+  if uid ~= wanted_uid then
+    return 'COLLISION'
+  end
+  if wanted_generation <= generation then
+    return 'UNCHANGED'
+  end
+end
+if args.keep_chain then
+  if not stored or version_of(stored) ~= version_of(record) then
+    return 'CHANGED'
+  end
+  record = with_state(record, state_of(stored))
+end
+
+redis.call('HSETNX', BLOBS, digest, ARGV[args.blob])
+redis.call('HSET', BUCKET, id, record)
+if args.keep_chain then
+  return 'APPLIED'
+end
+
+local before = shard_head(HEADS)
+redis.call('ZADD', LANE, '+inf', '')
+if stored then
+  redis.call('ZREM', LANE, id .. version_of(stored))
+end
+if args.due then
+  redis.call('ZADD', LANE, args.due, ARGV[args.chain])
+end
+refresh_head(HEADS, args.lane, LANE)
+announce_head(HEADS, before, WAKE, server_time())
+return 'APPLIED'

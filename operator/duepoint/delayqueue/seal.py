@@ -1,0 +1,70 @@
+"""Blobs under a keyed hash: what a definition points to cannot be forged or borrowed.
+
+A blob (what to do: a Job template, a webhook, a stream) is stored once per content and namespace.
+Its name is an HMAC-SHA256 over namespace and content, cut to 144 bits; whoever reads it computes
+the name again, so that somebody with write access to Redis but without the key can neither alter
+a blob nor give one namespace the blob of another. Stored value, format 1: one byte 1, four bytes
+that tell which key was used (a hash of it), the content deflated. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import zlib
+
+from duepoint import errors
+
+_FORMAT = b"\x01"
+_KEY_NAME_LENGTH = 4
+_DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
+#: Largest content that is read back, in bytes: a forged one must not fill the memory.
+CONTENT_LIMIT = 4 * 1024 * 1024
+
+
+class BlobMissing(errors.WorldChanged):
+    """The index holds no such blob: the definition was read before an edit, or was rebuilt."""
+
+
+class BlobForged(errors.WorldChanged):
+    """The blob was not sealed with our key for this namespace; it must not be acted upon."""
+
+
+class Seal:
+    """One key, and what it vouches for."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) < 16:
+            raise errors.InvalidSetting(
+                "blob_key", "is shorter than 16 bytes; write 32 random ones"
+            )
+        self._key = key
+        self._key_name = hashlib.sha256(b"duepoint key name\n" + key).digest()[:_KEY_NAME_LENGTH]
+
+    def digest(self, namespace: str, content: bytes) -> str:
+        """The name of this content in this namespace."""
+        mac = hmac.digest(self._key, namespace.encode() + b"\n" + content, "sha256")
+        return base64.urlsafe_b64encode(mac[:_DIGEST_LENGTH]).decode()
+
+    def pack(self, content: bytes) -> bytes:
+        """The value to store."""
+        return _FORMAT + self._key_name + zlib.compress(content, 6)
+
+    def unpack(self, namespace: str, digest: str, value: bytes) -> bytes:
+        """The content, verified; raises BlobForged."""
+        if not value.startswith(_FORMAT + self._key_name):
+            raise BlobForged(f"blob {digest} of {namespace} was sealed with another key or format")
+        content = _inflated(value[len(_FORMAT) + _KEY_NAME_LENGTH :])
+        if content is None or not hmac.compare_digest(self.digest(namespace, content), digest):
+            raise BlobForged(f"blob {digest} is not what its name says, or not of {namespace}")
+        return content
+
+
+def _inflated(data: bytes) -> bytes | None:
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(data, CONTENT_LIMIT)
+    except zlib.error:
+        return None
+    return content if inflater.eof else None

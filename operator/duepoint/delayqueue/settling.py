@@ -1,0 +1,208 @@
+"""Ending claims: settle, plan, split, and a user's stream entries.
+
+One settlement becomes one script. Values that scripts pass on to native commands stand side by
+side in ARGV (due, member, due, member), so that no loop touches them on the usual road, where
+everything that was claimed is named and still held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from duepoint import errors
+from duepoint.delayqueue import core, messages, records, scripting
+from duepoint.schedules import points
+
+#: Entries kept of `runs` and `dead` per shard, about. `runs` is emptied by its reader; this bounds
+#: it while there is none.
+RUNS_LIMIT = 10_000
+DEAD_LIMIT = 10_000
+_ID_LENGTH = 8
+
+
+@dataclass(slots=True)
+class _LanePart:
+    """What one lane's share of a settlement says, as values for ARGV."""
+
+    chains: list[bytes | str] = field(default_factory=list)
+    finished: list[bytes | str] = field(default_factory=list)
+    occurrences: list[bytes | str] = field(default_factory=list)
+
+
+class Settling(core.Core):
+    """settle, plan, split, append_stream."""
+
+    async def settle(
+        self, claim: messages.Claim, settlement: messages.Settlement
+    ) -> messages.Settled:
+        reply = await self._scripts.run(self._settle_call(claim, settlement))
+        if reply[0] == b"lost":
+            return messages.Settled(lost=True, applied=0, remaining=0)
+        return messages.Settled(lost=False, applied=reply[1], remaining=reply[2])
+
+    async def plan(
+        self, claim: messages.Claim, planning: messages.Planning
+    ) -> tuple[messages.Occurrence, ...] | None:
+        (held,) = await self.split(claim, [planning])
+        return planning.slots if held else None
+
+    async def split(
+        self, claim: messages.Claim, splits: Sequence[messages.Planning]
+    ) -> tuple[bool, ...]:
+        reply = await self._scripts.run(self._plan_call(claim, splits))
+        if reply[0] == b"lost":
+            return (False,) * len(splits)
+        return tuple(answer == 1 for answer in reply[1:])
+
+    async def append_stream(
+        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
+    ) -> str:
+        arguments = scripting.Arguments(max_length=max_length)
+        flat = [part for pair in fields.items() for part in pair]
+        arguments.put("fields", arguments.run(flat))
+        call = arguments.call("append", [self._keys.stream(namespace, name)])
+        entry: bytes = await self._scripts.run(call)
+        return entry.decode()
+
+    def _settle_call(
+        self, claim: messages.Claim, settlement: messages.Settlement
+    ) -> scripting.Call:
+        names = self._shard(claim.shard)
+        parts, named = _parts(claim, settlement)
+        began_with = {point.member for point in claim.points}
+        began_with.update(member for member, _ in claim.strangers)
+        arguments = scripting.Arguments(
+            layout=self._known_layout().number,
+            number=settlement.number,
+            whole=settlement.number == 1 and named == began_with,
+            named=len(named),
+            runs_limit=RUNS_LIMIT,
+            dead_limit=DEAD_LIMIT,
+        )
+        arguments.put("id", arguments.position(claim.id))
+        keys = [
+            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
+            names.runs, names.dead, names.ran, names.wake,
+        ]  # fmt: skip
+        lanes = []
+        for lane, part in parts.items():
+            keys.append(names.lane(lane))
+            lanes.append(
+                {
+                    "lane": str(lane),
+                    "key": len(keys),
+                    "chains": arguments.run(part.chains),
+                    "finished": arguments.run(part.finished),
+                    "occurrences": arguments.run(part.occurrences),
+                }
+            )
+        arguments.put("lanes", lanes)
+        arguments.put("records", arguments.run(_records(settlement.occurrences)))
+        arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
+        arguments.put("ended", self._ended(claim, settlement, keys, arguments))
+        arguments.put("outcomes", arguments.run(filter(None, [settlement.outcomes])))
+        return arguments.call("settle", keys)
+
+    def _ended(
+        self,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        keys: list[str],
+        arguments: scripting.Arguments,
+    ) -> list[tuple[int, int, int]]:
+        """Buckets, ids and chain members of the schedules that are completed."""
+        chains = {
+            point.schedule_id: point.member
+            for point in claim.points
+            if point.kind is points.PointKind.CHAIN
+        }
+        ended = []
+        for schedule_id in settlement.ended:
+            if schedule_id not in chains:
+                raise errors.Bug("a schedule was ended whose chain is not in the claim")
+            keys.append(self._shard(claim.shard).bucket_of(schedule_id, self._buckets))
+            ended.append(
+                (
+                    len(keys),
+                    arguments.position(schedule_id),
+                    arguments.position(chains[schedule_id]),
+                )
+            )
+        return ended
+
+    def _plan_call(
+        self, claim: messages.Claim, plannings: Sequence[messages.Planning]
+    ) -> scripting.Call:
+        names = self._shard(claim.shard)
+        arguments = scripting.Arguments(layout=self._known_layout().number, runs_limit=RUNS_LIMIT)
+        arguments.put("id", arguments.position(claim.id))
+        keys = [
+            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
+            names.runs, names.ran, names.wake,
+        ]  # fmt: skip
+        key_of: dict[int, int] = {}
+        for lane in sorted(set(claim.lanes.values())):
+            keys.append(names.lane(lane))
+            key_of[lane] = len(keys)
+        arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
+        arguments.put(
+            "plans",
+            [
+                _plan(arguments, planning, key_of[claim.lanes[planning.chain.schedule_id]])
+                for planning in plannings
+            ],
+        )
+        outcomes = (planning.outcomes for planning in plannings if planning.outcomes)
+        arguments.put("outcomes", arguments.run(outcomes))
+        return arguments.call("plan", keys)
+
+
+def _parts(
+    claim: messages.Claim, settlement: messages.Settlement
+) -> tuple[dict[int, _LanePart], set[bytes]]:
+    """The settlement by lane (every lane of the claim), and the members it names."""
+    parts = {lane: _LanePart() for lane in sorted(set(claim.lanes.values()))}
+    began_with = {point.member for point in claim.points}
+    gone = dict.fromkeys((*settlement.finished, *(letter.member for letter in settlement.dead)))
+    named = set(gone)
+    for chain in settlement.chains:
+        part = parts[claim.lanes[chain.schedule_id]]
+        part.chains += (str(records.checked_due(chain.due_us)), chain.member)
+        named.add(chain.member)
+    for occurrence in settlement.occurrences:
+        point = occurrence.point
+        part = parts[claim.lanes[point.schedule_id]]
+        part.occurrences += (str(records.checked_due(point.due_us)), point.member)
+        if point.member in began_with:
+            named.add(point.member)
+    for member in gone:
+        parts[claim.lanes[member[:_ID_LENGTH]]].finished.append(member)
+    return parts, named
+
+
+def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
+    values: list[bytes | str] = []
+    for occurrence in occurrences:
+        values += (occurrence.point.member, records.pack(occurrence.record))
+    return values
+
+
+def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[int, int, int]:
+    fields = [part for pair in letter.entry.items() for part in pair]
+    position = arguments.position(letter.member)
+    first, last = arguments.run(fields)
+    return position, first, last
+
+
+def _plan(
+    arguments: scripting.Arguments, planning: messages.Planning, key: int
+) -> dict[str, object]:
+    plan: dict[str, object] = {
+        "key": key,
+        "chain": arguments.position(planning.chain.member),
+        "slots": arguments.run(_records(planning.slots)),
+    }
+    if planning.next_due_us is not None:
+        plan["due"] = records.checked_due(planning.next_due_us)
+    return plan
