@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+
 from tools.devcluster import binaries, toolchain
 from tools.devcluster.errors import DevClusterError
 

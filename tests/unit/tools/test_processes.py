@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.support.waiting import wait_until
 from tools.devcluster import cluster, ports, processes, session
 from tools.devcluster.processes import Program

@@ -1,0 +1,114 @@
+"""The screen of `make up` fits its terminal and says the same thing at every size."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from rich.console import Console
+
+from tools.up import view
+from tools.up.observation import Delivery, Schedule
+
+NOON = dt.datetime(2026, 11, 21, 12, 0, 0, tzinfo=dt.UTC)
+
+
+def schedule(name: str = "one", **changes: object) -> Schedule:
+    values: dict = {
+        "namespace": "default",
+        "name": name,
+        "when": "@every 30s",
+        "target": "Webhook 127.0.0.1:8089/hooks/one",
+        "next": NOON + dt.timedelta(seconds=12),
+        "last": NOON - dt.timedelta(seconds=18),
+        "result": "Succeeded",
+        "lateness": dt.timedelta(milliseconds=3),
+        "started": 4,
+        "message": "",
+    }
+    return Schedule(**values | changes)
+
+
+def delivery(second: int) -> Delivery:
+    at = NOON - dt.timedelta(seconds=second)
+    return Delivery(
+        at=at + dt.timedelta(milliseconds=6), kind="webhook", schedule="one", slot=at, text="/hook"
+    )
+
+
+def lines(schedules, deliveries=(), notices=(), size=(80, 24)) -> list[str]:
+    console = Console(width=size[0], height=size[1], color_system=None)
+    with console.capture() as capture:
+        console.print(view.screen(schedules, deliveries, notices, now=NOON, size=size))
+    return capture.get().split("\n")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40), (60, 16)], ids=str)
+@pytest.mark.parametrize("number", [0, 3, 300])
+def test_the_screen_fits_its_terminal(size, number):
+    shown = lines(
+        [schedule(f"schedule-{index}" * 3) for index in range(number)],
+        [delivery(index) for index in range(number)],
+        ["worker has ended: " + "x" * 300],
+        size,
+    )
+
+    assert len(shown) <= size[1]
+    assert max(map(len, shown)) <= size[0]
+
+
+def test_a_row_answers_what_is_next_what_was_last_and_how_it_went():
+    row = next(line for line in lines([schedule()]) if line.startswith("one"))
+
+    assert row.split() == [
+        "one",
+        "@every",
+        "30s",
+        "in",
+        "12",
+        "s",
+        "11:59:42",
+        "Succeeded",
+        "3",
+        "ms",
+        "4",
+    ]
+
+
+def test_deliveries_come_newest_first_with_their_lateness():
+    shown = lines([schedule()], [delivery(9), delivery(2)])
+
+    arrivals = [line.split() for line in shown if "webhook" in line]
+    assert [one[0] for one in arrivals] == ["11:59:58", "11:59:51"]
+    assert arrivals[0][-3:] == ["6", "ms", "/hook"]
+
+
+def test_what_does_not_fit_is_counted():
+    shown = lines([schedule(f"s{index}") for index in range(100)], size=(80, 24))
+
+    rows = sum(line.startswith("s") for line in shown)
+    assert f"... and {100 - rows} more" in shown
+
+
+def test_namespaces_are_shown_when_there_are_several():
+    shown = lines([schedule(), schedule(namespace="other")])
+
+    assert any(line.startswith("other/one") for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (-5, "5 s ago"),
+        (-1, "in 0 s"),
+        (12, "in 12 s"),
+        (600, "in 10 min"),
+        (10_000, "14:46"),
+        (10_000_000, "2027-03-17"),
+    ],
+)
+def test_the_next_slot_is_told_as_people_tell_it(seconds, text):
+    moment = None if seconds is None else NOON + dt.timedelta(seconds=seconds)
+
+    assert view.until(moment, NOON) == text

@@ -1,0 +1,134 @@
+"""`python -m tools.up`: bring everything up, then look on until Ctrl-C, or return with --detach.
+
+Run again while it is up, it attaches to what is there. Ctrl-C, SIGTERM and a closed terminal end
+everything, the cluster included; after --detach `make down` does. A start that fails ends what it
+has started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from tools.devcluster import binaries, cluster, external, progress
+from tools.devcluster import state as states
+from tools.devcluster.errors import DevClusterError
+from tools.devcluster.state import CURRENT, Record, State
+from tools.up import accounts, applications, examples, installation
+from tools.up.applications import Workplace
+from tools.up.kubectl import Kubectl
+from tools.up.observation import Source
+from tools.up.watching import Watcher
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.up", description=__doc__)
+    parser.add_argument("--cluster", choices=["simulated", "current"], default="simulated")
+    parser.add_argument("--detach", action="store_true", help="return after the first deliveries")
+    options = parser.parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    state = states.default()
+    was_there = _is_healthy(state)
+    try:
+        watcher = bring_up(state, options.cluster)
+    except (DevClusterError, KeyboardInterrupt) as error:
+        progress.say(f"error: {error}" if str(error) else "Interrupted.")
+        _undo(state, was_there=was_there)
+        return 1
+    if options.detach:
+        return _detach(watcher, state)
+    try:
+        _look_on(watcher)
+    except KeyboardInterrupt:
+        progress.say("Stopping everything ...")
+    cluster.down(state)
+    return 0
+
+
+def bring_up(state: State, kind: str) -> Watcher:
+    """Cluster, installation, processes, examples; or what already runs of them."""
+    redis_url = external.redis_url(state)
+    helm = binaries.ensure(["helm"])["helm"]
+    bring = external.up if kind == CURRENT else cluster.up
+    record = bring(state, redis_url)
+    place = Workplace(state)
+    kubectl = Kubectl(record.kubeconfig)
+    if not record.applications or applications.ended(record):
+        record = _start(place, applications.stop(place, record), kubectl, helm)
+    else:
+        progress.say("Operator and worker are running already; attaching to them.")
+    return _watcher(place, record, kubectl, helm)
+
+
+def _start(place: Workplace, record: Record, kubectl: Kubectl, helm: Path) -> Record:
+    place.prepare()
+    progress.say("Installing the CRDs, and accounts and roles from the chart")
+    names = installation.install(kubectl, helm)
+    applications.log_in(place, kubectl, names)
+    port = applications.receiver_port()
+    progress.say(f"Starting operator, worker and a webhook receiver at http://127.0.0.1:{port}")
+    record = applications.start(place, record, applications.programs(place, record, names, port))
+    number = examples.apply(kubectl, port)
+    progress.say(f"Applied {number} Schedules from examples/; logs are in {place.state.logs}")
+    if record.kind == CURRENT:
+        progress.say("This is your own cluster: CRDs, roles and examples stay there afterwards.")
+    else:
+        progress.say("The node is simulated: Jobs finish, but NO CONTAINER RUNS.")
+    return record
+
+
+def _watcher(place: Workplace, record: Record, kubectl: Kubectl, helm: Path) -> Watcher:
+    names = installation.accounts(installation.accounts_and_roles(installation.rendered(helm)))
+    server = accounts.server_of(kubectl, place.folder)
+    token = accounts.token_file(place.folder, names.operator)
+    return Watcher(place, record, Source(server, token, place.deliveries))
+
+
+def _is_healthy(state: State) -> bool:
+    record = state.read()
+    return record is not None and cluster.is_healthy(state, record)
+
+
+def _undo(state: State, *, was_there: bool) -> None:
+    """A start that failed ends what it started; a cluster that ran before goes on running."""
+    record = state.read()
+    if was_there and record is not None:
+        applications.stop(Workplace(state), record)
+    else:
+        cluster.down(state)
+
+
+def _look_on(watcher: Watcher) -> None:
+    if Console().is_terminal:
+        watcher.show()
+    else:
+        watcher.tell(lambda line: print(line, flush=True))
+
+
+def _detach(watcher: Watcher, state: State) -> int:
+    """What was started stays, also when nothing has arrived: somebody will want to look at it."""
+    progress.say("Waiting for the first Job and the first webhook (at most 3 minutes)")
+    try:
+        progress.say(watcher.wait_for_first())
+    except DevClusterError as error:
+        progress.say(f"error: {error}")
+        progress.say(f"Everything is left running for you to look at: {state.logs}; `make down`")
+        return 1
+    progress.say(
+        'Running. Use it:  eval "$(make env)"      look on:  make up      stop:  make down'
+    )
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

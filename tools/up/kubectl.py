@@ -1,0 +1,39 @@
+"""kubectl as the cluster's administrator: the one client that knows every way to log in.
+
+Used for what happens a few times per start. Failures are told in kubectl's own words.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from tools.devcluster import external
+from tools.devcluster.errors import DevClusterError
+
+
+class Kubectl:
+    """Commands to the current context of `kubeconfig`."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._command = [external.kubectl(), "--kubeconfig", kubeconfig]
+
+    def run(self, *arguments: str, text: str | None = None) -> str:
+        """The standard output of a command; `text` is its standard input."""
+        result = subprocess.run(
+            [*self._command, *arguments], input=text, capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            raise DevClusterError(f"kubectl {arguments[0]}: {result.stderr.strip()[-2000:]}")
+        return result.stdout
+
+    def apply(self, manifests: str) -> list[str]:
+        """Apply YAML text; gives a line for each object."""
+        options = ["--server-side", "--force-conflicts", "--field-manager=duepoint-tools"]
+        return self.run("apply", *options, "-f", "-", text=manifests).splitlines()
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        found = json.loads(self.run(*arguments, "-o", "json"))
+        assert isinstance(found, dict)
+        return found

@@ -1,0 +1,131 @@
+"""One screen: Schedules with what is next and what was last, then what arrived, newest first.
+
+Pure: values and a size in, something rich can print out. Narrow terminals lose columns, low ones
+lose rows, and say so; nothing is ever wrapped.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tools.up.observation import Delivery, Schedule
+
+WIDE = 110
+RESULT_STYLES = {
+    "Succeeded": "green",
+    "Failed": "red",
+    "Stalled": "red",
+    "Running": "cyan",
+    "Suspended": "yellow",
+    "Reconciling": "yellow",
+}
+
+
+def screen(
+    schedules: Sequence[Schedule],
+    deliveries: Sequence[Delivery],
+    notices: Sequence[str],
+    *,
+    now: dt.datetime,
+    size: tuple[int, int],
+) -> RenderableType:
+    """`size` is columns and rows; the whole takes at most that many rows."""
+    width, height = size
+    notes = [Text(notice, style="yellow", no_wrap=True, overflow="ellipsis") for notice in notices]
+    rows = height - len(notes) - 6  # a title, two headings, two blank lines and the last line
+    shown = min(len(schedules), max(1, rows - min(len(deliveries), rows // 3)))
+    left = max(0, rows - shown - (shown < len(schedules)))
+    return Group(
+        title(now, width),
+        schedule_table(schedules[:shown], now, wide=width >= WIDE),
+        *([_more(len(schedules) - shown)] if shown < len(schedules) else []),
+        Text(),
+        delivery_table(sorted(deliveries, reverse=True)[:left], wide=width >= WIDE),
+        Text(),
+        *notes,
+        Text("Ctrl-C stops everything", style="dim", end=""),
+    )
+
+
+def title(now: dt.datetime, width: int) -> Text:
+    clock = f"{now:%H:%M:%S} UTC"
+    return Text.assemble(("Duepoint", "bold"), clock.rjust(width - len("Duepoint")))
+
+
+def schedule_table(schedules: Sequence[Schedule], now: dt.datetime, *, wide: bool) -> Table:
+    table = _table("SCHEDULE", "WHEN", "NEXT", "LAST", "RESULT")
+    for name in ("LATE", "RUNS"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("TARGET", no_wrap=True, overflow="ellipsis", ratio=1)
+    several = len({one.namespace for one in schedules}) > 1
+    for one in schedules:
+        name = f"{one.namespace}/{one.name}" if several else one.name
+        cells = [
+            Text(name, no_wrap=True, overflow="ellipsis"),
+            Text(one.when[: 40 if wide else 20]),
+            Text(until(one.next, now)),
+            Text(clock(one.last, now)),
+            Text(one.result, style=RESULT_STYLES.get(one.result, "dim")),
+            Text(milliseconds(one.lateness)),
+            Text(str(one.started)),
+        ]
+        table.add_row(*cells, *([Text(one.message or one.target)] if wide else []))
+    return table
+
+
+def delivery_table(deliveries: Sequence[Delivery], *, wide: bool) -> Table:
+    table = _table("ARRIVED", "WHAT", "SCHEDULE", "SLOT")
+    table.add_column("LATE", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
+    for one in deliveries:
+        # The API server notes creation in whole seconds; a webhook's arrival is exact.
+        exact = one.kind == "webhook" and one.slot is not None
+        late = one.at - one.slot if exact and one.slot else None
+        at = f"{one.at:%H:%M:%S}" + (f".{one.at.microsecond // 1000:03d}" if wide and exact else "")
+        slot = f"{one.slot:%H:%M:%S}" if one.slot else ""
+        table.add_row(at, one.kind, one.schedule, slot, milliseconds(late), one.text)
+    return table
+
+
+def until(moment: dt.datetime | None, now: dt.datetime) -> str:
+    """`in 12 s`; with a date when it is far away."""
+    if moment is None:
+        return "-"
+    seconds = (moment - now).total_seconds()
+    if seconds < -2:
+        return f"{-seconds:.0f} s ago"
+    if seconds < 120:
+        return f"in {max(0, seconds):.0f} s"
+    if seconds < 7200:
+        return f"in {seconds / 60:.0f} min"
+    return f"{moment:%H:%M}" if seconds < 86_400 else f"{moment:%Y-%m-%d}"
+
+
+def clock(moment: dt.datetime | None, now: dt.datetime) -> str:
+    if moment is None:
+        return "-"
+    return f"{moment:%H:%M:%S}" if now - moment < dt.timedelta(days=1) else f"{moment:%Y-%m-%d}"
+
+
+def milliseconds(late: dt.timedelta | None) -> str:
+    if late is None:
+        return ""
+    value = late.total_seconds() * 1000
+    return f"{value:.0f} ms" if value < 10_000 else f"{value / 1000:.0f} s"
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True, header_style="bold dim")
+    for name in names:
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _more(number: int) -> Text:
+    return Text(f"... and {number} more", style="dim")
