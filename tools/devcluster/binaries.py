@@ -49,13 +49,13 @@ RECIPES = (
         module="credentials",
         version="1",
         commands={"credentials": "duepoint.dev/controlplane/credentials"},
-        seconds=10,
+        seconds=30,
     ),
     Recipe(
         module="etcd",
         version="v3.6.8",
         commands={"etcd": "go.etcd.io/etcd/server/v3"},
-        seconds=40,
+        seconds=60,
     ),
     Recipe(
         module="kubernetes",
@@ -83,7 +83,14 @@ RECIPES = (
         version="v3.22.0",
         commands={"helm": "helm.sh/helm/v3/cmd/helm"},
         seconds=70,
-        variables={"helm.sh/helm/v3/internal/version.version": "v3.22.0"},
+        variables={
+            "helm.sh/helm/v3/internal/version.version": "v3.22.0",
+            # What `helm template` and `helm lint` take for the cluster's version.
+            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": "1",
+            "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": "36",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": "1",
+            "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": "36",
+        },
     ),
 )
 CLUSTER = (
