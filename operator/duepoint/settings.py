@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -302,12 +303,14 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
         for kind in (OperatorSettings, WorkerSettings)
         for field in dataclasses.fields(kind)
     }
-    for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in known and not name.startswith(FOREIGN):
-            raise errors.InvalidSetting(
-                name, f"is no setting; known are {', '.join(sorted(known))}"
-            )
+    ours = {name for name in environ if name.startswith(PREFIX)} - known
+    for name in sorted(ours):
+        if not name.startswith(_FOREIGN) and not _SERVICE_LINK.search(name):
+            listed = ", ".join(sorted(known))
+            raise errors.InvalidSetting(name, f"is no setting; known are {listed}")
 
 
-#: Variables with our prefix that belong to the development tools.
-FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_STATE", "DUEPOINT_TEST_")
+# Variables with our prefix that belong to the development tools.
+_FOREIGN = ("DUEPOINT_CACHE", "DUEPOINT_STATE", "DUEPOINT_TEST_")
+# The kubelet gives each Pod such variables for every Service of its namespace.
+_SERVICE_LINK = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
