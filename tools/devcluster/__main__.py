@@ -89,7 +89,7 @@ def status(_options: argparse.Namespace) -> int:
     if record is None:
         print(f"nothing runs in {state.folder}")
         return 3
-    for running in record.processes:
+    for running in (*record.processes, *record.applications):
         alive = "running" if processes.is_alive(running) else "ENDED"
         print(f"{running.name:<24} {alive:<8} pid {running.pid}")
     healthy = cluster.is_healthy(state, record)

@@ -77,13 +77,14 @@ class Watcher:
 
     def wait_for_first(self, seconds: float = FIRST_SECONDS) -> str:
         """A sentence about the first Job and webhook; DevClusterError with reasons if none come."""
-        deadline = time.monotonic() + seconds
+        started = time.monotonic()
         while True:
             self.look()
+            waited = time.monotonic() - started
             if self.jobs and self.webhooks:
                 return f"First Job: {min(self.jobs).text}. First webhook: {self.webhooks[0].text}."
-            if applications.ended(self._record) or time.monotonic() > deadline:
-                raise DevClusterError(self._reasons(seconds))
+            if applications.ended(self._record) or waited > seconds:
+                raise DevClusterError(self._reasons(waited))
             time.sleep(TICK_SECONDS)
 
     def _screen(self, console: Console) -> RenderableType:
@@ -95,10 +96,10 @@ class Watcher:
             size=(console.width, console.height),
         )
 
-    def _reasons(self, seconds: float) -> str:
+    def _reasons(self, waited: float) -> str:
         """Everything that may explain why nothing has arrived."""
         came = f"{len(self.jobs)} Jobs and {len(self.webhooks)} webhooks"
-        lines = [f"{came} within {seconds:.0f} s; wanted are at least one of each", *self.notices]
+        lines = [f"{came} after {waited:.0f} s; wanted is at least one of each", *self.notices]
         lines += [
             f"Schedule {one.namespace}/{one.name}: {one.message or one.result}"
             for one in self.schedules
