@@ -1,0 +1,33 @@
+{{/* What each process may do with the objects it looks after, and nothing else. */}}
+{{- define "duepoint.operatorRules" -}}
+- apiGroups: [duepoint.dev]
+  resources: [schedules, scheduleruns]
+  verbs: [list, watch]
+- apiGroups: [duepoint.dev]
+  resources: [scheduleruns]
+  verbs: [delete] # when their time to live is over
+- apiGroups: [duepoint.dev]
+  resources: [schedules/status, scheduleruns/status]
+  verbs: [patch]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [list, watch, create, delete] # create: dry runs of templates; delete: history limits
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{- define "duepoint.workerRules" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [create, get, list, delete] # delete: concurrencyPolicy Replace
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}

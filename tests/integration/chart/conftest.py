@@ -1,0 +1,41 @@
+"""helm, with and without a cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.chart.helm import Helm
+from tests.integration.crds import kubeapi
+from tests.support.controlplane import ControlPlane
+from tools.devcluster import binaries
+
+
+@pytest.fixture(scope="session")
+def helm() -> Helm:
+    ready = os.environ.get("DUEPOINT_TOOL_HELM")
+    program = Path(ready) if ready else binaries.ensure(["helm"])["helm"]
+    return Helm(program=program)
+
+
+@pytest.fixture(scope="session")
+def cluster_helm(helm: Helm, control_plane: ControlPlane) -> Helm:
+    return Helm(program=helm.program, kubeconfig=control_plane.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def api(control_plane: ControlPlane) -> Iterator[kubeapi.KubeApi]:
+    client = kubeapi.KubeApi(control_plane.kubeconfig)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def restricted_namespace(api: kubeapi.KubeApi, kube_namespace: str) -> str:
+    """A namespace in which the API server refuses every Pod that is not restricted."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    assert api.merge(f"/api/v1/namespaces/{kube_namespace}", {"metadata": {"labels": labels}}).ok
+    return kube_namespace

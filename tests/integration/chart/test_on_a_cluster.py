@@ -1,0 +1,186 @@
+"""The chart on a real API server: all is accepted, restricted Pods start, rights are right."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.integration.chart.helm import CHART, VARIANTS, Helm, values
+from tests.integration.crds import kubeapi
+from tests.support.controlplane import wait_until
+
+PLURALS = {"NetworkPolicy": "networkpolicies"}
+CLUSTER_KINDS = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+
+
+def _path(thing: dict[str, Any]) -> str:
+    version = thing["apiVersion"]
+    prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = PLURALS.get(thing["kind"], thing["kind"].lower() + "s")
+    name = thing["metadata"]["name"]
+    if thing["kind"] in CLUSTER_KINDS:
+        return f"{prefix}/{plural}/{name}"
+    return f"{prefix}/namespaces/{thing['metadata']['namespace']}/{plural}/{name}"
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_object_is_accepted_in_a_restricted_namespace(
+    helm: Helm, api: kubeapi.KubeApi, restricted_namespace: str, variant: str
+) -> None:
+    watch = f"--set=watchNamespaces={{{restricted_namespace}}}"
+    extra = [watch] if variant == "namespaced" else []
+    for thing in helm.rendered(variant, *extra, namespace=restricted_namespace):
+        answer = api.request(
+            "PATCH",
+            _path(thing),
+            thing,
+            content_type="application/apply-patch+yaml",
+            dryRun="All",
+            force="true",
+            fieldManager=kubeapi.MANAGER,
+            fieldValidation="Strict",
+        )
+        assert answer.ok, f"{thing['kind']} {thing['metadata']['name']}: {answer.body}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """An installed release."""
+
+    name: str
+    namespace: str
+    helm: Helm
+
+    def command(self, verb: str, *words: str) -> str:
+        return self.helm.run(verb, self.name, *words, f"--namespace={self.namespace}")
+
+    def put(self, verb: str, *words: str) -> str:
+        # The CRDs are there already, by `kubectl apply` or another test's release.
+        options = ["--take-ownership", f"--values={values('development')}"]
+        return self.command(verb, str(CHART), *options, *words)
+
+
+@pytest.fixture
+def release(cluster_helm: Helm, restricted_namespace: str) -> Iterator[Release]:
+    name = f"r{uuid.uuid4().hex[:6]}"
+    one = Release(name=name, namespace=restricted_namespace, helm=cluster_helm)
+    one.put("install")
+    yield one
+    one.command("uninstall", "--ignore-not-found")
+
+
+def _things(api: kubeapi.KubeApi, namespace: str, plural: str, group: str = "") -> list[Any]:
+    prefix = f"/apis/{group}" if group else "/api/v1"
+    return list(api.get(f"{prefix}/namespaces/{namespace}/{plural}")["items"])
+
+
+def _may(api: kubeapi.KubeApi, user: str, namespace: str, verb: str, resource: str) -> bool:
+    """What the authorizer says; a resource is written group/resource[/subresource][=name]."""
+    whole, _, name = resource.partition("=")
+    group, kind, *sub = whole.split("/")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user,
+            "groups": ["system:serviceaccounts", "system:authenticated"],
+            "resourceAttributes": {
+                "namespace": namespace,
+                "verb": verb,
+                "group": group,
+                "resource": kind,
+                "subresource": "".join(sub),
+                "name": name,
+            },
+        },
+    }
+    answer = api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer.body["status"]["allowed"])
+
+
+def test_a_release_starts_its_pods_under_pod_security(
+    api: kubeapi.KubeApi, release: Release
+) -> None:
+    """The Pods are admitted, which a Deployment alone does not show."""
+    wait_until(
+        lambda: len(_things(api, release.namespace, "pods")) == 5,
+        "two operators, two workers and a Valkey have Pods",
+    )
+    sets = _things(api, release.namespace, "replicasets", "apps/v1")
+    failures = [c for one in sets for c in one["status"].get("conditions", [])]
+    assert failures == []
+
+
+def test_an_upgrade_keeps_the_blob_key_and_uninstalling_leaves_it_and_the_crds(
+    api: kubeapi.KubeApi, release: Release
+) -> None:
+    secret = f"/api/v1/namespaces/{release.namespace}/secrets/{release.name}-duepoint-blob-key"
+    before = api.get(secret)["data"]["blob-key"]
+    assert len(before) == 44, "32 bytes in base64"
+    told = release.put("upgrade", "--set=worker.replicas=3")
+    assert "NOT FOR PRODUCTION" in told
+    assert api.get(secret)["data"]["blob-key"] == before
+    release.command("uninstall")
+    assert api.get(secret)["data"]["blob-key"] == before
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/schedules.duepoint.dev"
+    assert "deletionTimestamp" not in api.get(crd)["metadata"]
+
+
+def test_the_authorizer_grants_what_each_process_needs_and_refuses_the_rest(
+    api: kubeapi.KubeApi, release: Release
+) -> None:
+    prefix = f"{release.name}-duepoint"
+    account = f"system:serviceaccount:{release.namespace}:{prefix}"
+    here = release.namespace
+    lease = f"coordination.k8s.io/leases={prefix}-operator"
+    allowed = {
+        "operator": [
+            ("watch", "duepoint.dev/schedules"),
+            ("patch", "duepoint.dev/schedules/status"),
+            ("update", lease),
+            ("create", "coordination.k8s.io/leases"),
+        ],
+        "worker": [("create", "batch/jobs"), ("get", "/services")],
+    }
+    denied = {
+        "operator": [
+            ("get", "/secrets"),
+            ("patch", "duepoint.dev/schedules"),
+            ("update", "coordination.k8s.io/leases=another"),
+            ("create", "/serviceaccounts/token=default"),
+        ],
+        "worker": [
+            ("get", "/secrets"),
+            ("list", "/secrets"),
+            ("patch", "duepoint.dev/schedules/status"),
+            ("create", "/serviceaccounts/token=default"),
+            ("create", "/pods"),
+        ],
+    }
+    for process, rights in allowed.items():
+        for verb, resource in rights:
+            assert _may(api, f"{account}-{process}", here, verb, resource), (process, resource)
+    for process, rights in denied.items():
+        for verb, resource in rights:
+            assert not _may(api, f"{account}-{process}", here, verb, resource), (process, resource)
+
+
+@pytest.mark.usefixtures("release")
+def test_the_clusters_own_roles_learn_of_schedules(api: kubeapi.KubeApi) -> None:
+    def verbs(role: str) -> set[str]:
+        rules = api.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")["rules"] or []
+        return {
+            verb
+            for rule in rules
+            if "duepoint.dev" in rule.get("apiGroups", [])
+            for verb in rule["verbs"]
+        }
+
+    wait_until(lambda: "run" in verbs("admin"), "the roles are aggregated")
+    wait_until(lambda: "run" in verbs("edit"), "the roles are aggregated")
+    wait_until(lambda: "get" in verbs("view"), "the roles are aggregated")
+    assert "create" not in verbs("view")

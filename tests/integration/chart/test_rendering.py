@@ -1,0 +1,260 @@
+"""What the chart renders, without a cluster: rights, settings, refusals, and the same CRDs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from duepoint import settings
+from tests.integration.chart.helm import CHART, KUBE_VERSION, ROOT, VARIANTS, Helm, of_kind, values
+
+SCHEDULES = "duepoint.dev/schedules duepoint.dev/scheduleruns"
+STATUS = "duepoint.dev/schedules/status duepoint.dev/scheduleruns/status"
+WRITE = "get list watch create update patch delete deletecollection"
+
+# Every right the chart hands out: role -> resources -> verbs. A change here is a change of what an
+# attacker who takes over a process can do; it belongs into the change log.
+OPERATOR = {
+    SCHEDULES: "list watch",
+    "duepoint.dev/scheduleruns": "delete",
+    STATUS: "patch",
+    "batch/jobs": "list watch create delete",
+    "events.k8s.io/events": "create patch",
+}
+WORKER = {
+    "batch/jobs": "create get list delete",
+    "/services": "get",
+    "discovery.k8s.io/endpointslices": "list",
+    "events.k8s.io/events": "create patch",
+}
+LEASE = {
+    "coordination.k8s.io/leases": "create",
+    "coordination.k8s.io/leases=duepoint-operator": "get update patch",
+}
+EVERYWHERE = {
+    "Role duepoint-operator-lease": LEASE,
+    "ClusterRole duepoint-secret-reader": {"/secrets /configmaps": "get"},
+    "ClusterRole duepoint-view": {SCHEDULES: "get list watch", STATUS: "get"},
+    "ClusterRole duepoint-edit": {SCHEDULES: WRITE, STATUS: "get", "duepoint.dev/schedules": "run"},
+    "ClusterRole duepoint-admin": {
+        SCHEDULES: WRITE,
+        STATUS: "get",
+        "duepoint.dev/schedules": "run",
+    },
+}
+CLUSTER_WIDE = {
+    "ClusterRole duepoint-operator": OPERATOR,
+    "ClusterRole duepoint-worker": WORKER,
+    **EVERYWHERE,
+}
+NAMESPACED = {
+    **{f"Role {team}/duepoint-operator": OPERATOR for team in ("team-a", "team-b")},
+    **{f"Role {team}/duepoint-worker": WORKER for team in ("team-a", "team-b")},
+    **EVERYWHERE,
+}
+
+
+def _rights(things: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    found = {}
+    for role in of_kind(things, "Role", "ClusterRole"):
+        namespace = role["metadata"].get("namespace", "")
+        prefix = f"{namespace}/" if namespace.startswith("team-") else ""
+        rules = {}
+        for rule in role["rules"]:
+            names = "".join(f"={name}" for name in rule.get("resourceNames", []))
+            resources = [
+                f"{group}/{resource}{names}"
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+            ]
+            rules[" ".join(resources)] = " ".join(rule["verbs"])
+        found[f"{role['kind']} {prefix}{role['metadata']['name']}"] = rules
+    return found
+
+
+@pytest.mark.parametrize(
+    ("variant", "rights"),
+    [("development", CLUSTER_WIDE), ("production", CLUSTER_WIDE), ("namespaced", NAMESPACED)],
+)
+def test_the_roles_hold_these_rights_and_no_others(
+    helm: Helm, variant: str, rights: dict[str, dict[str, str]]
+) -> None:
+    assert _rights(helm.rendered(variant)) == rights
+
+
+def _bindings(things: list[dict[str, Any]]) -> set[str]:
+    bound = set()
+    for binding in of_kind(things, "RoleBinding", "ClusterRoleBinding"):
+        role = binding["roleRef"]
+        for subject in binding["subjects"]:
+            place = binding["metadata"].get("namespace", "everywhere")
+            bound.add(f"{subject['name']} has {role['kind']} {role['name']} in {place}")
+    return bound
+
+
+def test_nobody_is_bound_to_more_than_its_own_role(helm: Helm) -> None:
+    assert _bindings(helm.rendered("development")) == {
+        "duepoint-operator has ClusterRole duepoint-operator in everywhere",
+        "duepoint-worker has ClusterRole duepoint-worker in everywhere",
+        "duepoint-operator has Role duepoint-operator-lease in duepoint-system",
+    }
+
+
+def test_the_secret_reader_is_bound_only_on_demand_and_only_where_we_look(helm: Helm) -> None:
+    asked = _bindings(helm.rendered("namespaced"))
+    quiet = _bindings(helm.rendered("namespaced", "--set=webhooks.secretAccess=PerNamespace"))
+    assert asked - quiet == {
+        f"duepoint-worker has ClusterRole duepoint-secret-reader in {team}"
+        for team in ("team-a", "team-b")
+    }
+
+
+def test_a_namespaced_release_binds_nothing_everywhere(helm: Helm) -> None:
+    things = helm.rendered("namespaced")
+    assert of_kind(things, "ClusterRoleBinding") == []
+
+
+def _deployment(things: list[dict[str, Any]], component: str) -> dict[str, Any]:
+    [found] = [
+        thing
+        for thing in of_kind(things, "Deployment")
+        if thing["metadata"]["name"].endswith(f"-{component}")
+    ]
+    return found
+
+
+def _environment(deployment: dict[str, Any], folder: Path) -> dict[str, str]:
+    """The variables as the process would see them, with files and Secrets filled in."""
+    filled = {
+        "DUEPOINT_NAMESPACE": "duepoint-system",
+        "DUEPOINT_IDENTITY": "duepoint-0",
+        "DUEPOINT_REDIS_URL": "redis://redis:6379/0",
+    }
+    found = {}
+    for variable in deployment["spec"]["template"]["spec"]["containers"][0]["env"]:
+        name = variable["name"]
+        found[name] = variable["value"] if "value" in variable else filled.pop(name)
+        if name.endswith("_FILE"):
+            stand_in = folder / name
+            stand_in.write_bytes(bytes(32))
+            found[name] = str(stand_in)
+    assert not filled, "every value from elsewhere is asked for"
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_processes_understand_every_setting(helm: Helm, variant: str, tmp_path: Path) -> None:
+    things = helm.rendered(variant)
+    operator = _environment(_deployment(things, "operator"), tmp_path)
+    worker = _environment(_deployment(things, "worker"), tmp_path)
+    read = settings.read(settings.OperatorSettings, operator, {})
+    assert read.lease_name == "duepoint-operator"
+    assert settings.read(settings.WorkerSettings, worker, {}).grace_seconds > 0
+
+
+def test_values_reach_the_settings(helm: Helm, tmp_path: Path) -> None:
+    things = helm.rendered("production")
+    worker = settings.read(
+        settings.WorkerSettings, _environment(_deployment(things, "worker"), tmp_path), {}
+    )
+    assert (worker.lease_seconds, worker.batch, worker.concurrency) == (15.0, 200, 512)
+    assert (worker.shards, worker.http_port, worker.log_level) == (256, 9090, "debug")
+    assert worker.egress_mode == "allowlist"
+    assert [str(network) for network in worker.egress_allowed_cidrs] == [
+        "10.1.2.0/24",
+        "fd00:1::/64",
+    ]
+    assert worker.egress_allow_http is True
+    operator = settings.read(
+        settings.OperatorSettings, _environment(_deployment(things, "operator"), tmp_path), {}
+    )
+    assert (operator.resync_seconds, operator.status_writes_per_second) == (300.0, 100)
+
+
+@pytest.mark.parametrize("component", ["operator", "worker"])
+def test_two_replicas_roll_and_no_service_link_becomes_a_setting(
+    helm: Helm, component: str
+) -> None:
+    deployment = _deployment(helm.rendered("development"), component)
+    assert deployment["spec"]["replicas"] == 2
+    assert deployment["spec"]["strategy"]["type"] == "RollingUpdate"
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["enableServiceLinks"] is False
+    [container] = pod["containers"]
+    assert container["command"] == ["duepoint", component]
+    assert container["ports"] == [{"name": "http", "containerPort": 8080, "protocol": "TCP"}]
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+
+
+def test_a_worker_is_given_time_for_its_deliveries(helm: Helm) -> None:
+    pod = _deployment(helm.rendered("production"), "worker")["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] > 60, "graceSeconds is 60 there"
+
+
+@pytest.mark.parametrize("name", ["schedules", "scheduleruns"])
+def test_the_chart_carries_the_crds_as_they_are(helm: Helm, name: str) -> None:
+    path = ROOT / "crds" / f"duepoint.dev_{name}.yaml"
+    ours = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
+    [carried] = [
+        thing
+        for thing in of_kind(helm.rendered("development"), "CustomResourceDefinition")
+        if thing["metadata"]["name"] == ours["metadata"]["name"]
+    ]
+    assert carried["spec"] == ours["spec"]
+    assert carried["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_crds_can_be_left_to_others(helm: Helm) -> None:
+    assert of_kind(helm.rendered("namespaced"), "CustomResourceDefinition") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--set=redis.development.enabled=false"], "say where Redis is in exactly one way"),
+        (["--set=redis.url=redis://redis:6379"], "say where Redis is in exactly one way"),
+        (["--set=workers.replicas=3"], "workers"),
+        (["--set=egress.mode=anything"], "egress"),
+        (["--set=egress.allowedCIDRs={127.0.0.1/32}"], "allowedCIDRs"),
+        (["--set=egress.allowedCIDRs={::1/128}"], "allowedCIDRs"),
+        (["--set=egress.allowedCIDRs={::ffff:127.0.0.1/128}"], "allowedCIDRs"),
+        (["--set=shards=100"], "shards"),
+        (["--set=worker.graceSeconds=soon"], "graceSeconds"),
+        (["--set=redis.development.enabled=false,redis.url=http://x"], "url"),
+    ],
+    ids=[
+        "no redis",
+        "two redis",
+        "misspelt value",
+        "unknown mode",
+        "loopback",
+        "loopback six",
+        "mapped loopback",
+        "shards no power of two",
+        "text for a number",
+        "redis over http",
+    ],
+)
+def test_wrong_values_are_refused_by_name(helm: Helm, words: list[str], says: str) -> None:
+    told = helm.run(
+        "template",
+        "duepoint",
+        str(CHART),
+        f"--kube-version={KUBE_VERSION}",
+        f"--values={values('development')}",
+        *words,
+        refused=True,
+    )
+    assert says in told
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_helm_lint_is_content(helm: Helm, variant: str) -> None:
+    lint = ["lint", "--strict", str(CHART), f"--kube-version={KUBE_VERSION}"]
+    told = helm.run(*lint, f"--values={values(variant)}")
+    assert "0 chart(s) failed" in told
+    assert "WARNING" not in told
