@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import ControlPlane, wait_until
 

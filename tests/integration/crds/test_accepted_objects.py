@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.integration.crds import kubeapi
 from tests.integration.crds.manifests import (
     ABSENT,

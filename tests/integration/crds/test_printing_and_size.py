@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.integration.crds import kubeapi
 from tests.integration.crds.conftest import CRDS, definition
 from tests.integration.crds.manifests import ABSENT, a_schedule, a_schedule_run

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from tests.integration.crds import kubeapi
 from tests.integration.crds.conftest import CRDS, DEFINITIONS, definition, install
 from tests.integration.crds.manifests import a_schedule

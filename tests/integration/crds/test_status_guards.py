@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.integration.crds import kubeapi
 from tests.integration.crds.manifests import a_schedule, a_schedule_run
 
