@@ -8,7 +8,6 @@ given clock and cut short when an earlier alarm is set. Belongs to one event loo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Iterable
 
@@ -73,7 +72,7 @@ class Alarms:
             if now >= deadline:
                 return ()
             self._earlier.clear()
-            await self._sleep(min([deadline, *self._at.values()]) - now)
+            await wait_for(self._earlier, min([deadline, *self._at.values()]) - now, self._clock)
 
     def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
         at = self._clock.monotonic() + in_seconds
@@ -82,14 +81,16 @@ class Alarms:
             self._at[shard] = at
             self._earlier.set()
 
-    async def _sleep(self, seconds: float) -> None:
-        """So long, or until an earlier alarm is set."""
-        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
-        woken = asyncio.ensure_future(self._earlier.wait())
-        try:
-            await asyncio.wait({sleeping, woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sleeping, woken):
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+
+async def wait_for(event: asyncio.Event, seconds: float, clock: clocks.Clock) -> None:
+    """Until the event is set, or so long on this clock."""
+    if event.is_set():
+        return
+    sleeping = asyncio.ensure_future(clock.sleep(seconds))
+    happened = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({sleeping, happened}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sleeping, happened):
+            task.cancel()
+        await asyncio.gather(sleeping, happened, return_exceptions=True)

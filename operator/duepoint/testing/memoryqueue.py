@@ -1,0 +1,397 @@
+"""The delay queue in memory, with virtual time: ``port.Queue`` for tests.
+
+It passes the conformance suite that the Redis queue passes. Time is the given clock's for the
+server and the worker alike; ``available`` set to False makes every operation raise
+QueueUnavailable, ``flush`` forgets everything as FLUSHALL would. Shards are made by
+``open_layout`` as with the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.delayqueue import (
+    alarms,
+    claiming,
+    membership,
+    messages,
+    port,
+    records,
+    scripting,
+    seal,
+    sharding,
+)
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+from duepoint.testing import memoryledger, memoryshard
+
+
+class MemoryWakeups(alarms.Alarms):
+    """Alarms that the queue rings itself."""
+
+    async def start(self) -> None:
+        self.ring_all()
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryDelayQueue:
+    """``port.Queue`` over dictionaries."""
+
+    def __init__(self, clock: clocks.Clock, *, blob_key: bytes = b"a key for tests!") -> None:
+        self.available = True
+        self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
+        self.streams: dict[str, list[dict[str, bytes | str]]] = {}
+        self._clock = clock
+        self._seal = seal.Seal(blob_key)
+        self._layout: messages.Layout | None = None
+        self._incarnation = ""
+        self._workers: dict[str, int] = {}
+        self._wakeups: list[MemoryWakeups] = []
+        self._ledgers: list[memoryledger.MemoryLedger] = []
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._check()
+
+    async def close(self) -> None:
+        pass
+
+    async def problems(self) -> tuple[str, ...]:
+        self._check()
+        return ()
+
+    def wakeups(self) -> port.Wakeups:
+        self._wakeups.append(MemoryWakeups(self._clock, sharding.all_shards(self._known_layout())))
+        return self._wakeups[-1]
+
+    def ledger(self) -> port.Ledger:
+        self._ledgers.append(memoryledger.MemoryLedger(self.shards, self._check, self._clock))
+        return self._ledgers[-1]
+
+    def flush(self) -> None:
+        """Everything is gone, as after FLUSHALL."""
+        self.shards.clear()
+        self.streams.clear()
+        self._workers.clear()
+        self._incarnation = ""
+        self._layout = None
+
+    # -- layout and membership ------------------------------------------------------------------
+
+    async def open_layout(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+        self._check()
+        if self._layout is None:
+            self._layout = messages.Layout(number=1, shards=shards)
+            self._incarnation = os.urandom(8).hex()
+        for shard in sharding.all_shards(self._layout):
+            if shard not in self.shards:
+                self.shards[shard] = memoryshard.MemoryShard(shard, epoch)
+            self._fenced(shard, epoch)
+        return self._layout
+
+    async def layout(self) -> messages.Layout:
+        self._check()
+        return self._known_layout()
+
+    async def beat(self, worker: str) -> messages.Beat:
+        self._check()
+        now = self._clock.now_us()
+        self._workers[worker] = now + int(membership.WORKER_TTL_SECONDS * 1_000_000)
+        self._workers = {name: end for name, end in self._workers.items() if end > now}
+        return messages.Beat(
+            workers=tuple(sorted(self._workers)),
+            layout=self._layout,
+            incarnation=self._incarnation,
+            time_us=now,
+        )
+
+    async def goodbye(self, worker: str) -> None:
+        self._check()
+        self._workers.pop(worker, None)
+
+    # -- arming ---------------------------------------------------------------------------------
+
+    def digest(self, namespace: str, blob: bytes) -> str:
+        return self._seal.digest(namespace, blob)
+
+    async def upsert(
+        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
+    ) -> messages.Armed:
+        definition = arming.definition
+        if definition.target != self.digest(definition.namespace, blob):
+            raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
+        if arming.due_us is not None and not records.is_due(arming.due_us):
+            raise errors.InvalidSpec(
+                (errors.FieldError(reason="OutOfRange", path="spec.schedule", message="too far"),)
+            )
+        shard = self._fenced(sharding.shard_of(definition.id, self._known_layout().shards), epoch)
+        armed = shard.upsert(arming, blob)
+        if armed is None:
+            raise errors.WorldChanged(f"{definition.identity}: its chain is another one")
+        self._tell(shard)
+        return armed
+
+    async def remove(
+        self,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,  # noqa: ARG002 - the port's
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        shards = self._known_layout().shards
+        return self._fenced(sharding.shard_of(schedule_id, shards), epoch).remove(schedule_id, uid)
+
+    async def definition(
+        self, shard: messages.ShardId, schedule_id: points.ScheduleId
+    ) -> definitions.Definition | None:
+        return self._shard(shard).definitions.get(schedule_id)
+
+    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
+        state = self._shard(shard)
+        for schedule_id, stored in list(state.definitions.items()):
+            chain = state.members.get(schedule_id + stored.timing_version)
+            claimed = chain is not None and chain.holder is not None
+            yield messages.Stored(
+                id=schedule_id,
+                shard=shard,
+                uid=stored.uid,
+                namespace=stored.namespace,
+                name=stored.name,
+                generation=stored.generation,
+                timing_generation=stored.timing_generation,
+                state=stored.state,
+                due_us=None if chain is None or claimed else chain.due_us,
+                claimed=claimed,
+            )
+
+    # -- claiming and settling ------------------------------------------------------------------
+
+    async def claim(
+        self,
+        shards: Sequence[messages.ShardId],
+        *,
+        worker: str,  # noqa: ARG002 - the port's
+        batch: int = port.BATCH,
+        lease_seconds: float = port.LEASE_SECONDS,
+        standby: Collection[messages.ShardId] = (),
+    ) -> list[messages.Claimed]:
+        await asyncio.sleep(0)  # a claim is never instantaneous for the others
+        return [
+            self._claim_one(self._shard(shard), batch, lease_seconds, shard in standby)
+            for shard in shards
+        ]
+
+    async def read_definitions(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
+    ) -> dict[points.ScheduleId, definitions.Definition]:
+        stored = self._shard(shard).definitions
+        return {i: stored[i] for i in dict.fromkeys(ids) if i in stored}
+
+    async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
+        found = self._shard(shard).blobs.get(digest)
+        if found is None:
+            raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
+        if self._seal.digest(namespace, found[1]) != digest:
+            raise seal.BlobForged(f"blob {digest} is not of {namespace}")
+        return found[1]
+
+    async def settle(
+        self, claim: messages.Claim, settlement: messages.Settlement
+    ) -> messages.Settled:
+        _check_dues(settlement)
+        shard = self._shard(claim.shard)
+        settled = shard.settle(claim.id, settlement)
+        self._tell(shard, ran=bool(settlement.outcomes))
+        return settled
+
+    async def plan(
+        self, claim: messages.Claim, planning: messages.Planning
+    ) -> tuple[messages.Occurrence, ...] | None:
+        (held,) = await self.split(claim, [planning])
+        return planning.slots if held else None
+
+    async def split(
+        self, claim: messages.Claim, splits: Sequence[messages.Planning]
+    ) -> tuple[bool, ...]:
+        shard = self._shard(claim.shard)
+        answers = shard.plan(claim.id, splits)
+        self._tell(shard, ran=any(planning.outcomes for planning in splits))
+        return tuple(answers)
+
+    async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
+        now = self._clock.now_us()
+        lease_us = int(lease_seconds * 1_000_000)
+        token = self._shard(claim.shard).extend(claim.id, expiry_us=now + lease_us)
+        if token is None:
+            return None
+        held_until = self._clock.monotonic() + (token - now) / 1_000_000
+        return dataclasses.replace(claim, token_us=token, held_until=held_until)
+
+    async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
+        shard = self._shard(claim.shard)
+        released = shard.release(claim.id, members)
+        self._tell(shard)
+        return len(released)
+
+    async def append_stream(
+        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
+    ) -> str:
+        self._check()
+        entries = self.streams.setdefault(f"{namespace}/{name}", [])
+        entries.append(dict(fields))
+        del entries[:-max_length]
+        return f"{self._clock.now_us() // 1_000}-{len(entries)}"
+
+    # -- maintenance ----------------------------------------------------------------------------
+
+    async def sweep(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,  # noqa: ARG002 - one step does it
+        epoch: messages.Epoch,
+        *,
+        due_of: Callable[[definitions.Definition], int | None] | None = None,
+    ) -> messages.Swept:
+        state = self._fenced(shard, epoch)
+        armed, unarmed = 0, []
+        for schedule_id, stored in state.definitions.items():
+            chain = schedule_id + stored.timing_version
+            if stored.state is not definitions.State.ARMED or chain in state.members:
+                continue
+            due = due_of(stored) if due_of else None
+            if due is None:
+                unarmed.append(schedule_id)
+            else:
+                state.members[chain] = memoryshard.Point(stored.namespace, due)
+                armed += 1
+        strays = [member for member in state.members if _is_stray(member, state)]
+        for member in strays:
+            state.drop(member)
+        self._tell(state)
+        return messages.Swept(
+            cursor=None,
+            looked_at=len(state.definitions) + len(state.members),
+            armed=armed,
+            dropped=len(strays),
+            unarmed=tuple(unarmed),
+        )
+
+    async def stats(self) -> list[messages.ShardStats]:
+        self._check()
+        return [self._stats_of(shard) for shard in self.shards.values()]
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def _claim_one(
+        self,
+        shard: memoryshard.MemoryShard,
+        batch: int,
+        lease_seconds: float,
+        standby: bool,  # noqa: FBT001 - private
+    ) -> messages.Claimed:
+        now = self._clock.now_us()
+        cap = now - (claiming.STANDBY_DUE_DELAY_US[0] if standby else 0)
+        claim_id = messages.ClaimId(os.urandom(12))
+        members = shard.claim(
+            claim_id, now_us=now, cap_us=cap, batch=batch, lease_us=int(lease_seconds * 1_000_000)
+        )
+        wait = shard.wait_us(now_us=now, cap_us=cap)
+        return messages.Claimed(
+            shard=shard.number,
+            claim=self._as_claim(shard, claim_id, members, now) if members else None,
+            wait_seconds=None if wait is None else wait / 1_000_000,
+            more=bool(members) and shard.is_due(now_us=now, cap_us=cap),
+        )
+
+    def _as_claim(
+        self,
+        shard: memoryshard.MemoryShard,
+        claim_id: messages.ClaimId,
+        members: list[bytes],
+        now_us: int,
+    ) -> messages.Claim:
+        lease = shard.leases[claim_id]
+        found = [(m, points.parse_member(m, shard.members[m].due_us)) for m in members]
+        known = sorted((point for _, point in found if point), key=lambda point: point.due_us)
+        return messages.Claim(
+            id=claim_id,
+            shard=shard.number,
+            points=tuple(known),
+            reclaimed=lease.attempts,
+            alone=lease.alone,
+            now_us=now_us,
+            token_us=lease.expiry_us,
+            held_until=self._clock.monotonic() + (lease.expiry_us - now_us) / 1_000_000,
+            records={m: shard.records[m] for m in members if m in shard.records},
+            strangers=tuple((m, float(shard.members[m].due_us)) for m, point in found if not point),
+        )
+
+    def _tell(self, shard: memoryshard.MemoryShard, *, ran: bool = False) -> None:
+        """Ring for the earliest unclaimed point; rather once too often than too late."""
+        now = self._clock.now_us()
+        dues = [point.due_us for point in shard.members.values() if point.holder is None]
+        for wakeups in self._wakeups if dues else ():
+            wakeups.wake(shard.number, (min(dues) - now) / 1_000_000)
+        for ledger in self._ledgers if ran else ():
+            ledger.tell(shard.number)
+
+    def _stats_of(self, shard: memoryshard.MemoryShard) -> messages.ShardStats:
+        now = self._clock.now_us()
+        waiting = [p.due_us for p in shard.members.values() if p.holder is None]
+        return messages.ShardStats(
+            shard=shard.number,
+            points=len(shard.members),
+            due=sum(due <= now for due in waiting),
+            claimed=len(shard.members) - len(waiting),
+            claims=len(shard.leases),
+            outcomes=len(shard.outcomes),
+            dead=len(shard.dead),
+            lag_us=max(0, now - min(waiting, default=now)),
+        )
+
+    def _check(self) -> None:
+        if not self.available:
+            raise errors.QueueUnavailable("the test took the queue away")
+
+    def _known_layout(self) -> messages.Layout:
+        if self._layout is None:
+            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+        return self._layout
+
+    def _shard(self, shard: messages.ShardId) -> memoryshard.MemoryShard:
+        self._check()
+        found = self.shards.get(shard)
+        if found is None:
+            raise scripting.Uninitialised(f"shard {shard} holds no index")
+        return found
+
+    def _fenced(self, shard: messages.ShardId, epoch: messages.Epoch) -> memoryshard.MemoryShard:
+        found = self._shard(shard)
+        if epoch < found.epoch:
+            raise scripting.Fenced(f"term {epoch} is older than {found.epoch}")
+        found.epoch = epoch
+        return found
+
+
+def _is_stray(member: bytes, shard: memoryshard.MemoryShard) -> bool:
+    stored = shard.definitions.get(points.ScheduleId(member[:8]))
+    is_chain = len(member) == points.CHAIN_LENGTH
+    return stored is None or (is_chain and member[8:] != stored.timing_version)
+
+
+def _check_dues(settlement: messages.Settlement) -> None:
+    for point in (*settlement.chains, *(each.point for each in settlement.occurrences)):
+        records.checked_due(point.due_us)
+
+
+def _holds_to_the_port(queue: MemoryDelayQueue) -> port.Queue:
+    """Fails type checking where the class and the port differ."""
+    return queue
