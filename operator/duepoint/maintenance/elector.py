@@ -223,7 +223,8 @@ class Elector:
             _log.info("term over", epoch=holding.term.epoch, reason=ending.value)
             if self._clock.monotonic() - began > _MOST_PAUSE_SECONDS:
                 pauses = self._pauses()
-            await self._clock.sleep(next(pauses))
+            if ending is not Ending.LOST:  # give somebody else, for whom it may work, a chance
+                await self._clock.sleep(next(pauses))
 
     # -- candidate -------------------------------------------------------------------------
 
