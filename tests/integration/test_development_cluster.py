@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.support.controlplane import DURATION, OUTCOME, ControlPlane
 from tests.support.waiting import wait_until
 from tools.devcluster import apiserver, cluster, processes, session

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.support.waiting import wait_until
 from tools.devcluster import apiserver, binaries, cluster, credentials, processes, session
 from tools.devcluster import state as states
@@ -98,6 +99,7 @@ def control_plane() -> Iterator[ControlPlane]:
             "`make cluster` once and then pytest again",
             pytrace=False,
         )
+    session.sweep(states.default().folder)
     with _shared() as state:
         yield of(state, cluster.up(state))
 
