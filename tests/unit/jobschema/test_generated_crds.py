@@ -1,0 +1,145 @@
+"""The generated files are fresh, and the JobSpec in them keeps what it promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tools.jobschema import __main__ as jobschema
+from tools.jobschema import expand, prune
+
+
+def test_crds_and_chart_are_what_their_sources_give() -> None:
+    stale = [
+        str(path.relative_to(jobschema.ROOT))
+        for path, text in jobschema.wanted_files().items()
+        if path.read_text() != text
+    ]
+    assert stale == [], "run python -m tools.jobschema"
+
+
+@pytest.fixture(scope="module")
+def job_spec() -> dict[str, Any]:
+    return json.loads((expand.HERE / "jobspec.json").read_text())
+
+
+def test_the_job_spec_has_neither_descriptions_nor_defaults_nor_enums(
+    job_spec: dict[str, Any],
+) -> None:
+    kept = {key for node in _schemas(job_spec) for key in node}
+    assert kept.isdisjoint({"description", "default", "enum", "$ref", "allOf", "oneOf"})
+
+
+def test_every_optional_field_of_a_template_may_be_null(job_spec: dict[str, Any]) -> None:
+    for node in _schemas(job_spec):
+        required = set(node.get("required", []))
+        for name, field in node.get("properties", {}).items():
+            assert field.get("nullable", False) == (name not in required), name
+
+
+def test_every_object_of_a_template_keeps_fields_it_does_not_know(job_spec: dict[str, Any]) -> None:
+    for node in _schemas(job_spec):
+        if "properties" in node:
+            assert node["x-kubernetes-preserve-unknown-fields"] is True
+
+
+def test_the_keys_of_merged_lists_are_required(job_spec: dict[str, Any]) -> None:
+    merged = [node for node in _schemas(job_spec) if "x-kubernetes-list-map-keys" in node]
+    assert merged
+    for node in merged:
+        assert set(node["x-kubernetes-list-map-keys"]) <= set(node["items"]["required"])
+
+
+def test_a_port_may_leave_its_protocol_out(job_spec: dict[str, Any]) -> None:
+    pod = job_spec["properties"]["template"]["properties"]["spec"]
+    ports = pod["properties"]["containers"]["items"]["properties"]["ports"]
+    assert ports["x-kubernetes-list-type"] == "atomic"
+    assert ports["items"]["required"] == ["containerPort"]
+
+
+def test_a_quantity_may_be_a_fraction() -> None:
+    schemas = {prune.QUANTITY: {"oneOf": [{"type": "string"}, {"type": "number"}]}}
+    pointer = {"$ref": f"#/components/schemas/{prune.QUANTITY}"}
+    spec = {"type": "object", "properties": {"template": _template(), "cpu": pointer}}
+    openapi = {"components": {"schemas": {prune.JOB_SPEC: spec, **schemas}}}
+    assert prune.job_spec(openapi)["properties"]["cpu"] == {
+        "x-kubernetes-preserve-unknown-fields": True,
+        "nullable": True,
+    }
+
+
+def test_only_the_documented_fields_have_defaults() -> None:
+    spec = _spec_of("schedules")
+    defaults = {name: field["default"] for name, field in _fields(spec) if "default" in field}
+    assert defaults == {
+        "timeZone": "Etc/UTC",
+        "dst": {},
+        "gap": "RunOnce",
+        "overlap": "First",
+        "suspend": False,
+        "catchUpPolicy": "Latest",
+        "concurrencyPolicy": "Allow",
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1,
+        "method": "POST",
+    }
+
+
+@pytest.mark.parametrize("plural", ["schedules", "scheduleruns"])
+def test_every_rule_says_what_to_write(plural: str) -> None:
+    for node in _schemas(_spec_of(plural)):
+        for rule in node.get("x-kubernetes-validations", []):
+            assert len(rule["message"]) > 15, rule
+
+
+@pytest.mark.parametrize("plural", ["schedules", "scheduleruns"])
+def test_every_field_we_own_is_described(plural: str) -> None:
+    own = dict(_spec_of(plural))
+    if plural == "schedules":
+        own["properties"]["jobTemplate"]["properties"].pop("spec")
+    undescribed = [name for name, field in _fields(own) if "description" not in field]
+    assert undescribed == []
+
+
+def test_optional_fields_without_a_default_say_what_unset_means() -> None:
+    spec = _spec_of("schedules")
+    spec["properties"]["jobTemplate"]["properties"].pop("spec")
+    choices = {"schedule", "schedules", "url", "service", "jobTemplate", "webhook", "stream",
+               "bearer", "basic", "serviceAccountToken", "configMap", "secret", "value",
+               "valueFrom", "caRef", "metadata"}  # fmt: skip
+    silent = [
+        name
+        for node in _schemas(spec)
+        for name, field in node.get("properties", {}).items()
+        if name not in {*node.get("required", []), *choices}
+        and "default" not in field
+        and "unset" not in field["description"]
+    ]
+    assert silent == []
+
+
+def _spec_of(plural: str) -> dict[str, Any]:
+    document = expand.custom_resource_definitions()[f"duepoint.dev_{plural}.yaml"]
+    schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return json.loads(json.dumps(schema["properties"]["spec"]))
+
+
+def _schemas(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """This schema and every one below it."""
+    yield node
+    below = [*node.get("properties", {}).values()]
+    below += [node[key] for key in ("items", "additionalProperties") if key in node]
+    for schema in below:
+        yield from _schemas(schema)
+
+
+def _fields(node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for schema in _schemas(node):
+        yield from schema.get("properties", {}).items()
+
+
+def _template() -> dict[str, Any]:
+    return {"type": "object", "properties": {"spec": {"type": "object", "properties": {}}}}
