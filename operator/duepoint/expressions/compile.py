@@ -73,12 +73,12 @@ def compile_expression(
     return compiled
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=4096)
 def _cached(text: str, time_zone: str, gap: Gap, overlap: Overlap, identity: str) -> cron.Cron:
     return _shared(syntax.parse(text, identity=identity), time_zone, gap, overlap)
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=4096)
 def _shared(fields: syntax.CronFields, time_zone: str, gap: Gap, overlap: Overlap) -> cron.Cron:
     """One object for all spellings of the same fields."""
     return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)

@@ -9,12 +9,17 @@ clock. This is the hot path of the program: 0.5 us a step is the aim, hence the 
 from __future__ import annotations
 
 import functools
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from duepoint.expressions import days
 
 _DAY = 86_400
+
+#: So many times of day are kept in one row: a day of minutes, 6 KB. A day of seconds would be
+#: 350 KB for each expression that somebody makes up.
+_FEW_TIMES = 1_440
 
 #: Local years in which a slot can lie: LAST_US is in 2112, and zones reach a day to both sides.
 FIRST_YEAR, LAST_YEAR = 1969, 2112
@@ -25,14 +30,34 @@ BEFORE = -BEYOND
 
 
 class Pattern:
-    """Naive local times; immutable to its users, with the last used year remembered."""
+    """Naive local times; immutable to its users, with the last used year remembered.
 
-    __slots__ = ("_earliest", "_in_minute", "_latest", "_minutes", "_rule", "_year", "per_day")
+    Attributes:
+        per_day: how many times of day match.
+        row: offsets of matches, in seconds, from the start of any matching day, and the length of
+            a day; of any matching minute and its length where a day has too many.
+    """
+
+    __slots__ = (
+        "_earliest",
+        "_in_minute",
+        "_latest",
+        "_minutes",
+        "_rule",
+        "_times",
+        "_year",
+        "per_day",
+        "row",
+    )
 
     def __init__(self, rule: days.DayRule, *, hours: int, minutes: int, seconds: int) -> None:
         self._rule = rule
         self._minutes = _minutes_of_day(hours, minutes)
         self._in_minute = _values(seconds)
+        self._times = _times_of_day(hours, minutes, seconds)
+        self.row: tuple[Sequence[int], int] = (
+            (self._in_minute, 60) if self._times is None else (self._times, _DAY)
+        )
         self._earliest = self._minutes[0] + self._in_minute[0]
         self._latest = self._minutes[-1] + self._in_minute[-1]
         self.per_day = len(self._minutes) * len(self._in_minute)
@@ -49,7 +74,10 @@ class Pattern:
             if matching[at] != day:
                 return matching[at] * _DAY + self._earliest
             if time <= self._latest:
-                return day * _DAY + self._time_from(time)
+                times = self._times
+                if times is None:
+                    return day * _DAY + self._time_from(time)
+                return day * _DAY + times[bisect_left(times, time)]
             if at + 1 < len(matching):
                 return matching[at + 1] * _DAY + self._earliest
         return self._first_after_year(end)
@@ -65,7 +93,10 @@ class Pattern:
             if matching[at] != day:
                 return matching[at] * _DAY + self._latest
             if time >= self._earliest:
-                return day * _DAY + self._time_until(time)
+                times = self._times
+                if times is None:
+                    return day * _DAY + self._time_until(time)
+                return day * _DAY + times[bisect_right(times, time) - 1]
             if at > 0:
                 return matching[at - 1] * _DAY + self._latest
         return self._last_before_year(begin)
@@ -153,10 +184,19 @@ class Pattern:
 @functools.lru_cache(maxsize=4096)
 def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
     """The starts of the matching minutes, in seconds of the day, shared by all who have them."""
-    if hours == (1 << 24) - 1 and minutes == (1 << 60) - 1:
-        return range(0, _DAY, 60)
     in_hour = [60 * minute for minute in _values(minutes)]
-    return tuple(hour * 3_600 + minute for hour in _values(hours) for minute in in_hour)
+    return array("I", (hour * 3_600 + minute for hour in _values(hours) for minute in in_hour))
+
+
+@functools.lru_cache(maxsize=4096)
+def _times_of_day(hours: int, minutes: int, seconds: int) -> Sequence[int] | None:
+    """All times of day in one row when they are as few as minutes; else None: two steps then."""
+    starts, in_minute = _minutes_of_day(hours, minutes), _values(seconds)
+    if in_minute == (0,):
+        return starts
+    if len(starts) * len(in_minute) > _FEW_TIMES:
+        return None
+    return array("I", (start + second for start in starts for second in in_minute))
 
 
 @functools.lru_cache(maxsize=1024)
