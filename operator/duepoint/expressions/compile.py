@@ -67,7 +67,8 @@ def compile_expression(
         )
     if head.lower() == "@at":
         return at.parse(value.strip(), position=position, whole_seconds=whole_seconds)
-    compiled = _cached(text, time_zone, gap, overlap, identity if _HASHED.search(text) else "")
+    hashed = identity if _HASHED.search(text) else ""
+    compiled = _cached(text, time_zone, Gap(gap), Overlap(overlap), hashed)
     if from_us is not None:
         _check_fires(text, compiled, from_us)
     return compiled
