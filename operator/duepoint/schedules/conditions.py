@@ -55,6 +55,7 @@ class Reason(enum.StrEnum):
     SUCCEEDED = "Succeeded"
     CREATED = "Created"
     REJECTED = "Rejected"
+    JOB_FAILED = "JobFailed"
     RETRIES_EXHAUSTED = "RetriesExhausted"
     BLOCKED_ADDRESS = "BlockedAddress"
     NETWORK = "Network"

@@ -1,0 +1,1 @@
+"""Schedule objects -> the queue, and what happened -> their status."""

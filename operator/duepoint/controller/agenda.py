@@ -1,0 +1,73 @@
+"""When each status is to be written: at most one entry per object, soonest first, at a rate.
+
+Calm, a status is written the moment it is due. When more are due than the rate allows, they wait
+in order of their due, and whoever is written last is written in its newest state: the agenda holds
+names, not statuses. Pure but for being mutable; instants are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+
+class Agenda:
+    """Names with the instant at which each is due."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, int, str]] = []
+        self._order = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def bring_forward(self, name: str, due: float) -> bool:
+        """The name is due then, or sooner if it was; True where it is the soonest of all now."""
+        if self._due.get(name, due + 1) <= due:
+            return False
+        self._due[name] = due
+        heapq.heappush(self._heap, (due, next(self._order), name))
+        return self._heap[0][2] == name
+
+    def put_off(self, name: str, due: float) -> None:
+        """The name is due then and not before."""
+        self._due[name] = due
+        heapq.heappush(self._heap, (due, next(self._order), name))
+
+    def drop(self, name: str) -> None:
+        """The name is not due any more."""
+        self._due.pop(name, None)
+
+    def next_due(self) -> float | None:
+        """When the soonest is due."""
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now: float) -> str | None:
+        """The soonest name that is due, taken off the agenda; None where none is."""
+        due = self.next_due()
+        if due is None or due > now:
+            return None
+        _, _, name = heapq.heappop(self._heap)
+        del self._due[name]
+        return name
+
+
+class Allowance:
+    """A rate with a second's worth of burst."""
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self._per_second = per_second
+        self._left = per_second
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """0.0 and one less left, or the seconds until there is one again."""
+        self._left = min(self._per_second, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left >= 1:
+            self._left -= 1
+            return 0.0
+        return (1 - self._left) / self._per_second

@@ -1,0 +1,225 @@
+"""What the reporter knows of one Schedule, and the status that follows from it.
+
+An ``Entry`` holds what was last written, what has been reported since, and the fold of its runs.
+``status_at`` is the whole status as it should be now: a pure function of the entry and the time.
+What nobody has reported in this process is carried over from what was written before, so that a
+takeover needs to look at no object that is in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from duepoint.controller import plan, shown, statustext
+from duepoint.controller.report import Report
+from duepoint.controller.sighting import Sighting
+from duepoint.runs import summary as summaries
+from duepoint.schedules import conditions
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
+from duepoint.schedules.definition import Definition, State
+
+#: How many of the next slots a status shows.
+UPCOMING = 5
+#: How many references to active Jobs a status holds; the count tells of all.
+ACTIVE = 20
+
+_NEXT = ("nextScheduleTime", "upcomingTimes")
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One Schedule.
+
+    Attributes:
+        written: JSON text of the status as the API server has it, to our knowledge.
+        generation: the newest one reported or written.
+        observed: value for observedGeneration.
+        told: conditions of the newest report; None = those written stay.
+        definition: what the queue holds, once known.
+        holds_nothing: the queue holds nothing of this Schedule (refused).
+        summary: the fold of its runs; None until it is needed.
+        active: references to Jobs that have not ended, as the API spells them; None = unknown.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    written: bytes
+    generation: int
+    observed: int
+    told: tuple[Condition, ...] | None = None
+    target: str | None = None
+    definition: Definition | None = None
+    holds_nothing: bool = False
+    summary: summaries.Summary | None = None
+    active: tuple[dict[str, Any], ...] | None = None
+    active_count: int = 0
+    is_outdated: bool = False
+    _settled_written_us: int = field(default=-1)
+
+    @property
+    def settled_written_us(self) -> int:
+        """The watermark as the API server has it; the only one that history may use."""
+        if self._settled_written_us < 0:
+            self._settled_written_us = statustext.instant_us(self.last().get("settledThrough"))
+        return self._settled_written_us
+
+    @property
+    def timing_generation(self) -> int:
+        return 0 if self.definition is None else self.definition.timing_generation
+
+    def last(self) -> dict[str, Any]:
+        """The status last written."""
+        try:
+            read = msgspec.json.decode(self.written)
+        except msgspec.DecodeError:
+            return {}
+        return read if isinstance(read, dict) else {}
+
+    def runs(self) -> summaries.Summary:
+        """The fold so far, loaded from the status at first."""
+        if self.summary is None:
+            self.summary = statustext.loaded(self.last())
+        return self.summary
+
+    def believe(self, status: bytes) -> None:
+        """The API server has another status than we thought: it is where we go on from."""
+        self.written = status
+        self.summary = None
+        self.observed = max(self.observed, shown.of(status).observed_generation)
+        self.is_outdated = False
+        self._settled_written_us = -1
+
+    def note_written(self, status: dict[str, Any]) -> None:
+        """The API server has this status now."""
+        self.written = msgspec.json.encode(status)
+        self._settled_written_us = statustext.instant_us(status.get("settledThrough"))
+
+
+def entry_of(seen: Sighting) -> Entry:
+    """The entry of an object seen for the first time."""
+    observed = shown.of(seen.status).observed_generation
+    return Entry(
+        namespace=seen.namespace,
+        name=seen.name,
+        uid=seen.uid,
+        written=seen.status,
+        generation=observed,
+        observed=observed,
+    )
+
+
+def take(entry: Entry, report: Report) -> bool:
+    """The report is true of the entry now; False where it is of an older generation."""
+    if report.generation < entry.generation:
+        return False
+    entry.generation = report.generation
+    entry.told = report.conditions
+    entry.target = report.target if report.target is not None else entry.target
+    if report.is_settled:
+        entry.observed = max(entry.observed, report.generation)
+        entry.holds_nothing = report.definition is None
+    if report.definition is not None or report.is_settled:
+        entry.definition = report.definition
+    entry.summary = _after_report(entry.runs(), report)
+    return True
+
+
+def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
+    counts = replace(
+        runs.counts,
+        missed=runs.counts.missed + report.missed,
+        skipped=runs.counts.skipped + report.skipped,
+    )
+    runs = summaries.settled(replace(runs, counts=counts), report.settled_us)
+    if report.definition is None:
+        return runs
+    return replace(runs, completed=report.definition.state is State.COMPLETED)
+
+
+# -- the status --------------------------------------------------------------------------------
+
+
+def status_at(entry: Entry, now_us: int) -> dict[str, Any]:
+    """The whole status as it should be at an instant."""
+    last = entry.last()
+    runs = entry.runs()
+    status: dict[str, Any] = {
+        "observedGeneration": entry.observed,
+        "conditions": _conditions(entry, runs, last, now_us),
+        **statustext.shown(runs),
+        **_upcoming(entry, runs, last, now_us),
+        **_active(entry, last),
+    }
+    target = entry.target if entry.target is not None else last.get("target")
+    if target:
+        status["target"] = target
+    return status
+
+
+def _conditions(
+    entry: Entry, runs: summaries.Summary, last: dict[str, Any], now_us: int
+) -> list[dict[str, Any]]:
+    previous = [one for one in last.get("conditions") or () if isinstance(one, dict)]
+    told = entry.told
+    if told is None:
+        told = _carried_over(previous)
+    if runs.completed:
+        told = tuple(_completed(one) for one in told)
+    verdict = statustext.last_run_condition(runs)
+    return conditions.rendered(
+        (*told, verdict) if verdict is not None else told,
+        generation=entry.generation,
+        now=statustext.instant(now_us - now_us % 1_000_000),
+        previous=previous,
+    )
+
+
+def _carried_over(previous: list[dict[str, Any]]) -> tuple[Condition, ...]:
+    """What an earlier process told; the outcome of the last run comes from the fold."""
+    kept = []
+    for one in previous:
+        try:
+            condition = Condition(
+                type=ConditionType(one["type"]),
+                status=one["status"],
+                reason=Reason(one.get("reason", "")),
+                message=one.get("message", ""),
+            )
+        except (KeyError, ValueError):
+            continue  # of another version; it is told anew when it is true
+        if condition.type is not ConditionType.LAST_RUN_SUCCEEDED:
+            kept.append(condition)
+    return tuple(kept)
+
+
+def _completed(condition: Condition) -> Condition:
+    if condition.type is ConditionType.READY and condition.reason is Reason.ARMED:
+        return replace(condition, reason=Reason.COMPLETED, message="no slot is left")
+    return condition
+
+
+def _upcoming(
+    entry: Entry, runs: summaries.Summary, last: dict[str, Any], now_us: int
+) -> dict[str, Any]:
+    known = entry.definition
+    if entry.holds_nothing or runs.completed:
+        return {}
+    if known is None:
+        return {name: last[name] for name in _NEXT if name in last}
+    if known.state is not State.ARMED:
+        return {}
+    following = plan.slots_of(known).upcoming(max(now_us, known.not_before_us), UPCOMING)
+    texts = [statustext.instant(slot_us) for slot_us in following]
+    return {"nextScheduleTime": texts[0], "upcomingTimes": texts} if texts else {}
+
+
+def _active(entry: Entry, last: dict[str, Any]) -> dict[str, Any]:
+    if entry.active is None:
+        return {name: last[name] for name in ("active", "activeCount") if last.get(name)}
+    if not entry.active_count:
+        return {}
+    return {"active": list(entry.active[:ACTIVE]), "activeCount": entry.active_count}

@@ -1,0 +1,83 @@
+"""Is the index still the one we filled?
+
+An emptied Redis has no layout; one that was away may have come back older than it was. Looked at
+every few seconds, which is also the keepalive of our connection: an empty index is made again, and
+after both everything is compared anew. Raises scripting.Fenced where a newer leader has been here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue import messages, port, scripting
+
+LOOK_SECONDS = 8.0
+
+
+class IndexWatch:
+    """The service; one for each term of a leader.
+
+    Args:
+        outages: how often somebody else has met an unavailable queue so far.
+        on_doubt: told that the index may lack something.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: port.Queue,
+        layout: messages.Layout,
+        epoch: messages.Epoch,
+        outages: Callable[[], int],
+        on_doubt: Callable[[], None],
+        clock: Clock,
+        health: services.Health,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._queue = queue
+        self._layout = layout
+        self._epoch = epoch
+        self._outages = outages
+        self._on_doubt = on_doubt
+        self._clock = clock
+        self._health = health
+        self._look_seconds = look_seconds
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        known_outages = self._outages()
+        is_doubted = False
+        while True:
+            await self._clock.sleep(self._look_seconds)
+            is_doubted = is_doubted or self._outages() != known_outages
+            known_outages = self._outages()
+            try:
+                is_doubted = await self._is_lost() or is_doubted
+                if is_doubted:
+                    await self._open()
+            except errors.TryLater as trouble:
+                is_doubted = True
+                self._health.unwell("queue", str(trouble))
+                continue
+            if is_doubted:
+                is_doubted = False
+                self._health.well("queue")
+                self._on_doubt()
+
+    async def _is_lost(self) -> bool:
+        try:
+            found = await self._queue.layout()
+        except scripting.Uninitialised:
+            telemetry.logger.warning("the index is gone; it is made again and filled")
+            return True
+        if found != self._layout:
+            raise scripting.LayoutChanged("the index was cut anew; this term begins again")
+        return False
+
+    async def _open(self) -> None:
+        """Every shard exists: a single emptied node has lost only its own."""
+        opened = await self._queue.open_layout(self._layout.shards, self._epoch)
+        if opened != self._layout:
+            raise scripting.LayoutChanged("the index was made with another layout")

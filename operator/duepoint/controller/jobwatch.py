@@ -1,0 +1,153 @@
+"""Jobs of Schedules, watched: how they end, which are active, and which are too many.
+
+A raw watch of every Job with our label, for each watched namespace or for the cluster. Ends of
+Jobs become run events for the reporter, told again after every list because the fold knows what it
+has seen. Finished Jobs beyond the history limits are deleted in the background, also of a
+suspended Schedule, and never above the watermark that the API server has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller import book, history
+from duepoint.controller.jobbook import JobBook
+from duepoint.controller.reporter import Reporter
+from duepoint.controller.workqueue import WorkQueue
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs, port
+from duepoint.runs.run import RunEvent
+
+_CLEANERS = 2
+#: A list and watch that lived so long begins its waits anew.
+_HEALTHY_SECONDS = 60.0
+
+
+class JobWatch:
+    """The service; one for each term of a leader.
+
+    Args:
+        namespaces: the namespaces to watch; empty = the whole cluster.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: port.Api,
+        reporter: Reporter,
+        namespaces: tuple[str, ...],
+        clock: Clock,
+        health: services.Health,
+    ) -> None:
+        self._api = api
+        self._reporter = reporter
+        self._namespaces = namespaces
+        self._clock = clock
+        self._health = health
+        self._book = JobBook()
+        self._cleaning: WorkQueue[str] = WorkQueue()
+        self._waits: dict[str, Iterator[float]] = {}
+
+    async def run(self) -> None:
+        """Watch and clean until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._cleaning.run(self._clean, _CLEANERS))
+            for namespace in self._namespaces or (None,):
+                group.create_task(self._follow(namespace))
+
+    def look(self, schedule_uid: str) -> None:
+        """The watermark or the limits of a Schedule may have moved: there may be Jobs to delete."""
+        if self._book.finished(schedule_uid):
+            self._cleaning.put(schedule_uid, schedule_uid)
+
+    # -- watching --------------------------------------------------------------------------------
+
+    async def _follow(self, namespace: str | None) -> None:
+        waits = _backoff()
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await self._list_and_watch(namespace)
+            except kube_errors.Gone:
+                telemetry.logger.debug("jobs are listed again", namespace=namespace or "")
+            except kube_errors.ApiError as trouble:
+                if self._health.unwell("jobs", str(trouble)):
+                    telemetry.logger.warning("jobs cannot be watched", error=str(trouble))
+            if self._clock.monotonic() - began > _HEALTHY_SECONDS:
+                waits = _backoff()
+            await self._clock.sleep(next(waits))
+
+    async def _list_and_watch(self, namespace: str | None) -> None:
+        version = await self._list(namespace)
+        self._health.well("jobs")
+        changes = self._api.watch(
+            jobs.collection(namespace), jobs.Job, version, query={"labelSelector": _LABELLED}
+        )
+        async for change in changes:
+            if change.type is port.ChangeType.DELETED:
+                self._tell(*self._book.drop(change.item), replayed=False)
+            else:
+                self._tell(*self._book.put(change.item), replayed=False)
+
+    async def _list(self, namespace: str | None) -> str:
+        version = ""
+        seen: set[str] = set()
+        pages = self._api.list_pages(
+            jobs.collection(namespace), jobs.Job, query={"labelSelector": _LABELLED}
+        )
+        async for page in pages:
+            version = page.metadata.resource_version
+            for job in page.items:
+                seen.add(job.metadata.uid)
+                self._tell(*self._book.put(job), replayed=True)
+        for schedule_uid in self._book.keep_only(namespace, seen):
+            self._tell_active(schedule_uid)
+        return version
+
+    def _tell(self, schedule_uid: str, ended: RunEvent | None, *, replayed: bool) -> None:
+        if not schedule_uid:
+            return
+        self._tell_active(schedule_uid)
+        if ended is not None:
+            self._reporter.event(ended, replayed=replayed)
+            self.look(schedule_uid)
+
+    def _tell_active(self, schedule_uid: str) -> None:
+        references, count = self._book.active(schedule_uid, book.ACTIVE)
+        self._reporter.active(schedule_uid, references, count)
+
+    # -- cleaning --------------------------------------------------------------------------------
+
+    async def _clean(self, schedule_uid: str) -> float | None:
+        try:
+            await self._delete_excess(schedule_uid)
+        except (kube_errors.ApiError, errors.TryLater) as trouble:
+            telemetry.logger.debug("history not cleaned", uid=schedule_uid, error=str(trouble))
+            return next(self._waits.setdefault(schedule_uid, _backoff()))
+        except Exception as bug:  # noqa: BLE001 - one Schedule's trouble is nobody else's
+            telemetry.logger.error("history not cleaned", uid=schedule_uid, exc_info=bug)
+            return next(self._waits.setdefault(schedule_uid, _backoff()))
+        self._waits.pop(schedule_uid, None)
+        return None
+
+    async def _delete_excess(self, schedule_uid: str) -> None:
+        finished = self._book.finished(schedule_uid)
+        if not finished:
+            return
+        known = await self._reporter.definition(schedule_uid)
+        if known is None:
+            return  # refused, or gone: its Jobs stay until somebody says how many may
+        settled_us = self._reporter.settled_us(schedule_uid)
+        for job in history.excess(finished, known.rule.policy, settled_us):
+            await jobs.delete(self._api, job.namespace, job.name, job.uid)
+            self._book.drop_uid(schedule_uid, job.uid)
+
+
+_LABELLED = jobs.SCHEDULE_LABEL
+
+
+def _backoff() -> Iterator[float]:
+    return services.backoff(first_seconds=0.5, most_seconds=30.0)

@@ -1,0 +1,191 @@
+"""What a leader does in its term, from the first look to the last.
+
+A term opens the index with its epoch and then runs, side by side: the reconciler, the reporter,
+the resync, kopf's watch, and once a first resync was complete the outcomes, the Jobs and the
+sweep. All of it is made anew for each term and awaited when it ends, so nothing of a term outlives
+it. A standby holds none of this and does nothing. Firing needs none of it: without a leader
+statuses are late and nothing is repaired, and every slot still runs on time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from duepoint import errors, services, settings, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.dryruns import DryRuns
+from duepoint.controller.indexwatch import IndexWatch
+from duepoint.controller.jobwatch import JobWatch
+from duepoint.controller.kopfthread import KopfThread
+from duepoint.controller.outcomes import Outcomes
+from duepoint.controller.reconcile import Reconcile
+from duepoint.controller.reconciler import Reconciler
+from duepoint.controller.reporter import Reporter
+from duepoint.controller.resync import Resync
+from duepoint.controller.resyncer import Resyncer
+from duepoint.controller.sweeper import Sweeper
+from duepoint.delayqueue import messages, port
+from duepoint.kube import port as kube_port
+from duepoint.kube.credentials import Credentials
+
+#: Parts of a leader's health; a standby has none of these troubles.
+PARTS = ("queue", "watch", "resync", "status", "jobs", "outcomes")
+
+
+class Term(Protocol):
+    """What the elector hands over."""
+
+    @property
+    def epoch(self) -> int: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Services:
+    """Everything that runs in one term."""
+
+    reconciler: Reconciler
+    reporter: Reporter
+    resyncer: Resyncer
+    kopf: KopfThread
+    outcomes: Outcomes
+    jobs: JobWatch
+    sweeper: Sweeper
+    index: IndexWatch
+
+
+class Leadership:
+    """Makes and runs the services of each term.
+
+    Args:
+        settings: of the operator.
+        api: the API server.
+        queue: the delay queue, started.
+        credentials: for kopf, which has a session of its own.
+        health: told of each part while a term lasts.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: settings.OperatorSettings,
+        api: kube_port.Api,
+        queue: port.Queue,
+        credentials: Credentials,
+        clock: Clock,
+        health: services.Health,
+    ) -> None:
+        self._settings = settings
+        self._api = api
+        self._queue = queue
+        self._credentials = credentials
+        self._clock = clock
+        self._health = health
+        self._dry_runs = DryRuns(api)
+
+    async def work(self, term: Term) -> None:
+        """The work of one term; ends by cancellation, or by an error that a new term mends."""
+        epoch = messages.Epoch(term.epoch)
+        try:
+            layout = await self._open(epoch)
+            telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
+            await self._run(self._made(layout, epoch))
+        finally:
+            for part in PARTS:
+                self._health.well(part)
+
+    async def _open(self, epoch: messages.Epoch) -> messages.Layout:
+        waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
+        while True:
+            try:
+                layout = await self._queue.open_layout(self._settings.shards, epoch)
+            except errors.TryLater as trouble:
+                if self._health.unwell("queue", str(trouble)):
+                    telemetry.logger.warning("index cannot be opened", error=str(trouble))
+                await self._clock.sleep(trouble.retry_after_seconds or next(waits))
+            else:
+                self._health.well("queue")
+                return layout
+
+    async def _run(self, made: _Services) -> None:
+        async with asyncio.TaskGroup() as group:
+            for run in (made.reconciler.run, made.reporter.run, made.resyncer.run):
+                group.create_task(run())
+            group.create_task(made.kopf.run())
+            group.create_task(made.index.run())
+            for run in (made.outcomes.run, made.jobs.run, made.sweeper.run):
+                group.create_task(_after(made.resyncer.first_done, run))
+
+    def _made(self, layout: messages.Layout, epoch: messages.Epoch) -> _Services:
+        clock, health, queue = self._clock, self._health, self._queue
+        namespaces = self._settings.watch_namespaces
+        reconcile = Reconcile(queue=queue, dry_runs=self._dry_runs, layout=layout, epoch=epoch)
+        reporter = Reporter(
+            api=self._api,
+            definitions=reconcile.stored,
+            clock=clock,
+            health=health,
+            writes_per_second=self._settings.status_writes_per_second,
+        )
+        jobs = JobWatch(
+            api=self._api, reporter=reporter, namespaces=namespaces, clock=clock, health=health
+        )
+        reporter.on_written = jobs.look
+        reconciler = Reconciler(reconcile=reconcile, reports=reporter, health=health, clock=clock)
+        resync = Resync(
+            api=self._api,
+            queue=queue,
+            layout=layout,
+            reconciler=reconciler,
+            note_collision=reconcile.collisions.__setitem__,
+            namespaces=namespaces,
+            clock=clock,
+        )
+        sweeper = Sweeper(
+            queue=queue,
+            layout=layout,
+            epoch=epoch,
+            watermark_us=reporter.watermark_us,
+            clock=clock,
+        )
+        resyncer = Resyncer(
+            resync=resync.run,
+            every_seconds=self._settings.resync_seconds,
+            clock=clock,
+            health=health,
+            on_done=sweeper.request,
+        )
+        return _Services(
+            reconciler=reconciler,
+            reporter=reporter,
+            resyncer=resyncer,
+            kopf=KopfThread(
+                credentials=self._credentials,
+                namespaces=namespaces,
+                offer=reconciler.offer,
+                on_list=resyncer.request,
+                clock=clock,
+                health=health,
+            ),
+            outcomes=Outcomes(
+                queue=queue, reporter=reporter, consumer=self._settings.identity, health=health
+            ),
+            jobs=jobs,
+            sweeper=sweeper,
+            index=IndexWatch(
+                queue=queue,
+                layout=layout,
+                epoch=epoch,
+                outages=lambda: reconciler.outages,
+                on_doubt=resyncer.request,
+                clock=clock,
+                health=health,
+            ),
+        )
+
+
+async def _after(ready: asyncio.Event, run: Callable[[], Awaitable[None]]) -> None:
+    await ready.wait()
+    await run()

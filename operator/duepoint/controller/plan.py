@@ -1,0 +1,263 @@
+"""What the queue should hold for a Schedule: the decision, without its performance.
+
+``decide`` compares an accepted spec with what the queue holds and with what the status says, and
+names the arming that brings them together, or none. The rules it owns:
+
+- the queue never goes back to an older generation of the same uid;
+- a change of the timing starts anew from the moment it is seen and never fires a past slot; any
+  other change leaves points, claims and retries alone;
+- a lost index is rebuilt from the watermark of the status, a Schedule never looked at starts from
+  its creation, and one that was last accepted in another form from now;
+- a new ``@at`` in the past runs only where an explicit deadline covers it.
+
+Pure: time and everything stored are arguments. Instants in microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import msgspec
+
+from duepoint.delayqueue import messages
+from duepoint.schedules import definition, slots
+from duepoint.schedules import rule as rules
+from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.spec import ScheduleSpec
+
+#: Grace of ``startingDeadlineSeconds: 0``, which means "only on time".
+_ZERO_DEADLINE_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the status says, as far as a decision needs it.
+
+    Attributes:
+        observed_generation: -1 = nobody has looked at the object yet.
+        accepted: Ready was True when that generation was observed.
+        settled_us: the watermark, or None where there is none.
+    """
+
+    observed_generation: int = -1
+    accepted: bool = False
+    settled_us: int | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this object has never been accepted or refused."""
+        return self.observed_generation < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do, and what will then be true.
+
+    Attributes:
+        arming: what to store; None where the queue holds this generation already.
+        definition: what the queue holds afterwards.
+        missed: slots that end without a run because they lay in the past when first seen.
+        skipped: slots that passed under a suspension that ends now.
+    """
+
+    arming: messages.Arming | None
+    definition: Definition
+    missed: int = 0
+    skipped: int = 0
+
+
+def decide(
+    spec: ScheduleSpec,
+    stored: Definition | None,
+    shown: Shown,
+    now_us: int,
+    *,
+    target: str,
+    collision: int = 0,
+) -> Plan | None:
+    """The plan for a spec, or None where the queue already holds a newer generation.
+
+    Args:
+        spec: the accepted spec.
+        stored: what the queue holds for this uid.
+        shown: what the object's status says.
+        now_us: when this generation was first seen; an edit counts from here.
+        target: digest of the spec's action, as the queue spells it.
+        collision: counter of the id under which nothing of another uid was found.
+    """
+    if stored is None:
+        return _first(spec, shown, now_us, target=target, collision=collision)
+    if stored.generation > spec.generation:
+        return None
+    if stored.generation == spec.generation:
+        return Plan(arming=None, definition=stored, missed=_unseen_misses(spec, stored, shown))
+    if stored.rule.timing == spec.rule.timing and (
+        stored.rule.whole_seconds == spec.rule.whole_seconds
+    ):
+        return _same_timing(spec, stored, target=target)
+    skipped = _skipped(stored, now_us)
+    return _armed(
+        spec, not_before_us=now_us, target=target, collision=stored.collision, skipped=skipped
+    )
+
+
+def chain_due_us(known: Definition, settled_us: int = 0) -> int | None:
+    """The due of the chain point that an armed definition should have; None = no slot left."""
+    if known.state is not State.ARMED:
+        return None
+    following = slots_of(known).next_after(max(known.not_before_us, settled_us))
+    return None if following is None else following.due_us
+
+
+def slots_of(known: Definition) -> slots.Slots:
+    """The slots of a stored definition."""
+    return slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+
+
+# -- nothing stored ----------------------------------------------------------------------------
+
+
+def _first(spec: ScheduleSpec, shown: Shown, now_us: int, *, target: str, collision: int) -> Plan:
+    if shown.is_new:
+        return _new(spec, now_us, target=target, collision=collision)
+    is_rebuild = shown.accepted and shown.observed_generation == spec.generation
+    watermark_us = shown.settled_us if is_rebuild else None
+    not_before_us = now_us if watermark_us is None else watermark_us
+    return _armed(spec, not_before_us=not_before_us, target=target, collision=collision)
+
+
+def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> Plan:
+    past = _past_once(spec)
+    covered = [slot for slot in past if _is_covered(spec, slot, now_us)]
+    if not covered:
+        return _armed(
+            spec,
+            not_before_us=spec.created_us,
+            target=target,
+            collision=collision,
+            missed=len(past),
+        )
+    return _armed(
+        spec,
+        not_before_us=min(covered) - 1,
+        target=target,
+        collision=collision,
+        missed=len(past) - len(covered),
+    )
+
+
+def _past_once(spec: ScheduleSpec) -> list[int]:
+    """Slots of ``@at`` texts that lay in the past at creation; none beside other expressions."""
+    timing = spec.rule.timing
+    if _is_suspended(spec.rule) or not all(_is_once(text) for text in timing.schedules):
+        return []
+    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
+    return list(timeline.walk_back(spec.created_us, -1))
+
+
+def _is_once(text: str) -> bool:
+    return text.strip().lower().startswith("@at")
+
+
+def _is_covered(spec: ScheduleSpec, slot_us: int, now_us: int) -> bool:
+    deadline_seconds = spec.rule.policy.deadline_seconds
+    if deadline_seconds is None:
+        return False
+    return slot_us >= now_us - (deadline_seconds * 1_000_000 or _ZERO_DEADLINE_US)
+
+
+def _unseen_misses(spec: ScheduleSpec, stored: Definition, shown: Shown) -> int:
+    """Misses of a first sight whose status write was cut off by a crash."""
+    if not shown.is_new or stored.state is not State.COMPLETED:
+        return 0
+    return len(_past_once(spec))
+
+
+# -- something stored --------------------------------------------------------------------------
+
+
+def _same_timing(spec: ScheduleSpec, stored: Definition, *, target: str) -> Plan:
+    changed = _definition(
+        spec,
+        timing_generation=stored.timing_generation,
+        not_before_us=stored.not_before_us,
+        state=stored.state,
+        target=target,
+        collision=stored.collision,
+    )
+    arming = messages.Arming(definition=changed, due_us=None, keep_chain=True)
+    return Plan(arming=arming, definition=changed)
+
+
+def _skipped(stored: Definition, now_us: int) -> int:
+    """How many slots the stored definition's suspension has swallowed up to now."""
+    timing = stored.rule.timing
+    if not timing.suspend:
+        return 0
+    until_us = now_us if timing.suspend_until_us is None else timing.suspend_until_us
+    awake = msgspec.structs.replace(timing, suspend=False, suspend_until_us=None)
+    rule = msgspec.structs.replace(stored.rule, timing=awake)
+    timeline = slots.for_rule(rule, identity=stored.identity, created_us=stored.created_us)
+    return timeline.count(stored.not_before_us, min(now_us, until_us))
+
+
+# -- arming ------------------------------------------------------------------------------------
+
+
+def _armed(
+    spec: ScheduleSpec,
+    *,
+    not_before_us: int,
+    target: str,
+    collision: int,
+    missed: int = 0,
+    skipped: int = 0,
+) -> Plan:
+    """A definition whose timing counts from this generation on, with the chain it wants."""
+    wanted = _definition(
+        spec,
+        timing_generation=spec.generation,
+        not_before_us=not_before_us,
+        state=State.SUSPENDED if _is_suspended(spec.rule) else State.ARMED,
+        target=target,
+        collision=collision,
+    )
+    due_us = chain_due_us(wanted)
+    if wanted.state is State.ARMED and due_us is None:
+        wanted = dataclasses.replace(wanted, state=State.COMPLETED)
+    return Plan(
+        arming=messages.Arming(definition=wanted, due_us=due_us),
+        definition=wanted,
+        missed=missed,
+        skipped=skipped,
+    )
+
+
+def _is_suspended(rule: rules.Rule) -> bool:
+    """Without an end; with one the chain waits for the first slot from then on."""
+    return rule.timing.suspend and rule.timing.suspend_until_us is None
+
+
+def _definition(
+    spec: ScheduleSpec,
+    *,
+    timing_generation: int,
+    not_before_us: int,
+    state: State,
+    target: str,
+    collision: int,
+) -> Definition:
+    return definition.Definition(
+        namespace=spec.namespace,
+        name=spec.name,
+        uid=spec.uid,
+        generation=spec.generation,
+        timing_generation=timing_generation,
+        created_us=spec.created_us,
+        not_before_us=not_before_us,
+        state=state,
+        rule=spec.rule,
+        target=target,
+        collision=collision,
+    )

@@ -1,0 +1,173 @@
+"""One Schedule, brought into the queue: read, decide, perform.
+
+``Reconcile.apply`` makes the queue hold what ``plan.decide`` names and answers with what to say of
+it. It may be repeated at any time, from any point of a former try: what is done already is found
+done. A jobTemplate that was never accepted is shown to the API server first, so that ``Ready``
+means that Jobs can be created; while there is no verdict the Schedule is armed all the same,
+because a quota or an outage of the API server must not keep an edit from the queue.
+
+Raises QueueUnavailable, and WorldChanged where a newer leader has been here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from duepoint import errors
+from duepoint.controller import dryruns, plan, verdicts
+from duepoint.controller.report import Report
+from duepoint.controller.sighting import Sighting
+from duepoint.delayqueue import messages, port, scripting, sharding
+from duepoint.kube import jobs
+from duepoint.schedules import actions, points, spec
+from duepoint.schedules.definition import Definition
+
+#: Schedules found under one id before this is called a bug; two is already a rarity.
+_MOST_COLLISIONS = 8
+#: Decisions made anew because the stored definition changed meanwhile.
+_MOST_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What came of one look.
+
+    Attributes:
+        report: what to say; None where a newer generation is in the queue already.
+        definition: what the queue holds; None for nothing.
+        is_final: False where the same look should be repeated later.
+    """
+
+    report: Report | None
+    definition: Definition | None = None
+    is_final: bool = True
+
+
+class Reconcile:
+    """Performs plans for the leader of one term."""
+
+    def __init__(
+        self,
+        *,
+        queue: port.Queue,
+        dry_runs: dryruns.DryRuns,
+        layout: messages.Layout,
+        epoch: messages.Epoch,
+    ) -> None:
+        self._queue = queue
+        self._dry_runs = dry_runs
+        self._layout = layout
+        self._epoch = epoch
+        #: Only of the few whose first id belonged to somebody else.
+        self.collisions: dict[str, int] = {}
+
+    async def apply(self, seen: Sighting, shown: plan.Shown, since_us: int) -> Applied:
+        """The queue holds this generation, or nothing of it where it is refused.
+
+        Args:
+            seen: the object.
+            shown: what its status said.
+            since_us: when this generation was first seen.
+        """
+        try:
+            wanted = spec.parse(
+                seen.spec,
+                namespace=seen.namespace,
+                name=seen.name,
+                uid=seen.uid,
+                generation=seen.generation,
+                created_us=seen.created_us,
+            )
+        except errors.InvalidSpec as error:
+            await self.remove(seen)
+            return Applied(report=verdicts.invalid(seen.generation, error))
+        return await self._apply(seen, wanted, shown, since_us)
+
+    async def remove(self, seen: Sighting) -> None:
+        """The queue holds nothing of this uid."""
+        collision = self.collisions.get(seen.uid, 0)
+        schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
+        await self._queue.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
+        self.collisions.pop(seen.uid, None)
+
+    async def stored(self, uid: str, namespace: str) -> Definition | None:
+        """What the queue holds for this uid."""
+        first = self.collisions.get(uid, 0)
+        for collision in range(first, _MOST_COLLISIONS):
+            schedule_id = points.schedule_id(uid, namespace, collision=collision)
+            found = await self._queue.definition(self.shard(schedule_id), schedule_id)
+            if found is None or found.uid == uid:
+                self._note_collision(uid, collision)
+                return found
+        raise errors.Bug(f"{_MOST_COLLISIONS} schedules share the ids of {uid}")
+
+    def shard(self, schedule_id: points.ScheduleId) -> messages.ShardId:
+        """The shard of an id."""
+        return sharding.shard_of(schedule_id, self._layout.shards)
+
+    async def _apply(
+        self, seen: Sighting, wanted: spec.ScheduleSpec, shown: plan.Shown, since_us: int
+    ) -> Applied:
+        blob = actions.encode(wanted.action)
+        digest = self._queue.digest(wanted.namespace, blob)
+        verdict: dryruns.Verdict | None = None
+        for _ in range(_MOST_ROUNDS):
+            stored = await self.stored(wanted.uid, wanted.namespace)
+            made = plan.decide(
+                wanted,
+                stored,
+                shown,
+                since_us,
+                target=digest,
+                collision=self.collisions.get(wanted.uid, 0),
+            )
+            if made is None:
+                return Applied(report=None, definition=stored)
+            if verdict is None:
+                verdict = await self._verdict(wanted, made, shown)
+            if isinstance(verdict, jobs.InvalidTemplate):
+                await self.remove(seen)
+                return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
+            if await self._is_held(made, blob):
+                return _applied(wanted, made, verdict)
+        raise errors.Bug(f"the definition of {wanted.identity} does not come to rest")
+
+    async def _verdict(
+        self, wanted: spec.ScheduleSpec, made: plan.Plan, shown: plan.Shown
+    ) -> dryruns.Verdict:
+        """Asked only for a generation that was never accepted: a rebuild must not wait for it."""
+        target = wanted.action.target
+        was_accepted = shown.accepted and shown.observed_generation == wanted.generation
+        if not isinstance(target, actions.JobAction) or was_accepted:
+            return jobs.Valid()
+        return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
+
+    async def _is_held(self, made: plan.Plan, blob: bytes) -> bool:
+        """Perform; False where the decision has to be made anew."""
+        if made.arming is None:
+            return True
+        try:
+            armed = await self._queue.upsert(made.arming, blob, self._epoch)
+        except (scripting.Fenced, scripting.LayoutChanged):
+            raise
+        except errors.WorldChanged:
+            return False  # what the chain was to be kept of is gone or another: read it again
+        if armed is messages.Armed.COLLISION:
+            self._note_collision(made.definition.uid, made.definition.collision + 1)
+            return False
+        # Unchanged: our own write with its answer lost, or a newer one; reading again tells.
+        return armed is not messages.Armed.UNCHANGED
+
+    def _note_collision(self, uid: str, collision: int) -> None:
+        if collision:
+            self.collisions[uid] = collision
+
+
+def _applied(wanted: spec.ScheduleSpec, made: plan.Plan, verdict: dryruns.Verdict) -> Applied:
+    if isinstance(verdict, jobs.NotNow):
+        return Applied(
+            report=verdicts.dry_run_pending(wanted, made, verdict.message),
+            definition=made.definition,
+            is_final=False,
+        )
+    return Applied(report=verdicts.ready(wanted, made), definition=made.definition)

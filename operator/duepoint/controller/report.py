@@ -1,0 +1,57 @@
+"""What a reconcile tells the reporter about one generation of one Schedule.
+
+A report is a full statement: the conditions, what the queue holds now, and how far it moves the
+watermark. The reporter turns it into a status; nobody else writes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from duepoint.controller.sighting import Sighting
+from duepoint.schedules.conditions import Condition
+from duepoint.schedules.definition import Definition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One generation, looked at.
+
+    Attributes:
+        generation: metadata.generation that was looked at.
+        is_settled: Ready or Stalled: the generation counts as observed from now on.
+        definition: what the queue holds; None where it holds nothing of this generation.
+        target: the target in one line; None leaves the line that is shown.
+        settled_us: every slot up to here is none of this generation's; 0 = says nothing.
+        missed, skipped: slots that ended without a run by this very change.
+    """
+
+    generation: int
+    conditions: tuple[Condition, ...]
+    is_settled: bool
+    definition: Definition | None = None
+    target: str | None = None
+    settled_us: int = 0
+    missed: int = 0
+    skipped: int = 0
+
+
+class Reports(Protocol):
+    """Where reports go."""
+
+    def adopt(self, seen: Sighting) -> None:
+        """Take note of an object; its status counts as last written when it is new to us."""
+        ...
+
+    def observed_generation(self, uid: str) -> int:
+        """The newest generation that the status shows, or soon will; -1 = none."""
+        ...
+
+    def report(self, uid: str, report: Report) -> None:
+        """This is true of the object now."""
+        ...
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        ...

@@ -1,0 +1,324 @@
+"""The only writer of Schedule statuses.
+
+Reports of the reconciler, events of runs and counts of Jobs come in; guarded patches go out, each
+the whole status in its newest state. What changed by an edit is written at once, what changed by
+runs within two seconds of the first change and at most every two seconds per object, and all of it
+at no more than a global rate. A status that would be the same is not written.
+
+A write that fails is repeated without a read, whatever happened to the first one; a write that
+finds another object under the name is dropped; one that the schema's guards refuse comes from a
+leader that is behind, is dropped too, and the next sighting of the object is believed instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller import book
+from duepoint.controller.agenda import Agenda, Allowance
+from duepoint.controller.receipts import Receipt
+from duepoint.controller.report import Report
+from duepoint.controller.sighting import Sighting
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port, status
+from duepoint.runs import summary as summaries
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.definition import Definition
+
+#: A status follows the runs of its schedule by no more than this when the cluster is calm.
+STALENESS_SECONDS = 2.0
+#: A start is held back a little less, so that a run that ends at once costs one write.
+_START_SECONDS = 1.8
+
+#: When the rate is not enough, the answer to an edit goes before runs' news younger than this.
+_PRECEDENCE_SECONDS = 30.0
+
+_PARALLEL_WRITES = 16
+
+#: Reads what the queue holds for (uid, namespace); raises QueueUnavailable.
+Definitions = Callable[[str, str], Awaitable[Definition | None]]
+#: Told (uid) when a status has been written.
+Written = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Line:
+    """One object in the reporter's hands."""
+
+    entry: book.Entry
+    written_at: float = -STALENESS_SECONDS
+    changed_at: float | None = None
+    writing: bool = False
+    due_after_write: float | None = None
+    receipts: tuple[Receipt, ...] = ()
+    waits: Iterator[float] | None = None
+
+
+class Reporter:
+    """The service; one for each term of a leader."""
+
+    def __init__(
+        self,
+        *,
+        api: port.Api,
+        definitions: Definitions,
+        clock: Clock,
+        health: services.Health,
+        writes_per_second: float = 50,
+    ) -> None:
+        self._api = api
+        self._definitions = definitions
+        self._clock = clock
+        self._health = health
+        self._allowance = Allowance(writes_per_second, clock.monotonic())
+        self.on_written: Written = lambda _uid: None
+        self._lines: dict[str, _Line] = {}
+        self._agenda = Agenda()
+        self._news = asyncio.Event()
+        self._slots = asyncio.Semaphore(_PARALLEL_WRITES)
+        self._pause_until = 0.0
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def adopt(self, seen: Sighting) -> None:
+        line = self._lines.get(seen.uid)
+        if line is None:
+            self._lines[seen.uid] = _Line(book.entry_of(seen))
+        elif line.entry.is_outdated:
+            line.entry.believe(seen.status)
+
+    def observed_generation(self, uid: str) -> int:
+        line = self._lines.get(uid)
+        return -1 if line is None else line.entry.observed
+
+    def report(self, uid: str, report: Report) -> None:
+        line = self._lines.get(uid)
+        if line is not None and book.take(line.entry, report):
+            self._due_in(uid, line, -_PRECEDENCE_SECONDS)
+
+    def forget(self, uid: str) -> None:
+        line = self._lines.pop(uid, None)
+        self._agenda.drop(uid)
+        if line is not None:
+            _settle(line)
+
+    def event(
+        self, event: RunEvent, *, replayed: bool = False, receipt: Receipt | None = None
+    ) -> None:
+        """Something happened to a slot; the receipt is settled once the status tells."""
+        line = self._lines.get(event.uid)
+        if line is None:
+            return  # of a Schedule that is gone
+        entry = line.entry
+        before = entry.runs()
+        entry.summary = summaries.fold(
+            before, event, replayed=replayed, timing_generation=entry.timing_generation
+        )
+        if receipt is not None:
+            receipt.expect()
+            line.receipts = (*line.receipts, receipt)
+        running = event.state is RunState.RUNNING
+        self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
+
+    def active(self, uid: str, references: tuple[dict[str, Any], ...], count: int) -> None:
+        """These Jobs of the Schedule have not ended; at most ``book.ACTIVE`` references."""
+        line = self._lines.get(uid)
+        if line is None or (line.entry.active == references and line.entry.active_count == count):
+            return
+        if line.entry.active is None and not count and not line.entry.last().get("activeCount"):
+            line.entry.active = ()
+            return
+        line.entry.active, line.entry.active_count = references, count
+        self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def settled_us(self, uid: str) -> int:
+        """The watermark as the API server has it; 0 where there is none."""
+        line = self._lines.get(uid)
+        return 0 if line is None else line.entry.settled_written_us
+
+    def watermark_us(self, uid: str) -> int:
+        """The watermark as it is known here, written or not."""
+        line = self._lines.get(uid)
+        return 0 if line is None else line.entry.runs().settled_us
+
+    async def definition(self, uid: str) -> Definition | None:
+        """What the queue holds for the Schedule, asked once; raises QueueUnavailable."""
+        line = self._lines.get(uid)
+        if line is None:
+            return None
+        entry = line.entry
+        if entry.definition is None and not entry.holds_nothing and entry.told is None:
+            found = await self._definitions(entry.uid, entry.namespace)
+            if entry.told is None:  # nothing was reported meanwhile
+                entry.definition = found
+        return entry.definition
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._news.clear()
+                wait = self._wait_seconds()
+                if wait is None or wait > 0:
+                    await self._wait_for_news(wait)
+                    continue
+                await self._slots.acquire()
+                line = self._take()
+                if line is None:
+                    self._slots.release()
+                    continue
+                group.create_task(self._write_one(line))
+
+    def _wait_seconds(self) -> float | None:
+        due = self._agenda.next_due()
+        if due is None:
+            return None
+        return max(due, self._pause_until) - self._clock.monotonic()
+
+    async def _wait_for_news(self, seconds: float | None) -> None:
+        if seconds is None:
+            await self._news.wait()
+            return
+        news = asyncio.ensure_future(self._news.wait())
+        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({news, sleep}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            sleep.cancel()
+
+    def _take(self) -> _Line | None:
+        now = self._clock.monotonic()
+        due = self._agenda.next_due()
+        if due is None or due > now:
+            return None
+        if (seconds := self._allowance.take(now)) > 0:
+            self._pause_until = now + seconds
+            return None
+        uid = self._agenda.take(now)
+        return None if uid is None else self._lines.get(uid)
+
+    async def _write_one(self, line: _Line) -> None:
+        changed_at, receipts = line.changed_at, line.receipts
+        line.writing, line.changed_at, line.receipts = True, None, ()
+        try:
+            done = await self._write(line)
+        except Exception as bug:  # noqa: BLE001 - one object's trouble is nobody else's
+            telemetry.logger.error(
+                "status not written", error=repr(bug), uid=line.entry.uid, exc_info=bug
+            )
+            done = False
+            self._retry(line, None)
+        finally:
+            line.writing = False
+            self._slots.release()
+        if done or not self._is_current(line):
+            self._finish(line, changed_at, receipts)
+        else:
+            line.changed_at = changed_at
+            line.receipts = receipts + line.receipts
+
+    async def _write(self, line: _Line) -> bool:
+        """True where nothing is left to write of what was known at the beginning."""
+        entry = line.entry
+        try:
+            await self.definition(entry.uid)
+        except errors.TryLater as trouble:
+            self._retry(line, trouble.retry_after_seconds)
+            return False
+        wanted = book.status_at(entry, self._clock.now_us())
+        if wanted == entry.last():
+            telemetry.status_writes_total.labels("unchanged").inc()
+            return True
+        return await self._patch(line, wanted)
+
+    async def _patch(self, line: _Line, wanted: dict[str, Any]) -> bool:
+        entry = line.entry
+        named = status.Object(namespace=entry.namespace, name=entry.name, uid=entry.uid)
+        try:
+            answer = await status.write(self._api, named, wanted)
+        except kube_errors.ApiError as trouble:
+            self._note_trouble(line, trouble)
+            return False
+        self._health.well("status")
+        line.waits = None
+        match answer:
+            case status.Written():
+                line.written_at = self._clock.monotonic()
+                entry.note_written(wanted)
+                self.on_written(entry.uid)
+                telemetry.status_writes_total.labels("written").inc()
+            case status.Replaced():
+                telemetry.status_writes_total.labels("replaced").inc()
+            case status.Refused(message=message):
+                entry.is_outdated = True
+                telemetry.status_writes_total.labels("refused").inc()
+                telemetry.logger.warning(
+                    "status refused",
+                    namespace=entry.namespace,
+                    schedule=entry.name,
+                    error=message,
+                )
+        return True
+
+    def _note_trouble(self, line: _Line, trouble: kube_errors.ApiError) -> None:
+        after = trouble.retry_after_seconds if isinstance(trouble, errors.TryLater) else None
+        if isinstance(trouble, kube_errors.Throttled):
+            pause = after or 1.0
+            self._pause_until = max(self._pause_until, self._clock.monotonic() + pause)
+        if self._health.unwell("status", str(trouble)):
+            telemetry.logger.warning("statuses cannot be written", error=str(trouble))
+        telemetry.status_writes_total.labels("failed").inc()
+        self._retry(line, after)
+
+    # -- when ------------------------------------------------------------------------------------
+
+    def _rest(self, line: _Line) -> float:
+        """Seconds until a run's news may be written again."""
+        return max(0.0, line.written_at + STALENESS_SECONDS - self._clock.monotonic())
+
+    def _due_in(self, uid: str, line: _Line, seconds: float) -> None:
+        now = self._clock.monotonic()
+        if line.changed_at is None:
+            line.changed_at = now
+        if line.writing:
+            line.due_after_write = min(now + seconds, line.due_after_write or now + seconds)
+        elif self._agenda.bring_forward(uid, now + seconds):
+            self._news.set()
+
+    def _finish(self, line: _Line, changed_at: float | None, receipts: tuple[Receipt, ...]) -> None:
+        """After a write: its receipts are settled, and what changed meanwhile is due again."""
+        now = self._clock.monotonic()
+        for receipt in receipts:
+            receipt.settle()
+        if changed_at is not None:
+            telemetry.status_staleness_seconds.observe(now - changed_at)
+        due, line.due_after_write = line.due_after_write, None
+        if not self._is_current(line):
+            _settle(line)
+        elif due is not None:
+            self._due_in(line.entry.uid, line, due - now)
+
+    def _is_current(self, line: _Line) -> bool:
+        return self._lines.get(line.entry.uid) is line
+
+    def _retry(self, line: _Line, after_seconds: float | None) -> None:
+        if line.waits is None:
+            line.waits = services.backoff(first_seconds=0.5, most_seconds=30.0)
+        wait = max(next(line.waits), after_seconds or 0.0)
+        if self._is_current(line):
+            self._agenda.put_off(line.entry.uid, self._clock.monotonic() + wait)
+            self._news.set()
+
+
+def _settle(line: _Line) -> None:
+    receipts, line.receipts = line.receipts, ()
+    for receipt in receipts:
+        receipt.settle()

@@ -1,0 +1,94 @@
+"""When a resync is made: at once, on a rhythm, and after everything that may have lost a change.
+
+Requests come in bursts (kopf listing 100,000 objects tells of each), so each puts the resync off a
+little, but never by more than a bound from the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.kube import errors as kube_errors
+
+#: From a request to its resync, and at most from the first of a burst.
+_SETTLE_SECONDS = 2.0
+_MOST_SETTLE_SECONDS = 30.0
+
+
+class Resyncer:
+    """The service.
+
+    Args:
+        resync: makes one comparison.
+        every_seconds: the rhythm.
+
+    Attributes:
+        first_done: set once the first has been complete.
+        done: number of complete ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        resync: Callable[[], Awaitable[None]],
+        every_seconds: float,
+        clock: Clock,
+        health: services.Health,
+        on_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._resync = resync
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._health = health
+        self._on_done = on_done
+        self._asked = asyncio.Event()
+        self._first_asked_at: float | None = None
+        self._due = clock.monotonic()
+        self.first_done = asyncio.Event()
+        self.done = 0
+
+    def request(self) -> None:
+        """Something may have been missed: compare soon."""
+        now = self._clock.monotonic()
+        if self._first_asked_at is None:
+            self._first_asked_at = now
+        self._due = min(now + _SETTLE_SECONDS, self._first_asked_at + _MOST_SETTLE_SECONDS)
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        while True:
+            await self._wait_until_due()
+            self._first_asked_at = None
+            self._due = self._clock.monotonic() + self._every_seconds
+            await self._until_complete()
+
+    async def _wait_until_due(self) -> None:
+        while (seconds := self._due - self._clock.monotonic()) > 0:
+            self._asked.clear()
+            asked = asyncio.ensure_future(self._asked.wait())
+            sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+            try:
+                await asyncio.wait({asked, sleep}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                asked.cancel()
+                sleep.cancel()
+
+    async def _until_complete(self) -> None:
+        waits = services.backoff(first_seconds=0.5, most_seconds=15.0)
+        while True:
+            try:
+                await self._resync()
+            except (errors.TryLater, kube_errors.ApiError) as trouble:
+                if self._health.unwell("resync", str(trouble)):
+                    telemetry.logger.warning("objects cannot be compared", error=str(trouble))
+                await self._clock.sleep(next(waits))
+                continue
+            self._health.well("resync")
+            self.done += 1
+            self.first_done.set()
+            self._on_done()
+            return

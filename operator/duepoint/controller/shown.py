@@ -1,0 +1,44 @@
+"""What a status says, decoded no further than a decision needs.
+
+A takeover looks at the status of every object; three fields are decoded and the rest is skipped.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duepoint.controller.plan import Shown
+from duepoint.kube import times
+from duepoint.schedules.conditions import ConditionType
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    observed_generation: int = -1
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    settled_through: str | None = None
+    conditions: list[_Condition] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Status)
+
+
+def of(status: bytes) -> Shown:
+    """The decision's view of the JSON text of ``.status``; a text that is not ours says nothing."""
+    try:
+        read = _decoder.decode(status)
+        settled_us = times.parse_us(read.settled_through) if read.settled_through else None
+    except (msgspec.DecodeError, ValueError):
+        return Shown()
+    ready = [one for one in read.conditions or () if one.type == ConditionType.READY]
+    accepted = any(
+        one.status == "True" and one.observed_generation == read.observed_generation
+        for one in ready
+    )
+    return Shown(
+        observed_generation=read.observed_generation, accepted=accepted, settled_us=settled_us
+    )

@@ -1,0 +1,73 @@
+"""A Schedule as it was seen once, by a list or by the watch.
+
+Everything that the controller learns of an object comes through here, so that a list and kopf's
+dicts look the same afterwards. Spec and status stay JSON text until somebody needs them: of the
+objects that a takeover shows, nearly all are applied already and are never decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from duepoint.kube import schedules, times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One state of one Schedule.
+
+    Attributes:
+        deleted: it is gone, or on its way: a deletion cannot be taken back.
+        spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created_us: int
+    deleted: bool
+    spec: bytes
+    status: bytes
+
+    @property
+    def identity(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def of_listed(schedule: schedules.Schedule) -> Sighting:
+    """A Schedule of one of our own lists."""
+    metadata = schedule.metadata
+    return Sighting(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        created_us=_instant(metadata.creation_timestamp),
+        deleted=metadata.deletion_timestamp is not None,
+        spec=bytes(schedule.spec),
+        status=bytes(schedule.status),
+    )
+
+
+def of_watched(change: str | None, body: Mapping[str, Any]) -> Sighting:
+    """A Schedule as kopf hands it over; ``change`` is ADDED, MODIFIED, DELETED or None."""
+    metadata = body["metadata"]
+    return Sighting(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        created_us=_instant(metadata.get("creationTimestamp")),
+        deleted=change == "DELETED" or metadata.get("deletionTimestamp") is not None,
+        spec=msgspec.json.encode(body.get("spec") or {}),
+        status=msgspec.json.encode(body.get("status") or {}),
+    )
+
+
+def _instant(text: str | None) -> int:
+    return times.parse_us(text) if text else 0

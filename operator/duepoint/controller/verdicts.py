@@ -1,0 +1,83 @@
+"""Plans, refusals and troubles, in the words of conditions.
+
+Pure: each function makes one Report. Texts are stable from one look to the next (no times of now
+in them), so that an unchanged object is not written again.
+"""
+
+from __future__ import annotations
+
+from duepoint import errors
+from duepoint.controller import plan
+from duepoint.controller.report import Report
+from duepoint.kube import times
+from duepoint.schedules import actions, conditions
+from duepoint.schedules.conditions import Condition, Reason
+from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.spec import ScheduleSpec
+
+
+def ready(spec: ScheduleSpec, made: plan.Plan) -> Report:
+    """The queue holds this generation."""
+    reason, message = _standing(made.definition)
+    return _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
+
+
+def dry_run_pending(spec: ScheduleSpec, made: plan.Plan, message: str) -> Report:
+    """The queue holds this generation, and nobody knows yet whether its Jobs can be created."""
+    told = conditions.reconciling(
+        Reason.DRY_RUN_PENDING, f"the API server gave no verdict on spec.jobTemplate: {message}"
+    )
+    return _of_plan(spec, made, told, is_settled=False)
+
+
+def _of_plan(
+    spec: ScheduleSpec, made: plan.Plan, told: tuple[Condition, ...], *, is_settled: bool
+) -> Report:
+    return Report(
+        generation=spec.generation,
+        conditions=told,
+        is_settled=is_settled,
+        definition=made.definition,
+        target=actions.describe(spec.action),
+        settled_us=made.definition.not_before_us,
+        missed=made.missed,
+        skipped=made.skipped,
+    )
+
+
+def invalid(generation: int, error: errors.InvalidSpec) -> Report:
+    """Only an edit can mend the spec; the queue holds nothing of it any more."""
+    reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE
+    return _stalled(generation, reason, str(error))
+
+
+def invalid_template(generation: int, message: str) -> Report:
+    """The API server refuses the Jobs that this template makes."""
+    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, f"spec.jobTemplate: {message}")
+
+
+def _stalled(generation: int, reason: Reason, message: str) -> Report:
+    return Report(
+        generation=generation, conditions=conditions.stalled(reason, message), is_settled=True
+    )
+
+
+def waiting(generation: int, reason: Reason, message: str) -> Report:
+    """This generation is not in the queue yet, for a reason that may pass."""
+    return Report(
+        generation=generation,
+        conditions=conditions.reconciling(reason, message),
+        is_settled=False,
+    )
+
+
+def _standing(known: Definition) -> tuple[Reason, str]:
+    timing = known.rule.timing
+    if known.state is State.COMPLETED:
+        return Reason.COMPLETED, "no slot is left"
+    if known.state is State.SUSPENDED:
+        return Reason.SUSPENDED, "spec.suspend is true"
+    if timing.suspend and timing.suspend_until_us is not None:
+        until = times.time_text(timing.suspend_until_us)
+        return Reason.SUSPENDED, f"suspended until {until}; slots from then on run"
+    return Reason.ARMED, "the next slot is in the queue"

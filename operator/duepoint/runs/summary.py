@@ -1,0 +1,278 @@
+"""The fold of run events into what a status shows: counters, the last run, the watermark.
+
+A ``Summary`` is loaded once from a status and then only folded: ``fold(summary, event)`` returns
+the summary after the event. Events arrive at least once and out of order, so each is recognised by
+its slot: within a process by ``recent``, across a restart by ``floors``, the marks that the loaded
+status carried. What the floors cannot tell apart is left uncounted: a counter that is one short is
+better than one that counts a run twice. The watermark and the times of last things never fall.
+Pure; instants in microseconds since the epoch, 0 = never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from duepoint.runs.run import RunEvent, RunState
+
+#: Slots remembered by name; older ones are told by the floors.
+REMEMBERED = 32
+
+_REGULAR = frozenset({"Schedule", "CatchUp"})
+_ENDED_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED})
+_RUN = _ENDED_RUN | {RunState.RUNNING}
+
+#: A slot as told apart from others: its time, and what it was run by or missed for.
+Key = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """``status.runs``."""
+
+    started: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    missed: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRun:
+    """The newest started run; its outcome is Running, Succeeded or Failed."""
+
+    slot_us: int
+    trigger: str
+    outcome: RunState
+    reason: str = ""
+    message: str = ""
+    started_us: int = 0
+    finished_us: int = 0
+    job_name: str = ""
+    http_status: int | None = None
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How the newest finished run went."""
+
+    at_us: int
+    succeeded: bool
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floors:
+    """What the loaded status already covered: newest slot and finish times, and the watermark."""
+
+    slot_us: int = 0
+    success_us: int = 0
+    failure_us: int = 0
+    settled_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What has happened to one schedule.
+
+    Attributes:
+        last_slot_us: newest slot of a started regular run.
+        settled_us: the watermark.
+        completed: no slot is left.
+        recent: newest known slots with how far they have come, oldest first.
+    """
+
+    counts: Counts = Counts()
+    last_run: LastRun | None = None
+    last_slot_us: int = 0
+    last_success_us: int = 0
+    last_failure_us: int = 0
+    verdict: Verdict | None = None
+    settled_us: int = 0
+    completed: bool = False
+    floors: Floors = Floors()
+    recent: tuple[tuple[Key, RunState], ...] = ()
+
+
+def loaded(summary: Summary) -> Summary:
+    """A summary read from a status, with its floors set to what it shows."""
+    floors = Floors(
+        slot_us=summary.last_slot_us,
+        success_us=summary.last_success_us,
+        failure_us=summary.last_failure_us,
+        settled_us=summary.settled_us,
+    )
+    return replace(summary, floors=floors)
+
+
+def settled(summary: Summary, through_us: int) -> Summary:
+    """The summary with its watermark raised, never lowered."""
+    if through_us <= summary.settled_us:
+        return summary
+    return replace(summary, settled_us=through_us)
+
+
+def fold(
+    summary: Summary, event: RunEvent, *, replayed: bool = False, timing_generation: int = 0
+) -> Summary:
+    """The summary after an event.
+
+    Args:
+        summary: before it.
+        event: of this very schedule.
+        replayed: the event may have been folded by an earlier process.
+        timing_generation: generation of the last edit of a timing field; an older event's
+            ``completed`` speaks of slots that do not count any more.
+    """
+    key = _key(event)
+    known = dict(summary.recent).get(key)
+    after = _fold_run(summary, event, known) if event.state in _RUN else summary
+    if event.state in (RunState.MISSED, RunState.SKIPPED) and known is None:
+        after = _fold_unrun(after, event, replayed=replayed)
+    if event.completed and event.generation >= timing_generation and not after.completed:
+        after = replace(after, completed=True)
+    return _remembering(settled(after, event.settled_us), key, event.state, known)
+
+
+def _key(event: RunEvent) -> Key:
+    if event.state not in _RUN:
+        return (event.slot_us, f"{event.state} {event.reason}")
+    if event.trigger in _REGULAR:
+        return (event.slot_us, "")
+    return (event.slot_us, f"{event.trigger} {event.job_name}")
+
+
+# -- runs --------------------------------------------------------------------------------------
+
+
+def _fold_run(summary: Summary, event: RunEvent, known: RunState | None) -> Summary:
+    if known in _ENDED_RUN:
+        return summary
+    starts = known is None and not _is_covered(summary, event)
+    counts = replace(summary.counts, started=summary.counts.started + starts)
+    after = replace(
+        summary,
+        counts=counts,
+        last_run=_newest(summary.last_run, event),
+        last_slot_us=max(summary.last_slot_us, event.slot_us if _is_regular(event) else 0),
+    )
+    return _fold_end(after, event) if event.state in _ENDED_RUN else after
+
+
+def _is_regular(event: RunEvent) -> bool:
+    return event.trigger in _REGULAR
+
+
+def _is_covered(summary: Summary, event: RunEvent) -> bool:
+    """Whether the loaded status has counted this start."""
+    if _is_regular(event):
+        return event.slot_us <= summary.floors.slot_us
+    shown = summary.last_run
+    return shown is not None and 0 < _started_us(event) <= shown.started_us
+
+
+def _fold_end(summary: Summary, event: RunEvent) -> Summary:
+    succeeded = event.state is RunState.SUCCEEDED
+    at_us = event.finished_us or event.at_us
+    floor_us = summary.floors.success_us if succeeded else summary.floors.failure_us
+    if at_us <= floor_us:
+        return summary
+    counts = summary.counts
+    if succeeded:
+        counts = replace(counts, succeeded=counts.succeeded + 1)
+        summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
+    else:
+        counts = replace(counts, failed=counts.failed + 1)
+        summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
+    return replace(summary, counts=counts, verdict=_newest_verdict(summary.verdict, event, at_us))
+
+
+def _newest_verdict(shown: Verdict | None, event: RunEvent, at_us: int) -> Verdict:
+    if shown is not None and shown.at_us > at_us:
+        return shown
+    return Verdict(
+        at_us=at_us,
+        succeeded=event.state is RunState.SUCCEEDED,
+        reason=event.reason,
+        message=event.message,
+    )
+
+
+def _newest(shown: LastRun | None, event: RunEvent) -> LastRun:
+    """The later started of the run shown and the one told of; news of the one shown are taken."""
+    if shown is None:
+        return _run_of(event)
+    is_same = shown.slot_us == event.slot_us and (
+        shown.trigger == event.trigger or {shown.trigger, event.trigger} <= _REGULAR
+    )
+    if is_same:
+        return _updated(shown, event)
+    is_newer = (_started_us(event), event.slot_us) > (shown.started_us, shown.slot_us)
+    return _run_of(event) if is_newer else shown
+
+
+def _updated(shown: LastRun, event: RunEvent) -> LastRun:
+    if shown.outcome in _ENDED_RUN:
+        return shown
+    return replace(
+        shown,
+        outcome=event.state,
+        reason=event.reason,
+        message=event.message,
+        started_us=shown.started_us or event.started_us,
+        finished_us=event.finished_us,
+        job_name=event.job_name or shown.job_name,
+        http_status=event.http_status if event.http_status is not None else shown.http_status,
+        attempts=max(event.attempts, shown.attempts),
+    )
+
+
+def _run_of(event: RunEvent) -> LastRun:
+    return LastRun(
+        slot_us=event.slot_us,
+        trigger=event.trigger,
+        outcome=event.state,
+        reason=event.reason,
+        message=event.message,
+        started_us=_started_us(event),
+        finished_us=event.finished_us,
+        job_name=event.job_name,
+        http_status=event.http_status,
+        attempts=event.attempts,
+    )
+
+
+def _started_us(event: RunEvent) -> int:
+    return event.started_us or event.at_us
+
+
+# -- slots without a run -----------------------------------------------------------------------
+
+
+def _fold_unrun(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary:
+    if replayed and event.slot_us <= summary.floors.settled_us:
+        return summary
+    counts = summary.counts
+    if event.state is RunState.MISSED:
+        return replace(summary, counts=replace(counts, missed=counts.missed + event.count))
+    return replace(summary, counts=replace(counts, skipped=counts.skipped + event.count))
+
+
+# -- remembering -------------------------------------------------------------------------------
+
+
+def _remembering(summary: Summary, key: Key, state: RunState, known: RunState | None) -> Summary:
+    if known is not None and (known in _ENDED_RUN or known is state):
+        return summary
+    others = tuple(entry for entry in summary.recent if entry[0] != key)
+    return replace(summary, recent=_bounded((*others, (key, state))))
+
+
+def _bounded(recent: tuple[tuple[Key, RunState], ...]) -> tuple[tuple[Key, RunState], ...]:
+    """At most twice as many as are kept, so that forgetting is rare; what runs goes last."""
+    if len(recent) <= 2 * REMEMBERED:
+        return recent
+    running = [entry for entry in recent if entry[1] is RunState.RUNNING][-REMEMBERED:]
+    ended = [entry for entry in recent if entry[1] is not RunState.RUNNING]
+    return tuple(running + ended[-REMEMBERED:])
