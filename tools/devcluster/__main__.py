@@ -89,11 +89,13 @@ def status(_options: argparse.Namespace) -> int:
     if record is None:
         print(f"nothing runs in {state.folder}")
         return 3
-    for running in (*record.processes, *record.applications):
+    everything = (*record.processes, *record.applications)
+    for running in everything:
         alive = "running" if processes.is_alive(running) else "ENDED"
         print(f"{running.name:<24} {alive:<8} pid {running.pid}")
-    healthy = cluster.is_healthy(state, record)
-    print("healthy" if healthy else "NOT healthy: `make cluster` starts it again")
+    healthy = cluster.is_healthy(state, record) and all(map(processes.is_alive, everything))
+    again = "make up" if record.applications else "make cluster"
+    print("healthy" if healthy else f"NOT healthy: `{again}` starts it again; logs: {state.logs}")
     return 0 if healthy else 3
 
 

@@ -45,7 +45,7 @@ def up(state: State, redis_url: str = "") -> Record:
     found = binaries.ensure(binaries.CLUSTER)
     with state.exclusive():
         record = state.read()
-        if record is not None and _is_fine(state, record, SIMULATED, redis_url):
+        if record is not None and suits(state, record, SIMULATED, redis_url):
             return record
         clean(state)
         for attempt in range(1, ATTEMPTS + 1):
@@ -96,15 +96,17 @@ def is_healthy(state: State, record: Record) -> bool:
     return record.kind != SIMULATED or client(state, record).is_ready()
 
 
+def suits(state: State, record: Record, kind: str, redis_url: str) -> bool:
+    """What runs is healthy and what is asked for; `redis_url` is empty for a Redis of ours."""
+    own = any(one.name == "valkey" for one in record.processes)
+    same_redis = record.redis_url == redis_url if redis_url else own
+    return record.kind == kind and same_redis and is_healthy(state, record)
+
+
 def client(state: State, record: Record) -> apiserver.Client:
     """The API server as its administrator."""
     authority = credentials.authority(state)
     return apiserver.Client(record.server, authority, credentials.admin_token(state))
-
-
-def _is_fine(state: State, record: Record, kind: str, redis_url: str) -> bool:
-    wanted = redis_url in ("", record.redis_url)
-    return record.kind == kind and wanted and is_healthy(state, record)
 
 
 def _start(state: State, found: dict[str, Path], redis_url: str) -> Record:

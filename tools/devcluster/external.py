@@ -45,7 +45,8 @@ def up(state: State, redis: str) -> Record:
     _check_context(kubeconfig)
     with state.exclusive():
         record = state.read()
-        if record is not None and record.kind == CURRENT and cluster.is_healthy(state, record):
+        same = record is not None and record.kubeconfig == kubeconfig
+        if record is not None and same and cluster.suits(state, record, CURRENT, redis):
             return record
         cluster.clean(state)
         state.prepare()
