@@ -146,13 +146,15 @@ class Settling(core.Core):
             keys.append(names.lane(lane))
             key_of[lane] = len(keys)
         arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
-        arguments.put(
-            "plans",
-            [
-                _plan(arguments, planning, key_of[claim.lanes[planning.chain.schedule_id]])
-                for planning in plannings
-            ],
-        )
+        plans = []
+        for planning in plannings:
+            schedule_id = planning.chain.schedule_id
+            plan = _plan(arguments, planning, key_of[claim.lanes[schedule_id]])
+            if planning.next_due_us is None:
+                keys.append(names.bucket_of(schedule_id, self._buckets))
+                plan.update(bucket=len(keys), id=arguments.position(schedule_id))
+            plans.append(plan)
+        arguments.put("plans", plans)
         outcomes = (planning.outcomes for planning in plannings if planning.outcomes)
         arguments.put("outcomes", arguments.run(outcomes))
         return arguments.call("plan", keys)
@@ -164,7 +166,8 @@ def _parts(
     """The settlement by lane (every lane of the claim), and the members it names."""
     parts = {lane: _LanePart() for lane in sorted(set(claim.lanes.values()))}
     began_with = {point.member for point in claim.points}
-    gone = dict.fromkeys((*settlement.finished, *(letter.member for letter in settlement.dead)))
+    buried = (letter.member for letter in settlement.dead if letter.member)
+    gone = dict.fromkeys((*settlement.finished, *buried))
     named = set(gone)
     for chain in settlement.chains:
         part = parts[claim.lanes[chain.schedule_id]]
@@ -190,7 +193,7 @@ def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
 
 def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[int, int, int]:
     fields = [part for pair in letter.entry.items() for part in pair]
-    position = arguments.position(letter.member)
+    position = arguments.position(letter.member) if letter.member else 0
     first, last = arguments.run(fields)
     return position, first, last
 

@@ -159,7 +159,9 @@ class MemoryShard:
         for chain in settlement.chains:
             if chain.member in held:
                 self.members[chain.member] = Point(self.members[chain.member].lane, chain.due_us)
-        self._bury([letter for letter in settlement.dead if letter.member in held])
+        self._bury(
+            [letter for letter in settlement.dead if not letter.member or letter.member in held]
+        )
         self._complete(settlement.ended, held)
         for member in (*settlement.finished, *(letter.member for letter in settlement.dead)):
             if member in held:
@@ -235,7 +237,10 @@ class MemoryShard:
     ) -> None:
         for occurrence in occurrences:
             point = occurrence.point
-            if point.member not in held and point.schedule_id not in settled:
+            may_follow = (
+                occurrence.source in held if occurrence.source else point.schedule_id in settled
+            )
+            if point.member not in held and not may_follow:
                 continue
             if point.member in held or point.member not in self.members:
                 lane = self.definitions_lane(point.schedule_id, held)
@@ -278,6 +283,7 @@ class MemoryShard:
             self.members[slot.point.member] = Point(chain.lane, slot.point.due_us, claim_id)
             self.records[slot.point.member] = slot.record
         if planning.next_due_us is None:
+            self._complete([planning.chain.schedule_id], {member})
             self.drop(member)
         else:
             self.members[member] = Point(chain.lane, planning.next_due_us)

@@ -1,13 +1,16 @@
 #!lua flags=allow-oom
 --[[
   Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and
-  moves to its next due, so that the claim can settle the slots while the chain goes on. Asked
-  again (the reply was lost) it changes nothing and answers the same.
+  moves to its next due, so that the claim can settle the slots while the chain goes on. Where no
+  slot is left the chain goes and its definition is completed. Asked again (the reply was lost) it
+  changes nothing and answers the same.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 ran  9 wake  10... lanes
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 ran  9 wake  10... lanes,
+        then buckets
   ARGV  layout, id (position), runs_limit (entries), outcomes {from, to},
         lanes {{lane, key}}: all of the claim, key a position in KEYS,
-        plans {{key, chain, due, slots}}: chain a position, due in us (absent: no next slot),
+        plans {{key, chain, due, bucket, id, slots}}: chain a position, due in us; absent where no
+          slot is left, then bucket (position in KEYS) and id (position);
           slots {from, to} of member, record pairs
   Reply {'lost'} | {'planned', 1 or 0 (not held) for each plan}
   Error UNINIT, WRONGLAYOUT
@@ -17,6 +20,7 @@
 -- include heads
 -- include claims
 -- include runs
+-- include definition
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, RAN, WAKE = unpack(KEYS, 1, 9)
 local refused = refusal(META)
@@ -36,6 +40,13 @@ local function holds(lane_key, member)
   return score and tonumber(score) == band
 end
 
+local function complete(bucket, schedule, chain)
+  local record = redis.call('HGET', bucket, schedule)
+  if record and schedule .. version_of(record) == chain and state_of(record) == ARMED then
+    redis.call('HSET', bucket, schedule, with_state(record, COMPLETED))
+  end
+end
+
 local function apply(plan)
   local lane_key, chain = KEYS[plan.key], ARGV[plan.chain]
   if not holds(lane_key, chain) then
@@ -51,6 +62,7 @@ local function apply(plan)
     redis.call('ZADD', lane_key, 'XX', plan.due, chain)
   else
     redis.call('ZREM', lane_key, chain)
+    complete(KEYS[plan.bucket], ARGV[plan.id], chain)
   end
   return 1, true
 end

@@ -13,7 +13,8 @@
           occurrences {from, to} of due, member pairs; finished {from, to} of members. An
           occurrence is stored if the claim holds it, or another named member of its schedule
         records {from, to} of member, record pairs of the occurrences
-        dead {{member, from, to}}: position of the member, fields of its entry
+        dead {{member, from, to}}: position of the member (0: a slot without a point of its own),
+          fields of its entry
         ended {{bucket, id, chain}}: position in KEYS, positions of the id and the chain member
   Reply {'lost'} | {'settled', applied, remaining}
   Error UNINIT, WRONGLAYOUT
@@ -140,8 +141,9 @@ for _, lane in ipairs(args.lanes) do
 end
 
 for _, letter in ipairs(args.dead) do
-  if is_held(ARGV[letter[1]]) then
-    redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', ARGV[letter[1]],
+  local member = letter[1] > 0 and ARGV[letter[1]] or ''
+  if member == '' or is_held(member) then
+    redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', member,
       unpack(ARGV, letter[2], letter[3]))
   end
 end
