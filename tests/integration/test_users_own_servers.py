@@ -55,7 +55,7 @@ def test_down_leaves_the_users_own_cluster_alone(own_context, state):
 def test_a_context_that_does_not_answer_is_named(state, monkeypatch, tmp_path):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
 
-    with pytest.raises(DevClusterError, match="current context of .*missing does not answer"):
+    with pytest.raises(DevClusterError, match=r"current context of .*missing does not answer"):
         external.up(state, "")
 
 
@@ -69,7 +69,7 @@ def test_our_own_cluster_is_not_taken_for_the_users(state, monkeypatch):
 def test_a_redis_that_does_not_answer_is_named_without_its_password(state):
     given = {"REDIS_URL": "redis://user:secret@127.0.0.1:1/0"}
 
-    with pytest.raises(DevClusterError, match="redis://127.0.0.1:1, which does not") as refusal:
+    with pytest.raises(DevClusterError, match=r"redis://127.0.0.1:1, which does not") as refusal:
         external.redis_url(state, given)
 
     assert "secret" not in str(refusal.value)
