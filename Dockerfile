@@ -1,0 +1,33 @@
+# The image of operator, worker and command line: one virtual environment on a slim base, no root, no
+# build tools. Versions and hashes come from the lock files; `docker build -t duepoint:dev .`
+
+ARG PYTHON=3.11
+
+FROM python:${PYTHON}-slim AS build
+WORKDIR /src
+COPY requirements.lock requirements-dev.lock ./
+# The environment gets no pip of its own: the base's pip fills it from outside.
+RUN python -m venv --without-pip /opt/duepoint \
+ && pip --python /opt/duepoint/bin/python install --no-cache-dir --require-hashes --only-binary :all: \
+      --requirement requirements.lock
+# The one build tool, taken with its hashes out of the lock of the development tools.
+RUN sed -n '/^setuptools==/,/^[a-z]/{/^setuptools==/p;/^ .*--hash/p}' requirements-dev.lock > build.lock \
+ && pip install --no-cache-dir --require-hashes --only-binary :all: --requirement build.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY operator operator
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
+ && pip --python /opt/duepoint/bin/python install --no-cache-dir --no-deps dist/*.whl \
+ && /opt/duepoint/bin/duepoint --help > /dev/null
+
+FROM python:${PYTHON}-slim
+LABEL org.opencontainers.image.title="duepoint" \
+      org.opencontainers.image.description="Schedules for Kubernetes that are never early, never lost and never doubled." \
+      org.opencontainers.image.licenses="Apache-2.0"
+RUN pip uninstall --yes --quiet --root-user-action=ignore pip
+COPY --from=build /opt/duepoint /opt/duepoint
+ENV PATH=/opt/duepoint/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["duepoint"]
