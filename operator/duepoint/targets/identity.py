@@ -96,5 +96,4 @@ def standard_body(firing: target.Firing, now_us: int) -> bytes:
 
 def raw_body(firing: target.Firing) -> bytes:
     """The body of format ``Raw``: the payload's JSON text as it is stored, or nothing."""
-    payload = firing.action.payload
-    return bytes(payload)
+    return bytes(firing.action.payload)

@@ -12,6 +12,7 @@ Nothing is sent after the claim's end: waiting for a connection counts towards t
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from dataclasses import dataclass
 
@@ -253,8 +254,13 @@ def _wording(error: Exception) -> str:
         if isinstance(error, kind):
             return wording
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot be reached: {error.os_error.strerror or 'connection failed'}"
+        return f"cannot be reached: {_system_wording(error.os_error)}"
     return f"the request failed ({type(error).__name__})"
+
+
+def _system_wording(error: OSError) -> str:
+    """The system's words for the number; asyncio's own text repeats the address."""
+    return os.strerror(error.errno) if error.errno else type(error).__name__
 
 
 def _certificate_trouble(error: aiohttp.ClientConnectorCertificateError) -> str:

@@ -1,0 +1,99 @@
+"""A webhook target wired for tests: a guard that counts what it opens, Services from a dict."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator, Sequence
+
+from duepoint import clock
+from duepoint.kube import errors, services
+from duepoint.targets import egress, egressrules, webhook
+
+
+class CountingGuard(egress.Guard):
+    """Attributes:
+    opened: (address, port) of every socket that was allowed to exist.
+    """
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.opened: list[tuple[str, int]] = []
+
+    def _socket(self, info):
+        made = super()._socket(info)
+        self.opened.append((str(info[4][0]), int(info[4][1])))
+        return made
+
+
+class FixedServices:
+    """Answers by (namespace, name); anything else does not exist."""
+
+    def __init__(self, known: dict[tuple[str, str], object] | None = None) -> None:
+        self.known = known or {}
+        self.forgotten: list[tuple[str, str]] = []
+
+    async def resolve(self, namespace, name, port):
+        found = self.known.get((namespace, name))
+        if isinstance(found, errors.ApiError):
+            raise found
+        return found or services.Unresolved(
+            trouble=services.Trouble.NOT_FOUND, message=f"Service {namespace}/{name}: not there"
+        )
+
+    def forget(self, namespace, name) -> None:
+        self.forgotten.append((namespace, name))
+
+
+def a_service(*addresses: tuple[str, int], name="billing", namespace="default", selector=True):
+    return services.Resolved(
+        addresses=tuple(services.Address(host=host, port=port) for host, port in addresses),
+        server_name=f"{name}.{namespace}.svc",
+        has_selector=selector,
+    )
+
+
+def answering(**names: Sequence[str]) -> egress.Lookup:
+    """A resolver that knows these names (`_` for `.`), each answer in turn, the last for ever."""
+    answers = {name.replace("_", "."): list(texts) for name, texts in names.items()}
+
+    async def look(host: str, _port: int) -> Sequence[str]:
+        known = answers.get(host)
+        if not known:
+            raise OSError(f"no such name {host}")
+        answer = known.pop(0) if len(known) > 1 else known[0]
+        return answer.split()
+
+    return look
+
+
+@contextlib.asynccontextmanager
+async def a_target(
+    *,
+    mode: str = "same-namespace",
+    allowed: Sequence[str] = ("127.0.0.1/32",),
+    allow_http: bool = False,
+    lookup: egress.Lookup | None = None,
+    known: FixedServices | None = None,
+    own: Sequence[tuple[str, int]] = (),
+    tls: ssl.SSLContext | None = None,
+    limit_per_host: int = 8,
+) -> AsyncIterator[tuple[webhook.WebhookTarget, CountingGuard]]:
+    policy = egressrules.Policy(
+        mode=mode,
+        allowed=tuple(ipaddress.ip_network(one) for one in allowed),
+        allow_http=allow_http,
+    )
+    guard = CountingGuard(policy, own, lookup=lookup)
+    target = webhook.WebhookTarget(
+        guard,
+        known or FixedServices(),
+        clock.SystemClock(),
+        limit_per_host=limit_per_host,
+        tls=tls,
+    )
+    try:
+        yield target, guard
+    finally:
+        await target.close()

@@ -1,0 +1,253 @@
+"""Nobody's confused deputy: forbidden addresses are not dialled, however they are spelled."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from tests.support import firings, receiver, webhooktargets
+
+from duepoint.runs import outcome
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import egress, egressrules
+
+FORBIDDEN_LITERALS = [
+    "127.0.0.1", "127.0.0.2", "127.255.255.254", "127.1", "127.0.1", "2130706433", "0x7f.1",
+    "0x7f000001", "0x7F.0x0.0x0.0x1", "0177.0.0.1", "017700000001", "0177.0.0x0.1", "127.0.0.1.",
+    "127.0.0.01", "0", "0.0.0.0", "00", "0x0", "localhost", "LOCALHOST",
+    "169.254.169.254", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518",
+    "100.100.100.200", "168.63.129.16", "224.0.0.1", "240.0.0.1", "255.255.255.255",
+    "10.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "192.0.0.192", "198.18.0.1",
+    "[::1]", "[::]", "[0:0:0:0:0:0:0:1]", "[::127.0.0.1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+    "[0:0:0:0:0:ffff:7f00:1]", "[::ffff:0:127.0.0.1]", "[::ffff:169.254.169.254]",
+    "[64:ff9b::127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::7f00:1]", "[2002:7f00:1::]",
+    "[2002:a9fe:a9fe::1]", "[2001:0:808:808::80ff:fffe]", "[2001:0:7f00:1::f7f7:f7f7]",
+    "[fe80::1]", "[fec0::1]", "[ff02::1]", "[fd00:ec2::254]", "[fd12:3456::1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", FORBIDDEN_LITERALS)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_no_spelling_of_a_forbidden_address_is_dialled(scheme, host):
+    async with (
+        receiver.listening() as hears,
+        webhooktargets.a_target(allowed=(), allow_http=True) as (target, guard),
+    ):
+        url = f"{scheme}://{host}:{hears.port}/"
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert isinstance(given, outcome.Rejected)
+        assert guard.opened == []
+        assert hears.connections == 0
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["１２７.０.０.１", "①②⑦.0.0.1", "127。0。0。1", "%6c%6f", "127.0.0.1%00", "[::1%25lo]", ""],
+)
+async def test_hosts_that_the_schema_refuses_reach_nothing_either(host):
+    async with (
+        receiver.listening() as hears,
+        webhooktargets.a_target(allowed=(), allow_http=True) as (target, guard),
+    ):
+        url = f"http://{host}:{hears.port}/"
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+
+        assert not isinstance(given, outcome.Delivered)
+        assert guard.opened == []
+        assert hears.connections == 0
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a/", "file:///etc/passwd", "http://u:p@127.0.0.1/", "x", ""]
+)
+async def test_other_urls_are_refused_without_a_connection(url):
+    async with webhooktargets.a_target() as (target, guard):
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+        assert given.reason is Reason.INVALID_WEBHOOK
+        assert isinstance(given, outcome.Rejected)
+        assert guard.opened == []
+
+
+async def test_an_exactly_allowed_loopback_address_is_called_over_http():
+    async with (
+        receiver.listening() as hears,
+        webhooktargets.a_target(allowed=["127.0.0.1/32"]) as (target, guard),
+    ):
+        url = f"http://127.0.0.1:{hears.port}/"
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+        assert isinstance(given, outcome.Delivered)
+        assert guard.opened == [("127.0.0.1", hears.port)]
+
+
+async def test_a_name_that_leads_to_a_forbidden_address_is_refused():
+    lookup = webhooktargets.answering(evil_example=["127.0.0.1"])
+    async with (
+        receiver.listening() as hears,
+        webhooktargets.a_target(allowed=(), lookup=lookup) as (target, guard),
+    ):
+        url = f"https://evil.example:{hears.port}/"
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert "loopback" in given.message
+        assert guard.opened == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["8.8.8.8 127.0.0.1", "127.0.0.1 8.8.8.8", "2606:4700::1 169.254.169.254", "8.8.8.8 ::1"],
+)
+async def test_one_bad_answer_spoils_the_name(answer):
+    lookup = webhooktargets.answering(mixed_example=[answer])
+    async with webhooktargets.a_target(allowed=(), lookup=lookup) as (target, guard):
+        given = await target.fire(firings.a_firing(firings.a_webhook("https://mixed.example/")))
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert guard.opened == []
+
+
+async def test_a_name_that_changes_its_answer_is_judged_each_time():
+    """The receiver closes each connection, so every attempt looks the name up and dials anew."""
+    lookup = webhooktargets.answering(rebind_example=["127.0.0.1", "127.0.0.2"])
+    closing = receiver.raw(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+    async with (
+        receiver.listening(closing, host="0.0.0.0") as hears,
+        webhooktargets.a_target(allowed=["127.0.0.1/32"], lookup=lookup) as (target, guard),
+    ):
+        firing = firings.a_firing(firings.a_webhook(f"http://rebind.example:{hears.port}/"))
+        first = await target.fire(firing)
+        second = await target.fire(firing)
+
+        assert isinstance(first, outcome.Delivered)
+        assert second.reason is Reason.BLOCKED_ADDRESS
+        assert guard.opened == [("127.0.0.1", hears.port)]
+
+
+async def test_the_socket_factory_judges_without_the_resolver():
+    """The last line: whatever way an address took, it is judged where it is dialled."""
+    guard = egress.Guard(egressrules.Policy())
+    dial = egress.Dial(egressrules.Route(scheme="https"))
+    info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("10.0.0.1", 443))
+    with guard.dialling(dial), pytest.raises(egress.Blocked):
+        guard._socket(info)
+    assert "10.0.0.1" in dial.denials[0].reason
+    await guard.close()
+
+
+async def test_a_connection_past_the_guard_is_refused():
+    guard = egress.Guard(egressrules.Policy())
+    info = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("8.8.8.8", 443))
+    with pytest.raises(egress.Blocked, match="past the egress guard"):
+        guard._socket(info)
+    await guard.close()
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+async def test_a_redirect_to_a_forbidden_address_is_not_followed(code):
+    async with (
+        receiver.listening() as secret,
+        receiver.listening() as hears,
+        webhooktargets.a_target() as (target, guard),
+    ):
+        there = (("Location", f"http://127.0.0.1:{secret.port}/"),)
+        hears.answer = receiver.status(code, headers=there)
+        url = f"http://127.0.0.1:{hears.port}/"
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+        assert isinstance(given, outcome.Rejected)
+        assert given.http_status == code
+        assert secret.connections == 0
+        assert guard.opened == [("127.0.0.1", hears.port)]
+
+
+async def test_a_public_host_over_http_is_refused_unless_allowed():
+    lookup = webhooktargets.answering(public_example=["8.8.8.8"])
+    async with webhooktargets.a_target(lookup=lookup) as (target, guard):
+        given = await target.fire(firings.a_firing(firings.a_webhook("http://public.example/")))
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert "DUEPOINT_EGRESS_ALLOW_HTTP" in given.message
+        assert guard.opened == []
+
+
+async def test_our_own_redis_is_not_called_though_its_address_is_allowed():
+    async with (
+        receiver.listening() as redis,
+        webhooktargets.a_target(own=[("127.0.0.1", 0)]) as (target, guard),
+    ):
+        guard._own._servers = egress.own_servers(f"redis://:secret@127.0.0.1:{redis.port}/0")
+        url = f"http://127.0.0.1:{redis.port}/"
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert "Duepoint's own" in given.message
+        assert redis.connections == 0
+
+
+async def test_our_own_servers_are_found_by_name_and_remembered_when_the_name_is_lost():
+    lookup = webhooktargets.answering(redis_local=["10.1.1.1"], hooks_example=["10.1.1.1"])
+    async with webhooktargets.a_target(
+        mode="open", allowed=["10.1.1.1/32"], lookup=lookup, own=[("redis.local", 443)]
+    ) as (target, guard):
+        given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
+        assert given.reason is Reason.BLOCKED_ADDRESS
+
+        async def lost(host, port):
+            raise OSError("no name server")
+
+        guard._own._lookup = lost
+        guard._own._fresh_until = 0.0
+        given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert guard.opened == []
+
+
+def test_hosts_and_ports_of_our_servers_are_read_from_their_urls():
+    found = egress.own_servers(
+        "redis://:pw@redis.local/0", "https://10.0.0.1:6443", "unix:///run/redis", "https://[::1]"
+    )
+    assert found == (("redis.local", 6379), ("10.0.0.1", 6443), ("::1", 443))
+
+
+async def test_a_connection_to_a_service_never_serves_a_url_of_the_same_host():
+    """Connections are kept by host and port: another namespace's URL must not find this one."""
+    name = "billing.default.svc"
+    lookup = webhooktargets.answering(billing_default_svc=["127.0.0.1"])
+    async with receiver.listening() as hears:
+        known = webhooktargets.FixedServices(
+            {("default", "billing"): webhooktargets.a_service(("127.0.0.1", hears.port))}
+        )
+        async with webhooktargets.a_target(known=known, lookup=lookup) as (target, guard):
+            service = firings.a_webhook(service=_service_ref(hears.port))
+            assert isinstance(await target.fire(firings.a_firing(service)), outcome.Delivered)
+            guard._policy = egressrules.Policy()  # loopback is not allowed from here on
+
+            url = firings.a_webhook(f"http://{name}:{hears.port}/")
+            given = await target.fire(firings.a_firing(url, namespace="other"))
+            assert given.reason is Reason.BLOCKED_ADDRESS
+            assert hears.connections == 1
+
+
+def _service_ref(port):
+    from duepoint.schedules import actions
+
+    return actions.ServiceRef(name="billing", port=port)
+
+
+async def test_a_hanging_name_server_costs_only_its_own_deliveries():
+    hangs = asyncio.Event()
+
+    async def lookup(host, port):
+        if host == "slow.example":
+            await hangs.wait()
+        return ["127.0.0.1"]
+
+    async with (
+        receiver.listening() as hears,
+        webhooktargets.a_target(lookup=lookup) as (target, _),
+    ):
+        slow = firings.a_webhook(f"http://slow.example:{hears.port}/")
+        quick = firings.a_webhook(f"http://quick.example:{hears.port}/")
+        waiting = asyncio.create_task(target.fire(firings.a_firing(slow, seconds_left=0.3)))
+        assert isinstance(await target.fire(firings.a_firing(quick)), outcome.Delivered)
+        given = await waiting
+        assert isinstance(given, outcome.Retry)
+        assert given.reason is Reason.TIMEOUT

@@ -1,0 +1,339 @@
+"""Receivers that hang, drip, babble, lie or cut, and what is made of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import ssl
+import time
+
+import pytest
+from tests.support import firings, receiver, webhooktargets
+
+from duepoint import telemetry
+from duepoint.runs import outcome
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import answers, webhook
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+async def fire(answer, *, seconds=5.0, **changes):
+    """What is made of a receiver that behaves so, and how long it took."""
+    async with (
+        receiver.listening(answer) as hears,
+        webhooktargets.a_target() as (target, _),
+    ):
+        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/", **changes)
+        begun = time.monotonic()
+        due_us = time.time_ns() // 1000
+        firing = firings.a_firing(action, seconds_left=seconds, due_us=due_us)
+        given = await target.fire(firing)
+        return given, time.monotonic() - begun
+
+
+async def test_a_receiver_that_hangs_costs_the_time_limit_and_is_tried_again():
+    given, seconds = await fire(receiver.hang, seconds=0.3)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.TIMEOUT
+    assert 0.25 < seconds < 2.0
+
+
+async def test_the_users_time_limit_counts_to_the_hundredth():
+    given, seconds = await fire(receiver.hang, seconds=60, timeout_seconds=1)
+    assert given.reason is Reason.TIMEOUT
+    assert 0.9 < seconds < 1.8
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(receiver.repeated(CHUNKED, b"1000\r\n" + b"x" * 4096 + b"\r\n"), id="chunks"),
+        pytest.param(
+            receiver.repeated(OK + b"Content-Length: 1073741824\r\n\r\n", b"x" * 65536),
+            id="a gigabyte",
+        ),
+        pytest.param(receiver.repeated(OK + b"\r\n", b"x" * 65536), id="until the end of days"),
+        pytest.param(
+            receiver.repeated(
+                CHUNKED.replace(b"OK\r\n", b"OK\r\nContent-Encoding: gzip\r\n", 1),
+                (lambda bomb: b"%x\r\n%b\r\n" % (len(bomb), bomb))(gzip.compress(b"0" * 10**6)),
+            ),
+            id="gzip bomb",
+        ),
+    ],
+)
+async def test_an_endless_body_is_a_success_that_is_not_read_to_its_end(answer):
+    given, seconds = await fire(answer)
+    assert isinstance(given, outcome.Delivered)
+    assert seconds < 3
+
+
+async def test_a_body_of_one_byte_at_a_time_is_a_success_within_the_time_limit():
+    drip = receiver.repeated(OK + b"Content-Length: 1000\r\n\r\n", b"x", pause_seconds=0.01)
+    given, seconds = await fire(drip, seconds=0.3)
+    assert isinstance(given, outcome.Delivered)
+    assert seconds < 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(receiver.raw(OK + b"Content-Length: 100\r\n\r\nabc"), id="cut"),
+        pytest.param(
+            receiver.raw(OK + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope"),
+            id="not the gzip it says",
+        ),
+    ],
+)
+async def test_a_broken_body_after_a_good_status_line_is_a_success(answer):
+    given, _ = await fire(answer)
+    assert isinstance(given, outcome.Delivered)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(receiver.raw(b""), id="closed at once"),
+        pytest.param(receiver.raw(b"HTTP/1.1 20"), id="cut in the status line"),
+        pytest.param(receiver.raw(OK + b"X-A: b"), id="cut in the headers"),
+        pytest.param(receiver.raw(b"<html>hello</html>\n\n"), id="HTTP/0.9"),
+        pytest.param(receiver.raw(b"\x00\xff\xfe\x16\x03\x01" * 100 + b"\r\n\r\n"), id="noise"),
+        pytest.param(receiver.raw(b"SSH-2.0-OpenSSH_9.6\r\n"), id="another protocol"),
+        pytest.param(receiver.raw(b"HTTP/1.1 9999 What\r\n\r\n"), id="no such status"),
+        pytest.param(receiver.raw(b"HTTP/1.1 -1 What\r\n\r\n"), id="negative status"),
+        pytest.param(receiver.raw(OK + b"X: " + b"y" * 100_000 + b"\r\n\r\n"), id="long header"),
+        pytest.param(receiver.raw(OK + b"X: y\r\n" * 5000 + b"\r\n"), id="many headers"),
+        pytest.param(
+            receiver.raw(OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+            id="two lengths",
+        ),
+        pytest.param(receiver.raw(OK + b"Content-Length: -5\r\n\r\n"), id="negative length"),
+        pytest.param(receiver.raw(CHUNKED + b"zz\r\nnonsense"), id="no chunk behind the headers"),
+    ],
+)
+async def test_an_answer_that_is_not_http_is_tried_again(answer):
+    given, seconds = await fire(answer)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.NETWORK
+    assert seconds < 3
+
+
+async def test_endless_interim_answers_end_with_the_time_limit():
+    flood = receiver.repeated(b"", b"HTTP/1.1 102 Processing\r\n\r\n")
+    given, seconds = await fire(flood, seconds=0.3)
+    assert isinstance(given, outcome.Retry)
+    assert seconds < 2
+
+
+async def test_endless_headers_end():
+    endless = receiver.repeated(OK, b"X-Flood: yes\r\n")
+    given, seconds = await fire(endless, seconds=1.0)
+    assert isinstance(given, outcome.Retry)
+    assert seconds < 2
+
+
+async def test_a_port_nobody_listens_at_is_tried_again():
+    async with receiver.listening() as hears:
+        port = hears.port
+    async with webhooktargets.a_target() as (target, _):
+        given = await target.fire(firings.a_firing(firings.a_webhook(f"http://127.0.0.1:{port}/")))
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.NETWORK
+    assert "refused" in given.message.lower()
+
+
+async def test_a_name_that_does_not_exist_is_tried_again():
+    lookup = webhooktargets.answering()
+    async with webhooktargets.a_target(lookup=lookup) as (target, _):
+        given = await target.fire(firings.a_firing(firings.a_webhook("https://no.example/")))
+    assert isinstance(given, outcome.Retry)
+    assert "cannot be resolved" in given.message
+
+
+@contextlib.asynccontextmanager
+async def babbling():
+    """A server that talks first, and not TLS."""
+
+    async def talk(_, writer):
+        writer.write(b"220 mail.example ready\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1")
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def test_a_receiver_without_tls_is_tried_again():
+    async with (
+        babbling() as port,
+        webhooktargets.a_target() as (target, _),
+    ):
+        action = firings.a_webhook(f"https://127.0.0.1:{port}/")
+        given = await target.fire(firings.a_firing(action, seconds_left=2.0))
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.NETWORK
+
+
+async def test_the_answers_text_is_kept_short_and_without_what_was_sent_as_a_secret():
+    body = b"wrong token: s3cr3t-t0ken-value\r\n" + b"x" * 50_000
+    given, _ = await fire(
+        receiver.status(401, body), headers=(("Authorization", "s3cr3t-t0ken-value"),)
+    )
+    assert isinstance(given, outcome.Rejected)
+    assert given.message.startswith("answered 401: wrong token: [redacted]")
+    assert len(given.message) < answers.EXCERPT_BYTES + 50
+
+
+async def test_retry_after_arrives_in_the_outcome():
+    given, _ = await fire(receiver.status(503, headers=(("Retry-After", "7"),)))
+    assert given.after_us == 7_000_000
+
+
+async def test_the_body_is_read_to_its_limit_and_no_further():
+    """What is left would fill the receiver's buffers: the connection is closed under it."""
+    sent = 0
+
+    async def flood(_, writer):
+        nonlocal sent
+        writer.write(OK + b"Content-Length: 1073741824\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b"x" * 16384)
+            await writer.drain()
+            sent += 16384
+
+    await fire(flood)
+    assert sent < 16 * 1024 * 1024  # the sockets' buffers on both sides hold some megabytes
+
+
+async def test_a_short_body_keeps_the_connection_and_a_long_one_does_not():
+    async with (
+        receiver.listening(receiver.status(500, b"x" * 1000)) as hears,
+        webhooktargets.a_target() as (target, _),
+    ):
+        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
+        await target.fire(firings.a_firing(action))
+        await target.fire(firings.a_firing(action))
+        assert hears.connections == 1
+        hears.answer = receiver.status(500, b"x" * webhook.BODY_LIMIT_BYTES * 64)
+        await target.fire(firings.a_firing(action))
+        await target.fire(firings.a_firing(action))
+        assert hears.connections == 2
+
+
+async def test_connections_to_one_receiver_are_limited():
+    async with (
+        receiver.listening(receiver.hang) as hears,
+        webhooktargets.a_target(limit_per_host=3) as (target, _),
+    ):
+        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
+        fired = (target.fire(firings.a_firing(action, seconds_left=0.4)) for _ in range(10))
+        given = await asyncio.gather(*fired)
+        assert all(isinstance(one, outcome.Retry) for one in given)
+        assert hears.connections <= 3
+
+
+async def test_cancelling_an_attempt_closes_its_connection():
+    async with (
+        receiver.listening(receiver.hang) as hears,
+        webhooktargets.a_target() as (target, _),
+    ):
+        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
+        attempt = asyncio.create_task(target.fire(firings.a_firing(action)))
+        await hears.wait_until_asked()
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        hears.answer = receiver.status(204)
+        assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
+        assert hears.connections == 2
+
+
+async def test_attempts_are_counted_by_class():
+    counted = telemetry.webhook_attempts_total.labels("5xx")
+    before = counted._value.get()
+    await fire(receiver.status(502))
+    assert counted._value.get() == before + 1
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate of our own for localhost: nobody's authority vouches for it."""
+    import subprocess
+
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=hooks.example",
+            "-addext", "subjectAltName=DNS:hooks.example,DNS:billing.default.svc",
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(cert, key)
+    return serving, ssl.create_default_context(cafile=str(cert))
+
+
+LOOKUP = {"hooks_example": ["127.0.0.1"], "other_example": ["127.0.0.1"]}
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_told_and_nothing_is_sent(certificate):
+    serving, _ = certificate
+    async with (
+        receiver.listening(tls=serving) as hears,
+        webhooktargets.a_target(lookup=webhooktargets.answering(**LOOKUP)) as (target, _),
+    ):
+        action = firings.a_webhook(f"https://hooks.example:{hears.port}/")
+        given = await target.fire(firings.a_firing(action))
+        assert isinstance(given, outcome.Retry)
+        assert given.reason is Reason.NETWORK
+        assert "certificate is refused: self-signed" in given.message
+        assert hears.requests == []
+
+
+async def test_a_certificate_for_another_name_is_refused(certificate):
+    serving, trusting = certificate
+    async with (
+        receiver.listening(tls=serving) as hears,
+        webhooktargets.a_target(lookup=webhooktargets.answering(**LOOKUP), tls=trusting) as (
+            target,
+            _,
+        ),
+    ):
+        right = firings.a_webhook(f"https://hooks.example:{hears.port}/")
+        wrong = firings.a_webhook(f"https://other.example:{hears.port}/")
+        assert isinstance(await target.fire(firings.a_firing(right)), outcome.Delivered)
+        given = await target.fire(firings.a_firing(wrong))
+        assert "certificate is refused" in given.message
+        assert len(hears.requests) == 1
+
+
+async def test_the_certificate_of_a_service_carries_the_services_name(certificate):
+    from duepoint.schedules import actions
+
+    serving, trusting = certificate
+    async with receiver.listening(tls=serving) as hears:
+        known = webhooktargets.FixedServices(
+            {
+                ("default", "billing"): webhooktargets.a_service(("127.0.0.1", hears.port)),
+                ("default", "other"): webhooktargets.a_service(
+                    ("127.0.0.1", hears.port), name="other"
+                ),
+            }
+        )
+        async with webhooktargets.a_target(known=known, tls=trusting) as (target, _):
+            right, wrong = (
+                firings.a_webhook(service=actions.ServiceRef(name=name, port=443, scheme="https"))
+                for name in ("billing", "other")
+            )
+            assert isinstance(await target.fire(firings.a_firing(right)), outcome.Delivered)
+            given = await target.fire(firings.a_firing(wrong))
+            assert "certificate is refused" in given.message
