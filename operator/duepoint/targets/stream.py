@@ -1,0 +1,93 @@
+"""The stream target: one slot, one entry in a stream of Duepoint's own Redis.
+
+Owns the fields of an entry, which consumers store: fields may be added, never renamed. The key
+and the XADD belong to the queue, which offers one narrow function for them. At least once: after
+a lost reply the entry is appended again with the same ``id``, by which a consumer tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.delayqueue import scripting
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import identity, target
+
+_SECOND_US = 1_000_000
+#: The queue always trims; a stream without ``maxLength`` is given more room than Redis has.
+_UNTRIMMED = 1_000_000_000_000
+
+
+class Streams(Protocol):
+    """The part of the queue that appends to users' streams."""
+
+    async def append_stream(
+        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
+    ) -> str: ...
+
+
+class StreamTarget:
+    """Appends to streams."""
+
+    def __init__(self, streams: Streams, clock: clocks.Clock) -> None:
+        self._streams = streams
+        self._clock = clock
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        """Delivered once Redis has the entry."""
+        seconds = target.seconds_left(firing, self._clock)
+        if seconds <= 0:
+            return target.not_started()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._append(firing, _action(firing.action))
+        except scripting.WrongType as error:
+            return outcome.Rejected(reason=Reason.WRONG_TYPE, message=str(error))
+        except errors.QueueUnavailable as error:
+            return _retry(str(error), error.retry_after_seconds)
+        except TimeoutError:
+            return _retry(f"no answer from Redis in {seconds:g} s", None)
+
+    async def _append(
+        self, firing: target.Firing, stream: actions.StreamAction
+    ) -> outcome.Delivered:
+        now_us = self._clock.now_us()
+        most = stream.max_length or _UNTRIMMED
+        entry_id = await self._streams.append_stream(
+            firing.namespace, stream.name, entry(firing, now_us), most
+        )
+        return outcome.Delivered(accepted_us=self._clock.now_us(), message=f"entry {entry_id}")
+
+
+def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
+    """The fields of the slot's entry; ``payload`` is JSON text, empty where there is none."""
+    return {
+        "id": identity.event_id(firing.uid, firing.slot_us, firing.run_uid),
+        "generated_at": identity.instant_text(now_us),
+        "schedule_id": firing.uid,
+        "payload": identity.raw_body(firing),
+        "scheduled_time": identity.instant_text(firing.slot_us),
+        "attempt": str(firing.attempt),
+        "version": str(firing.generation),
+        "trigger": firing.trigger,
+    }
+
+
+def _action(action: actions.Action) -> actions.StreamAction:
+    if not isinstance(action.target, actions.StreamAction):
+        raise errors.Bug(f"a {type(action.target).__name__} was handed to the stream target")
+    return action.target
+
+
+def _retry(message: str, after_seconds: float | None) -> outcome.Retry:
+    return outcome.Retry(
+        reason=Reason.QUEUE_UNAVAILABLE,
+        message=message,
+        after_us=None if after_seconds is None else int(after_seconds * _SECOND_US),
+    )
