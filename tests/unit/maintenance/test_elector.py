@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
@@ -250,9 +251,7 @@ def test_an_exception_of_any_class_is_a_failed_renewal_and_nothing_else(error):
         async with a_replica(connection) as leader:
             await leader.leading.wait()
             failing_until = now() + 7.0
-            connection.plan = lambda _verb: (
-                Fault.REFUSED if now() < failing_until else Fault.NONE
-            )
+            connection.plan = lambda _verb: Fault.REFUSED if now() < failing_until else Fault.NONE
             await asyncio.sleep(60)
             assert leader.term.is_held()
             assert len(leader.terms) == 1
@@ -483,7 +482,7 @@ def test_work_that_ends_gives_the_lease_to_somebody_else_and_tries_again_later(e
         await asyncio.sleep(1)
         assert server.lease.holder == ""
         await asyncio.sleep(300)
-        gaps = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
         assert gaps[0] >= 1.0
         assert 10 < max(gaps) < 33
         task.cancel()

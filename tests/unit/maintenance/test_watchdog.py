@@ -1,0 +1,104 @@
+"""The thread that ends a process whose loop is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from duepoint.clock import SystemClock
+from duepoint.maintenance import elector, watchdog
+from tests.unit.maintenance.leaseserver import Connection, LeaseServer
+
+
+class Exit:
+    """Takes the place of the end of the process."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.happened = threading.Event()
+
+    def __call__(self, why: str) -> None:
+        self.reasons.append(why)
+        self.happened.set()
+
+
+def test_a_deadline_that_passes_ends_the_process():
+    leave = Exit()
+    dog = watchdog.Watchdog(leave)
+    dog.guard(time.monotonic() + 0.02)
+    assert leave.happened.wait(5)
+    dog.close()
+    assert len(leave.reasons) == 1
+
+
+def test_a_deadline_moved_on_or_lifted_ends_nothing():
+    now = 0.0
+    leave = Exit()
+    dog = watchdog.Watchdog(leave, monotonic=lambda: now)
+    dog.guard(10.0)
+    dog.guard(20.0)
+    now = 15.0
+    dog.guard(25.0)
+    dog.rest()
+    now = 100.0
+    dog.close()
+    assert not leave.reasons
+
+
+def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends():
+    timing = elector.Timing(
+        lease=0.6, renew_deadline=0.3, stop=0.1, retry=0.05, look=0.05, call=0.1, release=0.1
+    )
+    leave = Exit()
+    blocked: list[float] = []
+    unblocked = asyncio.Event()
+
+    async def work(term: elector.Term) -> None:
+        began = time.monotonic()
+        leave.happened.wait(5)  # blocks the loop on purpose: this is the fault
+        blocked.append(time.monotonic() - began)
+        unblocked.set()
+        assert not term.is_held()
+
+    async def main() -> None:
+        dog = watchdog.Watchdog(leave)
+        one = elector.Elector(
+            Connection(LeaseServer()), SystemClock(), "a", timing=timing, watchdog=dog
+        )
+        running = asyncio.create_task(one.run(work))
+        await unblocked.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        dog.close()
+
+    asyncio.run(main())
+    assert leave.reasons
+    assert 0.3 < blocked[0] < 0.6
+
+
+def test_a_term_that_ends_well_lifts_the_deadline():
+    timing = elector.Timing(
+        lease=0.4, renew_deadline=0.2, stop=0.1, retry=0.05, look=0.05, call=0.1, release=0.1
+    )
+    leave = Exit()
+
+    async def main() -> None:
+        led = asyncio.Event()
+        dog = watchdog.Watchdog(leave)
+        one = elector.Elector(
+            Connection(LeaseServer()), SystemClock(), "a", timing=timing, watchdog=dog
+        )
+
+        async def work(_term: elector.Term) -> None:
+            led.set()
+            await asyncio.Event().wait()
+
+        running = asyncio.create_task(one.run(work))
+        await led.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert not await asyncio.to_thread(leave.happened.wait, 0.5)
+        dog.close()
+
+    asyncio.run(main())
