@@ -33,11 +33,11 @@ venv: $(STAMP) ## create .venv with everything that is locked, and duepoint itse
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Duepoint needs Python 3.11 or later; choose one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "Creating $(VENV) (usually 30 s)" >&2
+	@echo "Creating $(VENV) (usually 1 min)" >&2
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "venv is missing; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@$(PY) -m pip install --quiet --require-hashes --requirement requirements-dev.lock
-	@$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: lock
