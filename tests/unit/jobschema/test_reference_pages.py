@@ -1,0 +1,60 @@
+"""The reference pages name every field of the schema, and no field that does not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.jobschema import expand
+
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
+PAGES = [("schedules", "schedule.md"), ("scheduleruns", "schedulerun.md")]
+
+
+# Described elsewhere: by Kubernetes.
+FOREIGN = ("spec.jobTemplate.spec", "status.conditions", "status.active")
+
+
+def _paths(schema: dict[str, Any], prefix: str) -> Iterator[str]:
+    for name, field in schema.get("properties", {}).items():
+        path = f"{prefix}.{name}".lstrip(".")
+        yield path
+        if path not in FOREIGN:
+            yield from _paths(field, path)
+            yield from _paths(field.get("items", {}), f"{path}[]")
+
+
+def _schema(plural: str) -> dict[str, Any]:
+    document = expand.custom_resource_definitions()[f"duepoint.dev_{plural}.yaml"]
+    properties = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    return {"properties": {name: properties[name] for name in ("spec", "status")}}
+
+
+@pytest.mark.parametrize(("plural", "page"), PAGES)
+def test_every_field_has_a_place_on_its_page(plural: str, page: str) -> None:
+    text = (REFERENCE / page).read_text()
+    whole = set(_paths(_schema(plural), ""))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    told = "\n".join(rows)
+    missing = []
+    for path in whole - {"spec", "status"}:
+        parent, _, leaf = path.rpartition(".")
+        # Either in full, or by its name in the row of its parent; a parent stands for its children.
+        in_full = f"`{path}`" in told or f"`{path}." in told or f"`{path}[]" in told
+        beside = any(f"`{parent.rstrip('[]')}`" in row and f"`{leaf}`" in row for row in rows)
+        pair = leaf in ("name", "key") and ("Ref" in parent)
+        if not (in_full or beside or pair):
+            missing.append(path)
+    assert sorted(missing) == []
+
+
+@pytest.mark.parametrize(("plural", "page"), PAGES)
+def test_every_field_on_a_page_exists(plural: str, page: str) -> None:
+    rows = [line for line in (REFERENCE / page).read_text().splitlines() if line.startswith("|")]
+    named = set(re.findall(r"`((?:spec|status)\.[\w.\[\]]+)`", "\n".join(rows)))
+    known = set(_paths(_schema(plural), ""))
+    assert named - known == set()
