@@ -5,12 +5,12 @@ from __future__ import annotations
 import email.utils
 
 import pytest
-from tests.support import firings
 
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers
+from tests.support import firings
 
 DUE_US = firings.SLOT_US
 HOUR_US = 3_600_000_000

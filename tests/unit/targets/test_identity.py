@@ -7,9 +7,9 @@ import hashlib
 
 import msgspec
 import pytest
-from tests.support import builders, firings
 
 from duepoint.targets import identity
+from tests.support import builders, firings
 
 SLOT_US = firings.SLOT_US
 

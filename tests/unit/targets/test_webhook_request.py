@@ -7,7 +7,6 @@ import json
 import time
 
 import pytest
-from tests.support import builders, firings, receiver, webhooktargets
 
 import duepoint
 from duepoint.kube import errors as kube_errors
@@ -16,6 +15,7 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import identity
+from tests.support import builders, firings, receiver, webhooktargets
 
 
 @pytest.fixture

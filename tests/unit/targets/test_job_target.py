@@ -1,0 +1,146 @@
+"""What the API server's answers become. Its own behaviour: tests/integration/targets."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint import clock
+from duepoint.kube import errors
+from duepoint.runs import outcome
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import job
+from duepoint.testing import fakekubernetes
+from tests.support import builders, firings
+
+NAME = f"report-{firings.SLOT_US // 1_000_000}"
+
+
+@pytest.fixture
+def server():
+    return fakekubernetes.FakeKubernetes()
+
+
+async def fire(server, action=None, **changes):
+    target = job.JobTarget(server, clock.SystemClock())
+    return await target.fire(firings.a_firing(action or firings.a_job(), **changes))
+
+
+async def test_a_slot_makes_its_job(server):
+    given = await fire(server, payload={"a": 1}, time_zone="Europe/Berlin", trigger="CatchUp")
+
+    assert isinstance(given, outcome.Delivered)
+    assert given.running
+    assert given.job_name == NAME
+    made = server.stored("jobs", "default", NAME)
+    assert made["metadata"]["ownerReferences"][0]["uid"] == builders.UID
+    pod = made["spec"]["template"]["metadata"]["annotations"]
+    assert pod["duepoint.dev/payload"] == '{"a":1}'
+    assert pod["duepoint.dev/trigger"] == "CatchUp"
+    assert pod["duepoint.dev/previous-time"] == "2026-03-01T11:59:00Z"
+
+
+async def test_without_a_payload_and_a_former_slot_there_are_no_such_annotations(server):
+    await fire(server, previous_us=None)
+    pod = server.stored("jobs", "default", NAME)["spec"]["template"]["metadata"]["annotations"]
+    assert "duepoint.dev/payload" not in pod
+    assert "duepoint.dev/previous-time" not in pod
+
+
+async def test_fired_twice_a_slot_has_one_job_and_both_were_delivered(server):
+    first, second = await fire(server), await fire(server, attempt=2)
+    assert first.job_name == second.job_name == NAME
+    assert isinstance(second, outcome.Delivered)
+    assert len(server.all_stored("jobs")) == 1
+
+
+async def test_a_manual_run_has_a_job_of_its_own(server):
+    regular, manual = await fire(server), await fire(server, run_uid="run")
+    assert regular.job_name != manual.job_name
+    assert len(server.all_stored("jobs")) == 2
+
+
+async def test_a_reply_that_was_lost_is_found_out_by_the_name(server):
+    server.fail_next(errors.Unavailable("cut"), verb="POST", applied=True)
+    assert isinstance(await fire(server), outcome.Retry)
+    assert isinstance(await fire(server, attempt=2), outcome.Delivered)
+    assert len(server.all_stored("jobs")) == 1
+
+
+async def test_a_name_taken_by_another_schedule_is_a_conflict_and_left_alone(server):
+    await fire(server, uid="another-uid")
+    given = await fire(server)
+    assert isinstance(given, outcome.Rejected)
+    assert given.reason is Reason.NAME_CONFLICT
+    assert not given.started
+    kept = server.stored("jobs", "default", NAME)
+    assert kept["metadata"]["ownerReferences"][0]["uid"] == "another-uid"
+
+
+async def test_a_full_quota_may_empty(server):
+    server.job_quota["default"] = 0
+    given = await fire(server)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.QUOTA_EXCEEDED
+    assert not given.started
+
+
+async def test_missing_rights_may_be_granted(server):
+    server.fail_next(errors.Forbidden("no", cause=errors.ForbiddenCause.RIGHTS))
+    given = await fire(server)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.FORBIDDEN
+
+
+async def test_a_terminating_namespace_is_the_end(server):
+    server.terminating.add("default")
+    given = await fire(server)
+    assert isinstance(given, outcome.Rejected)
+    assert given.reason is Reason.NAMESPACE_TERMINATING
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"spec": None, "metadata": None}, id="nulls"),
+        pytest.param({"spec": {"template": {"spec": {"containers": []}}}}, id="no containers"),
+        pytest.param({"spec": {"template": {"spec": {"containers": "x"}}}}, id="no list"),
+    ],
+)
+async def test_a_template_that_makes_no_job_is_not_repeated(server, template):
+    given = await fire(server, firings.a_job(template))
+    assert isinstance(given, outcome.Rejected)
+    assert given.reason is Reason.INVALID_JOB_TEMPLATE
+    assert not given.started
+
+
+async def test_a_payload_that_no_job_can_carry_is_not_repeated(server):
+    given = await fire(server, payload="x" * 300_000)
+    assert isinstance(given, outcome.Rejected)
+    assert given.reason is Reason.INVALID_JOB_TEMPLATE
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("error", "after_us"),
+    [
+        pytest.param(errors.Unavailable("502", status=502), None, id="5xx"),
+        pytest.param(errors.Unavailable("cut", sent=False), None, id="network"),
+        pytest.param(errors.Throttled("slow", retry_after_seconds=7), 7_000_000, id="429"),
+        pytest.param(errors.Unavailable("no", retry_after_seconds=1.5), 1_500_000, id="after"),
+        pytest.param(errors.Unauthorized("401", status=401), None, id="401"),
+    ],
+)
+async def test_an_api_server_that_is_unwell_is_asked_again(server, error, after_us):
+    server.fail_next(error)
+    given = await fire(server)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.API_UNAVAILABLE
+    assert given.after_us == after_us
+    assert not given.started
+
+
+async def test_nothing_is_sent_after_the_claims_end(server):
+    given = await fire(server, seconds_left=-1)
+    assert isinstance(given, outcome.Retry)
+    assert server.requests == []
