@@ -13,6 +13,9 @@ from tests.integration.chart.helm import CHART, VARIANTS, Helm, values
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import wait_until
 
+# One worker: the set-up takes seconds.
+pytestmark = pytest.mark.xdist_group("chart")
+
 PLURALS = {"NetworkPolicy": "networkpolicies"}
 CLUSTER_KINDS = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 

@@ -567,7 +567,7 @@ CREDENTIALS = [
 NAMES = [
     Rejected(
         thing=a_schedule("bad-" + "x" * 49),
-        field="<root>",
+        field="metadata.name",
         says="write at most 52 characters",
         id="name of 53 characters",
     ),

@@ -18,6 +18,9 @@ from tests.integration.crds.conftest import CRDS, DEFINITIONS, definition, insta
 from tests.integration.crds.manifests import a_schedule
 from tests.support.controlplane import wait_until
 
+# One worker: the set-up takes seconds.
+pytestmark = pytest.mark.xdist_group("ratcheting")
+
 STORED = {
     "expression": {"schedule": "61 * * * *"},
     "zone": {"timeZone": "Europe/Atlantis"},
