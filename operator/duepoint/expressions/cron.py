@@ -1,171 +1,37 @@
-"""A cron expression in a time zone, compiled: local matches joined with stretches of offset.
+"""A cron expression in a time zone, compiled from its parsed fields.
 
-Comes in: the parsed fields, the zone's name and the daylight-saving choices. Goes out: exact next
-and previous slots and counts. The invariant: the slots of a stretch are the matching local times in
-its ``[local_from, local_to)``, plus its first instant when that stands in for missing ones
-(``missing_from``); all three questions are answered from this one definition.
-
-Nothing is stepped through minute by minute. An expression that never matches costs one look at each
-year up to 2112, which is how "never" is decided in bounded time.
+The work is done elsewhere: syntax.py reads the text, pattern.py knows the local times, dst.py the
+zone and zoned.py joins the two. This is where they are put together, and what keeps the fields for
+whoever wants to know what the expression says.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
-
-from duepoint.expressions import dst, expression, pattern, syntax, wording
-
-_SECOND_US = expression.SECOND_US
-_DAY = 86_400
-
-#: From so many times a day on, remembering the day pays: `* * * * *` steps in half the time.
-_BUSY = 6
+from duepoint.expressions import dst, pattern, syntax, wording, zoned
 
 
-class Cron:
-    """The slots of one cron text; immutable to its users, the last used stretch is remembered."""
+class Cron(zoned.Zoned):
+    """The slots of one cron text."""
 
-    __slots__ = ("_fields", "_here", "_pattern", "_row", "_starts", "_stretches", "_zone_name")
+    __slots__ = ("_fields", "_zone_name", "pattern")
 
     def __init__(
         self, fields: syntax.CronFields, *, zone_name: str, gap: dst.Gap, overlap: dst.Overlap
     ) -> None:
-        self._fields = fields
-        self._zone_name = zone_name
-        self._pattern = pattern.Pattern(
+        self.pattern = pattern.Pattern(
             fields.day_rule, hours=fields.hours, minutes=fields.minutes, seconds=fields.seconds
         )
-        self._stretches = dst.stretches(
-            zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap
+        super().__init__(
+            self.pattern,
+            dst.stretches(zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap),
         )
-        self._starts = [stretch.start for stretch in self._stretches]
-        self._here = self._unpacked(0)
-        self._row: tuple[int, int, Sequence[int]] = (0, 0, ())
+        self._fields = fields
+        self._zone_name = zone_name
 
     @property
     def lists_years(self) -> bool:
         """Whether the text restricts the years, so that it may be over one day."""
         return self._fields.day_rule.years is not None
 
-    def next_after(self, instant_us: int) -> int | None:
-        begin_us, last_us, times = self._row
-        if begin_us <= instant_us < last_us:
-            passed = (instant_us - begin_us) // _SECOND_US
-            return begin_us + times[bisect_right(times, passed)] * _SECOND_US
-        second = instant_us // _SECOND_US + 1
-        start, end, offset, local_from, local_to, index = self._here
-        if not start < second < end:
-            second = max(second, self._starts[0])
-            start, end, offset, local_from, local_to, index = self._move_to(second)
-            if second == start and self._stands_in(index):
-                return start * _SECOND_US
-        local = second + offset
-        if not local_from <= local <= local_to:  # in an overlap, times that count elsewhere
-            local = local_from if local < local_from else local_to
-        found = self._pattern.first_from(local)
-        if found < local_to:
-            if self._pattern.per_day >= _BUSY:
-                self._remember(found, offset, local_from, local_to)
-            return (found - offset) * _SECOND_US
-        return self._next_in_later_stretch(index + 1, found)
-
-    def previous_before(self, instant_us: int) -> int | None:
-        second = (instant_us - 1) // _SECOND_US
-        start, end, offset, local_from, local_to, index = self._here
-        if not start < second < end:
-            second = min(second, self._stretches[-1].end - 1)
-            if second < self._starts[0]:
-                return None
-            start, end, offset, local_from, local_to, index = self._move_to(second)
-        local = second + offset
-        if not local_from - 1 <= local < local_to:
-            local = local_from - 1 if local < local_from else local_to - 1
-        found = self._pattern.last_until(local)
-        if found >= local_from:
-            return (found - offset) * _SECOND_US
-        return self._previous_in_earlier_stretch(index, found)
-
-    def count_between(self, after_us: int, through_us: int) -> int:
-        first = max(after_us // _SECOND_US + 1, self._starts[0])
-        end = min(through_us // _SECOND_US + 1, self._stretches[-1].end)
-        if first >= end:
-            return 0
-        count = 0
-        for index in range(self._index_of(first), self._index_of(end - 1) + 1):
-            stretch = self._stretches[index]
-            count += self._pattern.count(
-                max(first + stretch.offset, stretch.local_from),
-                min(end + stretch.offset, stretch.local_to),
-            )
-            count += first <= stretch.start and self._adds_its_start(index)
-        return count
-
     def describe(self) -> str:
         return f"{wording.describe(self._fields)}, {self._zone_name}"
-
-    def _next_in_later_stretch(self, index: int, found: int) -> int | None:
-        """``found`` is the first match that the stretches before ``index`` do not contain."""
-        for later in range(index, len(self._stretches)):
-            stretch = self._stretches[later]
-            if stretch.missing_from <= found < stretch.local_from:
-                return stretch.start * _SECOND_US
-            if stretch.rewinds or found < stretch.local_from:
-                found = self._pattern.first_from(stretch.local_from)
-            if found < stretch.local_to:
-                return (found - stretch.offset) * _SECOND_US
-        return None
-
-    def _previous_in_earlier_stretch(self, index: int, found: int) -> int | None:
-        """``found`` is the last match before the local times of the stretch at ``index``."""
-        while True:
-            stretch = self._stretches[index]
-            if stretch.missing_from <= found < stretch.local_from:
-                return stretch.start * _SECOND_US
-            if index == 0:
-                return None
-            earlier = self._stretches[index - 1]
-            if stretch.rewinds or found >= earlier.local_to:
-                found = self._pattern.last_until(earlier.local_to - 1)
-            if found >= earlier.local_from:
-                return (found - earlier.offset) * _SECOND_US
-            index -= 1
-
-    def _stands_in(self, index: int) -> bool:
-        """Whether the first instant of the stretch is a slot for local times missing before it."""
-        stretch = self._stretches[index]
-        if stretch.missing_from == stretch.local_from:
-            return False
-        return self._pattern.first_from(stretch.missing_from) < stretch.local_from
-
-    def _adds_its_start(self, index: int) -> bool:
-        """Whether the first instant is a slot for missing times only, and matches not by itself."""
-        local_from = self._stretches[index].local_from
-        return self._stands_in(index) and self._pattern.first_from(local_from) != local_from
-
-    def _remember(self, local: int, offset: int, local_from: int, local_to: int) -> None:
-        """Keep the row of times that holds this match, if the offset does not change within it."""
-        row, length = self._pattern.row
-        begin = local - local % length
-        if local_from < begin and begin + length < local_to:
-            begin_us = (begin - offset) * _SECOND_US
-            self._row = (begin_us, begin_us + row[-1] * _SECOND_US, row)
-
-    def _index_of(self, second: int) -> int:
-        return bisect_right(self._starts, second) - 1
-
-    def _move_to(self, second: int) -> tuple[int, int, int, int, int, int]:
-        """Remember the stretch of the second, in one assignment so that threads may share us."""
-        self._here = self._unpacked(self._index_of(second))
-        return self._here
-
-    def _unpacked(self, index: int) -> tuple[int, int, int, int, int, int]:
-        stretch = self._stretches[index]
-        return (
-            stretch.start,
-            stretch.end,
-            stretch.offset,
-            stretch.local_from,
-            stretch.local_to,
-            index,
-        )

@@ -60,12 +60,19 @@ class Stretch:
     rewinds: bool
 
 
-@functools.lru_cache(maxsize=1024)
 def stretches(zone_name: str, *, sweeping: bool, gap: Gap, overlap: Overlap) -> tuple[Stretch, ...]:
-    """The row of stretches from FIRST_US to LAST_US, without holes between them."""
+    """The row of stretches from FIRST_US to LAST_US, without holes between them.
+
+    The same tuple for all that behave alike: where clocks never change, choices do not matter.
+    """
     zone = timezones.load(zone_name)
-    if sweeping:
+    if sweeping or len(zone.starts) == 1:
         gap, overlap = Gap.SKIP, Overlap.BOTH
+    return _row(zone, gap, overlap)
+
+
+@functools.lru_cache(maxsize=1024)
+def _row(zone: timezones.Zone, gap: Gap, overlap: Overlap) -> tuple[Stretch, ...]:
     ends = (*zone.starts[1:], expression.LAST_US // expression.SECOND_US + 1)
     starts = (expression.FIRST_US // expression.SECOND_US, *zone.starts[1:])
     earlier = (zone.offsets[0], *zone.offsets)

@@ -23,7 +23,7 @@ UNITS_US = {
 _DIGITS = 18
 
 _PART = re.compile(
-    r"(?P<whole>\d+)(?:\.(?P<part>\d+))?(?:[eE](?P<power>\d+))?(?P<unit>[a-zµ]*)", re.ASCII
+    r"(?P<whole>\d+)(?:\.(?P<part>\d+))?(?:[eE](?P<power>\d+))?(?P<unit>[A-Za-zµ]*)", re.ASCII
 )
 
 

@@ -23,8 +23,8 @@ FIRST_US = 0
 LAST_US = 1 << 52
 
 
-class Expression(Protocol):
-    """The instants that one schedule text names."""
+class Slots(Protocol):
+    """Instants that can be asked for in order."""
 
     def next_after(self, instant_us: int) -> int | None:
         """The first slot strictly after the instant, or None when there is none left."""
@@ -38,6 +38,10 @@ class Expression(Protocol):
         """How many slots lie in ``(after_us, through_us]``, without visiting each of them."""
         ...
 
+
+class Expression(Slots, Protocol):
+    """The instants that one schedule text, or several together, name."""
+
     def describe(self) -> str:
-        """One line of plain words for people, such as ``at 02:30 on every day, Europe/Rome``."""
+        """One line of plain words for people, such as ``at 02:30 every day, Europe/Rome``."""
         ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from duepoint.expressions import days
 
@@ -107,12 +107,24 @@ class Pattern:
             return 0
         first, first_time = divmod(local_from, _DAY)
         last, last_time = divmod(local_to, _DAY)
-        whole_days = self._days_between(first, last)
+        whole_days = self._number_of_days(first, last)
         return (
             whole_days * self.per_day
             + self._day_matches(last) * self._times_before(last_time)
             - self._day_matches(first) * self._times_before(first_time)
         )
+
+    def days_between(self, first: int, end: int) -> Iterator[int]:
+        """The matching days in ``[first, end)``, counted from 1970-01-01."""
+        for year in range(days.year_of(first), days.year_of(end) + 1):
+            matching = days.matching_days(self._rule, year)
+            yield from matching[bisect_left(matching, first) : bisect_left(matching, end)]
+
+    def mark_times(self, flags: bytearray) -> None:
+        """Set the byte of each matching second of a matching day."""
+        for minute in self._minutes:
+            for second in self._in_minute:
+                flags[minute + second] = 1
 
     def _time_from(self, time: int) -> int:
         """The first time of day at or after one that is not after the latest."""
@@ -148,7 +160,7 @@ class Pattern:
             count += bisect_left(self._in_minute, second)
         return count
 
-    def _days_between(self, first: int, last: int) -> int:
+    def _number_of_days(self, first: int, last: int) -> int:
         """How many matching days lie in ``[first, last)``."""
         count = 0
         for year in range(days.year_of(first), days.year_of(last) + 1):

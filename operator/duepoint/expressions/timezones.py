@@ -22,9 +22,9 @@ _LAST_YEAR = 2112
 _NOT_A_PLACE = "Factory"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Zone:
-    """Periods of constant offset, in seconds.
+    """Periods of constant offset, in seconds; loaded once, so compared by identity.
 
     Attributes:
         name: as in the IANA database.

@@ -107,13 +107,13 @@ def test_a_bad_text_is_told_with_its_place_and_a_hint(text, field, position, tol
     ],
 )
 def test_a_date_that_never_comes_is_found_out_quickly(text):
-    began = time.perf_counter()
+    began = time.thread_time()
     error = error_of(text)
-    taken = time.perf_counter() - began
+    taken = time.thread_time() - began
     assert error.reason == "NeverFires"
     assert "no time in" in str(error)
-    # The bar is 5 ms; other tests share the processor.
-    assert taken <= 0.05
+    # The bar is 5 ms on a quiet machine; CPU time grows when others use the caches.
+    assert taken <= 0.02
 
 
 def test_a_gap_that_always_swallows_the_only_time_never_fires():

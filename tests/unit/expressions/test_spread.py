@@ -1,0 +1,109 @@
+"""H fields and jitter: stable, spread evenly, never early, never at the next slot."""
+
+import hashlib
+import itertools
+from collections import Counter
+
+import pytest
+
+from duepoint.expressions import compile_expression, spread
+from tests.unit.expressions import moments
+
+START = "2026-01-01T00:00:00Z"
+
+
+def first_slot(text, identity):
+    found = moments.next_times(compile_expression(text, identity=identity), START, 1)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([f"prod/report-{number}" for number in range(1000)], id="numbered-names"),
+        pytest.param([f"team-{number}/backup" for number in range(1000)], id="numbered-namespaces"),
+    ],
+)
+def test_a_thousand_similar_names_spread_over_the_hour(names):
+    minutes = Counter(first_slot("H * * * *", name)[14:16] for name in names)
+    assert len(minutes) == 60
+    assert max(minutes.values()) <= 35
+
+
+def test_all_minute_slots_of_a_day_are_reached():
+    fields = (("hour", 23), ("minute", 59))
+    slots = {
+        tuple(spread.hashed_value(f"a/{number}", field, 0, high) for field, high in fields)
+        for number in range(10_000)
+    }
+    assert len(slots) >= 1_430  # 1,438.6 of 1,440 are expected
+
+
+def hashed(identity, field):
+    return int.from_bytes(hashlib.sha256(f"{identity}\n{field}".encode()).digest()[:8], "big")
+
+
+def test_the_formula_is_the_documented_one():
+    identity = "reports/nightly"
+    minute, hour = hashed(identity, "minute") % 60, hashed(identity, "hour") % 24
+    assert f"T{hour:02}:{minute:02}:00Z" in first_slot("H H * * *", identity)
+    ranged = 30 + hashed(identity, "minute") % 15
+    assert f":{ranged}:00Z" in first_slot("H(30-44) * * * *", identity)
+    day = 1 + hashed(identity, "day-of-month") % 28
+    month = 1 + hashed(identity, "month") % 12
+    assert f"-{month:02}-{day:02}T" in first_slot("0 12 H H *", identity)
+    weekday = hashed(identity, "day-of-week") % 7
+    assert first_slot("0 12 * * H", identity) == first_slot(f"0 12 * * {weekday}", identity)
+    second = hashed(identity, "second") % 60
+    assert f":{second:02}Z" in first_slot("H * * * * *", identity)
+
+
+@pytest.mark.parametrize(
+    ("text", "gaps"),
+    [
+        pytest.param("H/15 * * * *", {15}, id="every-quarter"),
+        pytest.param("H(0-29)/10 * * * *", {10, 40}, id="thrice-in-the-first-half"),
+        pytest.param("h/20,h/20 * * * *", {20}, id="small-letter"),
+    ],
+)
+@pytest.mark.parametrize("identity", ["a/b", "a/c", "x/y"])
+def test_a_hashed_step_keeps_its_distance(text, gaps, identity):
+    expression = compile_expression(text, identity=identity)
+    found = [moments.us(slot) for slot in moments.next_times(expression, START, 20)]
+    assert {(b - a) // 60_000_000 for a, b in itertools.pairwise(found)} == gaps
+
+
+def test_identities_share_a_form_only_when_their_hash_agrees():
+    texts = {first_slot("H H * * *", f"a/{number}") for number in range(50)}
+    assert len(texts) > 40
+
+
+def test_jitter_is_stable_and_within_its_width():
+    slot_us = moments.us("2026-05-05T12:00:00Z")
+    values = [
+        spread.jitter_ms("a/b", slot_us + step, jitter_ms=30_000, distance_to_next_ms=None)
+        for step in range(0, 10**9, 10**6)
+    ]
+    assert min(values) >= 0
+    assert max(values) < 30_000
+    assert len(set(values)) > 900
+    formula = hashed("a/b", slot_us // 1_000) % 30_000
+    assert values[0] == formula
+
+
+@pytest.mark.parametrize(
+    ("jitter_ms", "distance_ms", "below"),
+    [
+        pytest.param(30_000, 1_000, 1_000, id="never-reaches-the-next-slot"),
+        pytest.param(500, 60_000, 500, id="narrower-than-the-distance"),
+        pytest.param(0, 60_000, 1, id="none"),
+        pytest.param(30_000, 0, 1, id="no-room"),
+        pytest.param(30_000, None, 30_000, id="no-next-slot"),
+    ],
+)
+def test_jitter_stays_below_the_smaller_of_width_and_distance(jitter_ms, distance_ms, below):
+    for second in range(200):
+        jitter = spread.jitter_ms(
+            "a/b", second * 10**6, jitter_ms=jitter_ms, distance_to_next_ms=distance_ms
+        )
+        assert 0 <= jitter < below
