@@ -98,6 +98,6 @@ def _exclusive(root: Path, key: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress.say(f"{key}: another process is building it; waiting for its result")
+            progress.say(f"{key}: another process checks or builds it; waiting for its result")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
