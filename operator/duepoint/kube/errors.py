@@ -213,12 +213,15 @@ def parse_status(body: bytes | msgspec.Raw) -> Status:
         return Status(message=bytes(body)[:200].decode(errors="replace").strip())
 
 
+_QUOTA_SIGNS = ("exceeded quota", "failed quota", "status unknown for quota", "insufficient quota")
+
+
 def _forbidden_cause(told: Status) -> ForbiddenCause:
     if any(cause.reason == "NamespaceTerminating" for cause in told.causes):
         return ForbiddenCause.NAMESPACE_TERMINATING
     # Quota and rights have no cause of their own in the Status: the texts are those of
     # plugin/pkg/admission/resourcequota and of the RBAC authorizer, unchanged for years.
-    if "exceeded quota" in told.message or "failed quota" in told.message:
+    if any(sign in told.message for sign in _QUOTA_SIGNS):
         return ForbiddenCause.QUOTA
     if " cannot " in told.message and "User " in told.message:
         return ForbiddenCause.RIGHTS

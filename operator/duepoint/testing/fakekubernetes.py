@@ -30,6 +30,14 @@ _PATH = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]))?"
     r"/(?P<resource>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<subresource>status))?)?$"
 )
+_GROUPS = {
+    None,
+    "batch",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    schedules.GROUP,
+}
 #: A decoded body of any shape.
 _Json = Any
 _BORN_UNSEEN = {schedules.PLURAL, schedules.RUN_PLURAL}
@@ -382,7 +390,7 @@ class FakeKubernetes:
 def _target(verb: str, path: str) -> _Target:
     attempt = f"{verb} {path}"
     parts = _PATH.match(path)
-    if parts is None:
+    if parts is None or parts["group"] not in _GROUPS:
         raise errors.from_answer(attempt, 404, {}, b"404 page not found")
     return _Target(
         attempt=attempt,

@@ -1,0 +1,525 @@
+"""What Duepoint relies on of an API server, held against the fake and a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from duepoint.clock import SystemClock
+from duepoint.kube import api as apis
+from duepoint.kube import (
+    errors,
+    events,
+    jobs,
+    kubeconfig,
+    leases,
+    port,
+    schedules,
+    services,
+    status,
+)
+from duepoint.schedules.conditions import Reason
+from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.support.controlplane import ControlPlane
+from tests.support.servedcrds import duepoint_plane
+
+__all__ = ["duepoint_plane"]
+
+AnswerT = TypeVar("AnswerT")
+SLOT_US = 1_800_000_000_000_000
+OWNER = "report"
+
+
+@dataclass
+class World:
+    """An API server and a namespace of the test's own."""
+
+    api: port.Api
+    namespace: str
+    fake: FakeKubernetes | None = None
+    owner_uid: str = ""
+
+    async def facts(self, **changes: Any) -> jobs.SlotFacts:
+        """About a slot of a Schedule that exists, or the real one's garbage collector comes."""
+        if not self.owner_uid:
+            self.owner_uid = (await self.a_schedule(OWNER)).uid
+        facts = jobs.SlotFacts(
+            namespace=self.namespace,
+            schedule_name=OWNER,
+            schedule_uid=self.owner_uid,
+            slot_us=SLOT_US,
+            previous_us=SLOT_US - 60_000_000,
+            trigger="Schedule",
+            payload=b'{"a":1}',
+            time_zone="Etc/UTC",
+        )
+        return replace(facts, **changes)
+
+    async def job(self, **changes: Any) -> dict[str, Any]:
+        return jobs.job_for(a_template(), await self.facts(**changes))
+
+    async def found(self) -> tuple[jobs.Job, ...]:
+        return await jobs.of_schedule(self.api, self.namespace, OWNER, self.owner_uid)
+
+    async def create(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
+        return msgspec.json.decode(await self.api.request("POST", path, document))
+
+    async def a_schedule(self, name: str = "nightly") -> status.Object:
+        made = await self.create(
+            schedules.collection(self.namespace),
+            {
+                "apiVersion": schedules.API_VERSION,
+                "kind": schedules.KIND,
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": {"schedule": "0 0 1 1 *", "webhook": {"url": "https://example.com/"}},
+            },
+        )
+        return status.Object(namespace=self.namespace, name=name, uid=made["metadata"]["uid"])
+
+    async def read(self, path: str) -> dict[str, Any]:
+        return msgspec.json.decode(await self.api.request("GET", path))
+
+
+def a_template(**pod: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "busybox"}
+    spec = {"restartPolicy": "Never", "containers": [container], **pod}
+    return {"spec": {"suspend": True, "template": {"spec": spec}}}
+
+
+async def eventually(
+    ask: Callable[[], Awaitable[AnswerT]], is_so: Callable[[AnswerT], object]
+) -> AnswerT:
+    """The first answer that is so; for what the API server's own watches bring about."""
+    async with asyncio.timeout(30):
+        while True:
+            answer = await ask()
+            if is_so(answer):
+                return answer
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture(params=["fake", "real"])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    if request.param == "fake":
+        fake = FakeKubernetes()
+        yield World(fake, "team", fake=fake)
+        return
+    plane: ControlPlane = request.getfixturevalue("duepoint_plane")
+    namespace = request.getfixturevalue("kube_namespace")
+    access = kubeconfig.credentials_for(plane.kubeconfig)
+    async with apis.ApiSession(access, component="test") as session:
+        yield World(session, namespace)
+
+
+# -- Jobs -------------------------------------------------------------------------------------
+
+
+async def test_a_slot_has_one_job_however_often_it_is_created(world: World):
+    first = await jobs.create(world.api, world.namespace, await world.job())
+    second = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(first, jobs.Created)
+    assert second == jobs.AlreadyOurs(first.uid)
+    assert len(await world.found()) == 1
+
+
+async def test_a_job_of_another_schedule_is_a_conflict_and_stays(world: World):
+    theirs = await world.job()
+    other = await world.a_schedule("other")
+    theirs["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": other.uid}
+    await world.create(jobs.collection(world.namespace), theirs)
+    answer = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobs.NameConflict)
+    assert other.uid in answer.message
+    found = await world.read(jobs.path(world.namespace, theirs["metadata"]["name"]))
+    assert found["metadata"]["ownerReferences"][0]["uid"] == other.uid
+
+
+async def test_a_job_that_somebody_else_made_is_a_conflict(world: World):
+    foreign = await world.job()
+    del foreign["metadata"]["ownerReferences"]
+    await world.create(jobs.collection(world.namespace), foreign)
+    answer = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobs.NameConflict)
+    assert "nobody" in answer.message
+
+
+async def test_a_job_of_ours_for_another_slot_is_a_conflict(world: World):
+    mine = await world.job()
+    mine["metadata"]["annotations"][jobs.SCHEDULED_TIME] = "2020-01-01T00:00:00Z"
+    await world.create(jobs.collection(world.namespace), mine)
+    answer = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobs.NameConflict)
+
+
+async def test_a_refused_template_is_told_with_the_servers_words(world: World):
+    wrong = jobs.job_for(a_template(restartPolicy="Always"), await world.facts())
+    answer = await jobs.create(world.api, world.namespace, wrong)
+    assert isinstance(answer, jobs.Refused)
+    assert answer.reason is Reason.INVALID_JOB_TEMPLATE
+    assert "restartPolicy" in answer.message
+    assert not answer.may_heal
+
+
+async def test_a_dry_run_creates_nothing_and_knows_good_from_bad(world: World):
+    good = await jobs.dry_run(world.api, world.namespace, await world.job())
+    bad = jobs.job_for(a_template(containers=[]), await world.facts())
+    refused = await jobs.dry_run(world.api, world.namespace, bad)
+    assert good == jobs.Valid()
+    assert isinstance(refused, jobs.InvalidTemplate)
+    assert "containers" in refused.message
+    assert not await world.found()
+
+
+async def test_a_dry_run_under_a_taken_name_is_valid(world: World):
+    await jobs.create(world.api, world.namespace, await world.job())
+    assert await jobs.dry_run(world.api, world.namespace, await world.job()) == jobs.Valid()
+
+
+async def test_a_full_quota_is_a_refusal_that_may_heal(world: World):
+    if world.fake:
+        world.fake.job_quota[world.namespace] = 0
+    else:
+        quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
+        path = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
+        await world.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    job = await world.job()
+    verdict = await eventually(
+        lambda: jobs.dry_run(world.api, world.namespace, job), lambda found: found != jobs.Valid()
+    )
+    assert isinstance(verdict, jobs.NotNow)
+    assert verdict.reason is Reason.QUOTA_EXCEEDED
+    answer = await jobs.create(world.api, world.namespace, job)
+    assert isinstance(answer, jobs.Refused)
+    assert answer.reason is Reason.QUOTA_EXCEEDED
+    assert answer.may_heal
+
+
+async def test_a_terminating_namespace_takes_no_job(world: World):
+    job = await world.job()
+    if world.fake:
+        world.fake.terminating.add(world.namespace)
+    else:
+        await world.api.request("DELETE", f"/api/v1/namespaces/{world.namespace}")
+    answer = await jobs.create(world.api, world.namespace, job)
+    assert isinstance(answer, jobs.Refused)
+    assert answer.reason is Reason.NAMESPACE_TERMINATING
+    assert not answer.may_heal
+
+
+async def test_a_job_is_deleted_only_under_its_uid(world: World):
+    made = await jobs.create(world.api, world.namespace, await world.job())
+    assert isinstance(made, jobs.Created)
+    name = (await world.job())["metadata"]["name"]
+    assert not await jobs.delete(world.api, world.namespace, name, "another")
+    assert await world.found()
+    assert await jobs.delete(world.api, world.namespace, name, made.uid)
+    assert not await jobs.delete(world.api, world.namespace, "never-was", made.uid)
+
+
+async def test_jobs_of_a_schedule_are_told_from_those_of_others_with_its_label(world: World):
+    await jobs.create(world.api, world.namespace, await world.job())
+    foreign = await world.job(slot_us=SLOT_US + 60_000_000)
+    del foreign["metadata"]["ownerReferences"]
+    await world.create(jobs.collection(world.namespace), foreign)
+    found = await world.found()
+    assert [job.metadata.name for job in found] == ["report-1800000000"]
+    assert jobs.finished(found[0]) is None
+
+
+# -- Leases -----------------------------------------------------------------------------------
+
+
+def a_lease(holder: str = "a", **changes: Any) -> leases.Lease:
+    lease = leases.Lease(
+        holder=holder,
+        duration_seconds=15,
+        transitions=1,
+        acquired_us=SLOT_US,
+        renewed_us=SLOT_US + 5,
+        annotations={"duepoint.dev/epoch": "1"},
+    )
+    return replace(lease, **changes)
+
+
+async def test_a_lease_that_is_not_there_is_none(world: World):
+    assert await leases.KubeLease(world.api, world.namespace, "l").get() is None
+
+
+async def test_a_lease_comes_back_as_it_was_written(world: World):
+    lease = leases.KubeLease(world.api, world.namespace, "l")
+    made = await lease.create(a_lease())
+    assert made
+    assert made == await lease.get()
+    assert replace(made, version="", metadata={}) == a_lease()
+
+
+async def test_of_two_creations_of_a_lease_one_loses(world: World):
+    lease = leases.KubeLease(world.api, world.namespace, "l")
+    assert await lease.create(a_lease("a"))
+    assert await lease.create(a_lease("b")) is None
+
+
+async def test_a_lease_is_written_only_from_its_newest_version(world: World):
+    lease = leases.KubeLease(world.api, world.namespace, "l")
+    first = await lease.create(a_lease())
+    assert first
+    second = await lease.update(replace(first, holder="b", transitions=2))
+    assert second
+    assert second.holder == "b"
+    assert await lease.update(replace(first, holder="c")) is None
+    assert await lease.get() == second
+
+
+async def test_an_update_of_a_deleted_lease_loses(world: World):
+    lease = leases.KubeLease(world.api, world.namespace, "l")
+    first = await lease.create(a_lease())
+    assert first
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{world.namespace}/leases/l"
+    await world.api.request("DELETE", path)
+    assert await lease.update(first) is None
+    assert await lease.create(first)
+
+
+async def test_a_released_lease_has_no_holder(world: World):
+    lease = leases.KubeLease(world.api, world.namespace, "l")
+    first = await lease.create(a_lease())
+    assert first
+    released = await lease.update(replace(first, holder=""))
+    assert released
+    assert released.holder == ""
+
+
+# -- status -----------------------------------------------------------------------------------
+
+
+async def test_a_status_is_written_whole_and_leaves_the_spec_alone(world: World):
+    object_ = await world.a_schedule()
+    before = await world.read(schedules.path(world.namespace, "nightly"))
+    assert before["status"] == {"observedGeneration": -1}
+    answer = await status.write(world.api, object_, {"observedGeneration": 1, "activeCount": 2})
+    assert answer == status.Written()
+    await status.write(world.api, object_, {"observedGeneration": 1})
+    after = await world.read(schedules.path(world.namespace, "nightly"))
+    assert after["status"] == {"observedGeneration": 1}
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+
+
+async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World):
+    object_ = await world.a_schedule()
+    await world.api.request("DELETE", schedules.path(world.namespace, "nightly"))
+    assert await status.write(world.api, object_, {"observedGeneration": 1}) == status.Replaced()
+    await world.a_schedule()
+    assert await status.write(world.api, object_, {"observedGeneration": 1}) == status.Replaced()
+    found = await world.read(schedules.path(world.namespace, "nightly"))
+    assert found["status"] == {"observedGeneration": -1}
+
+
+@pytest.mark.parametrize(
+    "older",
+    [
+        {"observedGeneration": 1, "settledThrough": "2026-01-02T00:00:00Z"},
+        {"observedGeneration": 2, "settledThrough": "2026-01-01T00:00:00Z"},
+    ],
+    ids=["observedGeneration", "settledThrough"],
+)
+async def test_a_status_never_turns_back(world: World, older: dict[str, Any]):
+    object_ = await world.a_schedule()
+    newest = {"observedGeneration": 2, "settledThrough": "2026-01-02T00:00:00Z"}
+    await status.write(world.api, object_, newest)
+    answer = await status.write(world.api, object_, older)
+    assert isinstance(answer, status.Refused)
+    assert "may not fall" in answer.message
+    found = await world.read(schedules.path(world.namespace, "nightly"))
+    assert found["status"] == newest
+
+
+# -- lists and watches ------------------------------------------------------------------------
+
+
+async def test_a_list_comes_in_pages_without_loss(world: World):
+    for number in range(5):
+        await world.a_schedule(f"s{number}")
+    pages = [
+        page
+        async for page in world.api.list_pages(
+            schedules.collection(world.namespace), schedules.Schedule, limit=2
+        )
+    ]
+    names = [item.metadata.name for page in pages for item in page.items]
+    assert [len(page.items) for page in pages] == [2, 2, 1]
+    assert names == ["s0", "s1", "s2", "s3", "s4"]
+    assert len({page.metadata.resource_version for page in pages}) == 1
+    assert schedules.spec_of(pages[0].items[0])["schedule"] == "0 0 1 1 *"
+    assert schedules.status_of(pages[0].items[0]).observed_generation == -1
+
+
+async def test_an_empty_list_has_one_page(world: World):
+    pages = [
+        page
+        async for page in world.api.list_pages(
+            schedules.collection(world.namespace), schedules.Schedule
+        )
+    ]
+    assert [page.items for page in pages] == [()]
+    assert pages[0].metadata.resource_version
+
+
+async def test_a_watch_tells_every_change_after_the_list(world: World):
+    await world.a_schedule("before")
+    path = schedules.collection(world.namespace)
+    pages = world.api.list_pages(path, schedules.Schedule)
+    version = (await anext(pages)).metadata.resource_version
+    object_ = await world.a_schedule("after")
+    await status.write(world.api, object_, {"observedGeneration": 1})
+    await world.api.request("DELETE", schedules.path(world.namespace, "before"))
+    changes = world.api.watch(path, schedules.Schedule, version)
+    async with asyncio.timeout(30), contextlib.aclosing(changes):
+        seen = [await anext(changes) for _ in range(3)]
+    assert [(change.type, change.item.metadata.name) for change in seen] == [
+        ("ADDED", "after"),
+        ("MODIFIED", "after"),
+        ("DELETED", "before"),
+    ]
+    assert schedules.status_of(seen[1].item).observed_generation == 1
+
+
+async def test_a_watch_with_a_selector_sees_only_those(world: World):
+    path = jobs.collection(world.namespace)
+    pages = world.api.list_pages(path, jobs.Job)
+    version = (await anext(pages)).metadata.resource_version
+    foreign = await world.job(slot_us=SLOT_US + 60_000_000)
+    foreign["metadata"]["labels"] = {}
+    await world.create(path, foreign)
+    await jobs.create(world.api, world.namespace, await world.job())
+    changes = world.api.watch(path, jobs.Job, version, query={"labelSelector": jobs.SCHEDULE_LABEL})
+    async with asyncio.timeout(30), contextlib.aclosing(changes):
+        first = await anext(changes)
+    assert first.item.metadata.name == (await world.job())["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "expected"),
+    [
+        ("GET", "/apis/batch/v1/namespaces/{ns}/jobs/none", errors.NotFound),
+        ("GET", "/apis/no.such.group/v1/things", errors.NotFound),
+        ("DELETE", "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedules/none", errors.NotFound),
+    ],
+)
+async def test_what_is_not_there_is_told_as_such(
+    world: World, verb: str, path: str, expected: type
+):
+    with pytest.raises(expected):
+        await world.api.request(verb, path.format(ns=world.namespace))
+
+
+# -- Services ---------------------------------------------------------------------------------
+
+
+async def a_service(world: World, **spec: Any) -> None:
+    await world.create(
+        f"/api/v1/namespaces/{world.namespace}/services",
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "billing"}, "spec": spec},
+    )
+
+
+async def a_slice(world: World, *endpoints: dict[str, Any], port_name: str = "http") -> None:
+    await world.create(
+        f"/apis/discovery.k8s.io/v1/namespaces/{world.namespace}/endpointslices",
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "b", "labels": {"kubernetes.io/service-name": "billing"}},
+            "addressType": "IPv4",
+            "endpoints": list(endpoints),
+            "ports": [{"name": port_name, "port": 8181, "protocol": "TCP"}],
+        },
+    )
+
+
+PORTS = [
+    {"name": "http", "port": 80, "targetPort": 8181, "protocol": "TCP"},
+    {"name": "admin", "port": 81, "targetPort": 8282, "protocol": "TCP"},
+]
+
+
+async def test_a_headless_service_is_dialled_at_its_ready_endpoints(world: World):
+    await a_service(world, clusterIP="None", ports=PORTS, selector={"no-pod": "has-this"})
+    await a_slice(
+        world,
+        {"addresses": ["10.1.2.3"], "conditions": {"ready": True}},
+        {"addresses": ["10.1.2.4"], "conditions": {"ready": False}},
+        {"addresses": ["10.1.2.5"], "conditions": {}},
+    )
+    found = await services.resolve(world.api, world.namespace, "billing", "http")
+    assert isinstance(found, services.Resolved)
+    assert {(one.host, one.port) for one in found.addresses} == {
+        ("10.1.2.3", 8181),
+        ("10.1.2.5", 8181),
+    }
+    assert found.server_name == f"billing.{world.namespace}.svc"
+    assert found.has_selector
+
+
+async def test_endpoints_written_by_hand_are_marked(world: World):
+    await a_service(world, clusterIP="None", ports=PORTS[:1])
+    await a_slice(world, {"addresses": ["10.1.2.3"], "conditions": {"ready": True}})
+    found = await services.resolve(world.api, world.namespace, "billing", None)
+    assert isinstance(found, services.Resolved)
+    assert not found.has_selector
+
+
+async def test_a_service_that_is_only_a_name_elsewhere_is_refused(world: World):
+    await a_service(world, type="ExternalName", externalName="metadata.internal")
+    found = await services.resolve(world.api, world.namespace, "billing", 80)
+    assert isinstance(found, services.Unresolved)
+    assert found.trouble is services.Trouble.EXTERNAL_NAME
+
+
+async def test_a_service_without_what_is_asked_says_what_is_missing(world: World):
+    absent = await services.resolve(world.api, world.namespace, "billing", 80)
+    await a_service(world, clusterIP="None", ports=PORTS, selector={"a": "b"})
+    no_port = await services.resolve(world.api, world.namespace, "billing", 8080)
+    ambiguous = await services.resolve(world.api, world.namespace, "billing", None)
+    empty = await services.resolve(world.api, world.namespace, "billing", 80)
+    troubles = [getattr(found, "trouble", None) for found in (absent, no_port, ambiguous, empty)]
+    assert troubles == [
+        services.Trouble.NOT_FOUND,
+        services.Trouble.NO_PORT,
+        services.Trouble.NO_PORT,
+        services.Trouble.NO_ENDPOINTS,
+    ]
+
+
+# -- Events -----------------------------------------------------------------------------------
+
+
+async def test_news_becomes_an_event_about_the_schedule(world: World):
+    object_ = await world.a_schedule()
+    about = events.Object(namespace=world.namespace, name=object_.name, uid=object_.uid)
+    recorder = events.Recorder(world.api, SystemClock(), "operator")
+    news = events.News(
+        regarding=about, reason="RunFailed", action="Run", note="exit 1", warning=True
+    )
+    recorder.note(news)
+    recorder.note(news)
+    posting = asyncio.create_task(recorder.run())
+    path = f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events"
+    listed = await eventually(lambda: world.read(path), lambda found: found["items"])
+    found = listed["items"]
+    posting.cancel()
+    assert len(found) == 1
+    assert found[0]["regarding"]["uid"] == object_.uid
+    assert (found[0]["reason"], found[0]["type"], found[0]["note"]) == (
+        "RunFailed",
+        "Warning",
+        "exit 1",
+    )
+    assert found[0]["reportingController"] == "duepoint.dev/operator"
+    assert found[0]["series"]["count"] == 2
