@@ -1,0 +1,335 @@
+"""The Job that a slot creates, and what the answers of the API server turn into."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duepoint import errors as base
+from duepoint.kube import errors, jobs, port
+from duepoint.schedules.conditions import Reason
+from duepoint.testing.fakekubernetes import FakeKubernetes
+
+SLOT_US = 1_795_311_000_000_000  # 2026-11-22T01:30:00Z
+FACTS = jobs.SlotFacts(
+    namespace="reports",
+    schedule_name="nightly-report",
+    schedule_uid="uid-1",
+    slot_us=SLOT_US,
+    previous_us=SLOT_US - 86_400_000_000,
+    trigger="Schedule",
+    payload=b'{"report":"daily"}',
+    time_zone="Europe/Rome",
+)
+
+
+def a_template(**changes: Any) -> dict[str, Any]:
+    template: dict[str, Any] = {
+        "spec": {
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "busybox"}],
+                }
+            }
+        }
+    }
+    template["spec"] |= changes
+    return template
+
+
+def containers_of(job: dict[str, Any], field: str = "containers") -> list[dict[str, Any]]:
+    return job["spec"]["template"]["spec"][field]
+
+
+def test_the_name_is_the_schedules_and_the_slot_in_unix_seconds():
+    assert jobs.job_name(FACTS) == "nightly-report-1795311000"
+
+
+def test_a_manual_run_has_a_name_of_its_own_for_the_same_slot():
+    name = jobs.job_name(replace(FACTS, run_uid="run-1"))
+    digest = hashlib.sha256(b"run-1").hexdigest()[:10]
+    assert name == f"nightly-report-1795311000-{digest}"
+
+
+SCHEDULE_NAMES = st.from_regex(
+    r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?){0,6}", fullmatch=True
+).filter(lambda name: len(name) <= 52)
+
+
+@settings(deadline=None)
+@given(name=SCHEDULE_NAMES, run_uid=st.sampled_from(["", "a", "b"]))
+def test_every_name_is_one_that_a_job_may_have(name: str, run_uid: str):
+    made = jobs.job_name(replace(FACTS, schedule_name=name, run_uid=run_uid))
+    assert len(made) <= 63
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
+
+
+def test_the_job_belongs_to_the_schedule_and_tells_its_slot():
+    job = jobs.job_for(a_template(), FACTS)
+    assert job["metadata"] == {
+        "name": "nightly-report-1795311000",
+        "namespace": "reports",
+        "labels": {"duepoint.dev/schedule": "nightly-report"},
+        "annotations": {
+            "duepoint.dev/scheduled-time": "2026-11-22T01:30:00Z",
+            "duepoint.dev/trigger": "Schedule",
+            "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-11-22T02:30:00+01:00",
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "duepoint.dev/v1alpha1",
+                "kind": "Schedule",
+                "name": "nightly-report",
+                "uid": "uid-1",
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+
+
+def test_of_the_templates_metadata_only_labels_and_annotations_count():
+    template = a_template() | {
+        "metadata": {
+            "name": "other",
+            "namespace": "kube-system",
+            "generateName": "x-",
+            "creationTimestamp": None,
+            "finalizers": ["a/b"],
+            "ownerReferences": [{"uid": "z"}],
+            "labels": {"team": "a", "duepoint.dev/schedule": "forged"},
+            "annotations": {"note": "b", "duepoint.dev/scheduled-time": "forged"},
+        }
+    }
+    metadata = jobs.job_for(template, FACTS)["metadata"]
+    assert set(metadata) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
+    assert metadata["namespace"] == "reports"
+    assert metadata["labels"] == {"team": "a", "duepoint.dev/schedule": "nightly-report"}
+    assert metadata["annotations"]["note"] == "b"
+    assert metadata["annotations"]["duepoint.dev/scheduled-time"] == "2026-11-22T01:30:00Z"
+
+
+def test_the_slots_facts_stand_once_on_the_pod_and_each_container_refers_to_them():
+    template = a_template()
+    template["spec"]["template"]["spec"]["initContainers"] = [{"name": "first"}]
+    template["spec"]["template"]["metadata"] = {"annotations": {"mine": "kept"}}
+    job = jobs.job_for(template, FACTS)
+    assert job["spec"]["template"]["metadata"]["annotations"] == {
+        "mine": "kept",
+        "duepoint.dev/scheduled-time": "2026-11-22T01:30:00Z",
+        "duepoint.dev/previous-time": "2026-11-21T01:30:00Z",
+        "duepoint.dev/trigger": "Schedule",
+        "duepoint.dev/payload": '{"report":"daily"}',
+    }
+    for field in ("containers", "initContainers"):
+        (container,) = containers_of(job, field)
+        assert {
+            entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]
+        } == {
+            "DUEPOINT_SCHEDULED_TIME": "metadata.annotations['duepoint.dev/scheduled-time']",
+            "DUEPOINT_PREVIOUS_TIME": "metadata.annotations['duepoint.dev/previous-time']",
+            "DUEPOINT_TRIGGER": "metadata.annotations['duepoint.dev/trigger']",
+            "DUEPOINT_PAYLOAD": "metadata.annotations['duepoint.dev/payload']",
+        }
+
+
+def test_a_variable_that_the_container_defines_itself_is_left_alone():
+    template = a_template()
+    own = [
+        {"name": "DUEPOINT_PAYLOAD", "value": "mine"},
+        {"name": "A", "value": "$(DUEPOINT_TRIGGER)"},
+    ]
+    template["spec"]["template"]["spec"]["containers"][0]["env"] = own
+    env = containers_of(jobs.job_for(template, FACTS))[0]["env"]
+    assert [entry["name"] for entry in env] == [
+        "DUEPOINT_SCHEDULED_TIME",
+        "DUEPOINT_PREVIOUS_TIME",
+        "DUEPOINT_TRIGGER",
+        "DUEPOINT_PAYLOAD",
+        "A",
+    ]
+    assert env[3] == own[0]
+
+
+def test_what_is_unknown_is_not_annotated():
+    job = jobs.job_for(a_template(), replace(FACTS, previous_us=None, payload=None))
+    annotations = job["spec"]["template"]["metadata"]["annotations"]
+    assert "duepoint.dev/previous-time" not in annotations
+    assert "duepoint.dev/payload" not in annotations
+
+
+@pytest.mark.parametrize(
+    ("written", "used"), [(0, 600), (599, 600), (600, 600), (3600, 3600), (None, None)]
+)
+def test_a_finished_job_is_kept_for_ten_minutes_at_least(written: int | None, used: int | None):
+    job = jobs.job_for(a_template(ttlSecondsAfterFinished=written), FACTS)
+    assert job["spec"]["ttlSecondsAfterFinished"] == used
+
+
+def test_a_template_without_a_ttl_gets_none():
+    assert "ttlSecondsAfterFinished" not in jobs.job_for(a_template(), FACTS)["spec"]
+
+
+def test_the_template_itself_is_never_changed():
+    template = a_template(ttlSecondsAfterFinished=1)
+    template["metadata"] = {"labels": {"a": "b"}}
+    before = copy.deepcopy(template)
+    jobs.job_for(template, FACTS)
+    assert template == before
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {},
+        {"metadata": None, "spec": None},
+        {"spec": {"template": None}},
+        {"spec": {"template": {"metadata": None, "spec": {"containers": None}}}},
+        {"spec": {"template": {"spec": {"containers": ["x", None, {"env": "y"}]}}}},
+        {"spec": {"template": {"spec": {"containers": [{"env": None}, {"env": [None]}]}}}},
+    ],
+)
+def test_a_template_of_any_shape_becomes_a_job_for_the_api_server_to_judge(template: Any):
+    msgspec.json.encode(jobs.job_for(template, FACTS))
+
+
+def test_annotations_beyond_what_an_object_may_carry_are_refused_with_their_size():
+    template = a_template()
+    template["spec"]["template"]["metadata"] = {"annotations": {"big": "x" * (256 * 1024)}}
+    with pytest.raises(base.InvalidSpec) as refused:
+        jobs.job_for(template, FACTS)
+    (error,) = refused.value.errors
+    assert error.reason == Reason.INVALID_JOB_TEMPLATE
+    assert error.path == "spec.jobTemplate.spec.template.metadata.annotations"
+
+
+def test_an_unknown_zone_spells_the_slot_in_utc():
+    job = jobs.job_for(a_template(), replace(FACTS, time_zone="Mars/Olympus"))
+    stamp = job["metadata"]["annotations"][jobs.CRONJOB_SCHEDULED_TIMESTAMP]
+    assert stamp == "2026-11-22T01:30:00Z"
+
+
+# -- creating ---------------------------------------------------------------------------------
+
+JOB = jobs.job_for(a_template(), FACTS)
+
+
+async def test_a_creation_whose_answer_was_lost_is_found_to_be_ours():
+    kubernetes = FakeKubernetes()
+    kubernetes.fail_next(errors.Unavailable("reset", sent=True), verb="POST", applied=True)
+    with pytest.raises(errors.Unavailable):
+        await jobs.create(kubernetes, "reports", JOB)
+    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.AlreadyOurs)
+    assert len(kubernetes.all_stored("jobs")) == 1
+
+
+async def test_a_conflict_that_is_not_about_the_name_is_tried_again():
+    kubernetes = FakeKubernetes()
+    kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
+    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.Created)
+
+
+async def test_endless_conflicts_are_an_outage_not_a_verdict():
+    kubernetes = FakeKubernetes()
+    for _ in range(3):
+        kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
+    with pytest.raises(errors.Unavailable):
+        await jobs.create(kubernetes, "reports", JOB)
+
+
+async def test_a_job_that_went_away_while_it_was_looked_at_is_created_anew():
+    kubernetes = FakeKubernetes()
+    kubernetes.fail_next(errors.Conflict("exists", status=409, reason="AlreadyExists"))
+    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.Created)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "may_heal"),
+    [
+        (errors.Invalid("bad", status=422), Reason.INVALID_JOB_TEMPLATE, False),
+        (errors.Forbidden("no", cause=errors.ForbiddenCause.QUOTA), Reason.QUOTA_EXCEEDED, True),
+        (errors.Forbidden("no", cause=errors.ForbiddenCause.RIGHTS), Reason.FORBIDDEN, True),
+        (errors.Forbidden("no", cause=errors.ForbiddenCause.ADMISSION), Reason.FORBIDDEN, True),
+        (errors.NotFound("no namespace", status=404), Reason.NAMESPACE_TERMINATING, False),
+    ],
+    ids=lambda value: getattr(value, "cause", None) or type(value).__name__,
+)
+async def test_each_refusal_has_its_reason(error: errors.ApiError, reason: Reason, may_heal: bool):
+    kubernetes = FakeKubernetes()
+    kubernetes.fail_next(error)
+    refused = await jobs.create(kubernetes, "reports", JOB)
+    assert isinstance(refused, jobs.Refused)
+    assert (refused.reason, refused.may_heal) == (reason, may_heal)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.Unavailable("500"), errors.Throttled("429"), errors.Unauthorized("401")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_dry_run_without_an_answer_is_asked_again_later(error: errors.ApiError):
+    kubernetes = FakeKubernetes()
+    kubernetes.fail_next(error)
+    verdict = await jobs.dry_run(kubernetes, "reports", JOB)
+    assert verdict == jobs.NotNow(Reason.API_UNAVAILABLE, str(error))
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (None, None),
+        ({"conditions": [{"type": "Suspended", "status": "True"}]}, None),
+        ({"conditions": [{"type": "Failed", "status": "False"}]}, None),
+        (
+            {
+                "conditions": [
+                    {"type": "SuccessCriteriaMet", "status": "True"},
+                    {"type": "Complete", "status": "True"},
+                ],
+                "completionTime": "2026-11-22T01:31:00Z",
+            },
+            (True, SLOT_US + 60_000_000),
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "Failed",
+                        "status": "True",
+                        "reason": "BackoffLimitExceeded",
+                        "lastTransitionTime": "2026-11-22T01:32:00Z",
+                    }
+                ]
+            },
+            (False, SLOT_US + 120_000_000),
+        ),
+    ],
+    ids=["no status", "suspended", "not failed", "complete", "failed"],
+)
+def test_the_end_of_a_job_is_read_off_its_conditions(status: Any, expected: Any):
+    job = msgspec.convert({"metadata": {}, "status": status}, jobs.Job)
+    finished = jobs.finished(job)
+    assert (finished and (finished.succeeded, finished.at_us)) == expected
+
+
+def test_only_the_controller_of_a_job_is_its_maker():
+    def owned(**reference: Any) -> jobs.Job:
+        return jobs.Job(
+            metadata=port.Metadata(owner_references=(port.OwnerReference(**reference),))
+        )
+
+    assert jobs.is_controlled_by(owned(uid="a", controller=True), "a")
+    assert not jobs.is_controlled_by(owned(uid="a"), "a")
+    assert not jobs.is_controlled_by(owned(uid="b", controller=True), "a")

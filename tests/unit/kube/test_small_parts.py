@@ -1,0 +1,185 @@
+"""Times, lines, paths and the meaning of answers."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duepoint import errors as base
+from duepoint.kube import api, errors, lines, port, schedules, times
+import itertools
+
+# -- times ------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.integers(min_value=0, max_value=4_102_444_800_000_000))
+def test_an_instant_comes_back_from_its_text(instant_us: int):
+    assert times.parse_us(times.micro_time_text(instant_us)) == instant_us
+    assert times.parse_us(times.time_text(instant_us)) == instant_us - instant_us % 1_000_000
+
+
+@settings(deadline=None)
+@given(st.integers(min_value=0, max_value=4_102_444_800).map(lambda second: second * 1_000_000))
+@pytest.mark.parametrize("zone", ["Europe/Rome", "Asia/Kathmandu", "Etc/UTC", "America/New_York"])
+def test_a_local_text_names_the_same_instant(zone: str, instant_us: int):
+    assert times.parse_us(times.time_text_in(instant_us, zone)) == instant_us
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-01-01", "2026-01-01T00:00:00"])
+def test_a_text_that_names_no_instant_is_refused(text: str):
+    with pytest.raises(ValueError, match=r"."):
+        times.parse_us(text)
+
+
+# -- lines ------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=20)), st.data())
+def test_lines_do_not_depend_on_how_they_were_cut(parts: list[bytes], data: st.DataObject):
+    stream = b"\n".join(parts) + b"\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    edges = [0, *cuts, len(stream)]
+    splitter = lines.Splitter()
+    found = [
+        line
+        for start, end in itertools.pairwise(edges)
+        for line in splitter.feed(stream[start:end])
+    ]
+    assert found == [line for line in stream.split(b"\n") if line.strip()]
+
+
+def test_a_line_of_megabytes_in_small_chunks_arrives_whole():
+    splitter = lines.Splitter()
+    for _ in range(40_000):
+        assert splitter.feed(b"x" * 50) == []
+    assert [len(line) for line in splitter.feed(b"\nrest")] == [2_000_000]
+
+
+# -- answers ----------------------------------------------------------------------------------
+
+
+def answer(code: int, headers: dict[str, str] | None = None, **status: object) -> errors.ApiError:
+    return errors.from_answer("GET /x", code, headers or {}, msgspec.json.encode(status))
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (400, errors.Invalid),
+        (401, errors.Unauthorized),
+        (403, errors.Forbidden),
+        (404, errors.NotFound),
+        (409, errors.Conflict),
+        (410, errors.Gone),
+        (413, errors.Invalid),
+        (422, errors.Invalid),
+        (429, errors.Throttled),
+        (500, errors.Unavailable),
+        (503, errors.Unavailable),
+        (302, errors.Unavailable),
+        (418, errors.Unavailable),
+    ],
+)
+def test_each_answer_has_its_reaction(code: int, expected: type):
+    found = answer(code, message="told", reason="R")
+    assert type(found) is expected
+    assert found.status == code
+    assert "GET /x" in str(found)
+    assert "told" in str(found)
+
+
+def test_outages_are_tried_later_and_refusals_are_not():
+    assert isinstance(answer(500), base.TryLater)
+    assert isinstance(answer(429), base.TryLater)
+    assert not isinstance(answer(403), base.TryLater)
+    assert isinstance(answer(409), base.WorldChanged)
+
+
+@pytest.mark.parametrize(
+    ("headers", "details", "expected"),
+    [
+        ({"Retry-After": "7"}, None, 7.0),
+        ({}, {"retryAfterSeconds": 3}, 3.0),
+        ({"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, None, 1.0),
+        ({"Retry-After": "99999999999"}, None, 3600.0),
+        ({}, None, 1.0),
+    ],
+)
+def test_a_throttled_request_knows_how_long_to_wait(headers, details, expected):
+    found = answer(429, headers, details=details)
+    assert isinstance(found, errors.Throttled)
+    assert found.retry_after_seconds == expected
+    assert not found.sent
+
+
+@pytest.mark.parametrize(
+    ("message", "causes", "expected"),
+    [
+        ('jobs "a" is forbidden: exceeded quota: q', [], errors.ForbiddenCause.QUOTA),
+        ("status unknown for quota: q", [], errors.ForbiddenCause.QUOTA),
+        (
+            "being terminated",
+            [{"reason": "NamespaceTerminating"}],
+            errors.ForbiddenCause.NAMESPACE_TERMINATING,
+        ),
+        ('User "a" cannot create resource "jobs"', [], errors.ForbiddenCause.RIGHTS),
+        ('violates PodSecurity "restricted:latest"', [], errors.ForbiddenCause.ADMISSION),
+    ],
+)
+def test_a_403_tells_why(message, causes, expected):
+    found = answer(403, message=message, details={"causes": causes})
+    assert isinstance(found, errors.Forbidden)
+    assert found.cause is expected
+
+
+def test_a_version_that_the_server_has_not_reached_means_listing_again():
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    found = answer(504, reason="Timeout", details={"causes": causes, "retryAfterSeconds": 1})
+    assert isinstance(found, errors.Gone)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>no</html>", b"\xff\xfe", b"[1]", b'{"code":"x"}'])
+def test_an_answer_of_something_else_is_still_an_error_with_a_message(body: bytes):
+    found = errors.from_answer("GET /x", 502, {}, body)
+    assert isinstance(found, errors.Unavailable)
+    assert "GET /x" in str(found)
+
+
+def test_a_message_has_a_bounded_length():
+    assert len(str(answer(422, message="x" * 10_000))) == errors.MESSAGE_LIMIT
+
+
+# -- paths ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/apis/batch/v1/namespaces/a/jobs/x", "jobs"),
+        ("/apis/batch/v1/jobs", "jobs"),
+        ("/apis/duepoint.dev/v1alpha1/namespaces/a/schedules/b/status", "schedules/status"),
+        ("/api/v1/namespaces/a/services/x", "services"),
+        ("/api/v1/namespaces/a", "namespaces"),
+        ("/version", "other"),
+    ],
+)
+def test_metrics_name_the_resource_and_never_the_object(path: str, resource: str):
+    assert api.resource_of(path) == resource
+
+
+def test_a_name_cannot_leave_its_place_in_a_path():
+    assert schedules.path("a/../b", "c?d#e") == (
+        "/apis/duepoint.dev/v1alpha1/namespaces/a%2F..%2Fb/schedules/c%3Fd%23e"
+    )
+
+
+def test_a_status_that_is_not_ours_reads_as_none():
+    strange = schedules.Schedule(
+        metadata=port.Metadata(), status=msgspec.Raw(b'{"observedGeneration":"many"}')
+    )
+    assert schedules.status_of(strange) == schedules.Status()
+    assert schedules.spec_of(strange) == {}
