@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Protocol
 
 from duepoint.expressions import dst, expression
 
 _SECOND_US = expression.SECOND_US
+_START = attrgetter("start")
 
 #: From so many times a day on, remembering the row pays: ``* * * * *`` steps in half the time.
 _BUSY = 6
@@ -50,12 +52,11 @@ class LocalTimes(Protocol):
 class Zoned:
     """The slots of local times; immutable to its users, what was last used is remembered."""
 
-    __slots__ = ("_here", "_pattern", "_row", "_starts", "stretches")
+    __slots__ = ("_here", "_pattern", "_row", "stretches")
 
     def __init__(self, pattern: LocalTimes, stretches: tuple[dst.Stretch, ...]) -> None:
         self._pattern = pattern
         self.stretches = stretches
-        self._starts = [stretch.start for stretch in stretches]
         self._here = self._unpacked(0)
         self._row: tuple[int, int, Sequence[int]] = (0, 0, ())
 
@@ -67,7 +68,7 @@ class Zoned:
         second = instant_us // _SECOND_US + 1
         start, end, offset, local_from, local_to, index = self._here
         if not start < second < end:
-            second = max(second, self._starts[0])
+            second = max(second, self.stretches[0].start)
             start, end, offset, local_from, local_to, index = self._move_to(second)
             if second == start and self._stands_in(index):
                 return start * _SECOND_US
@@ -86,7 +87,7 @@ class Zoned:
         start, end, offset, local_from, local_to, index = self._here
         if not start < second < end:
             second = min(second, self.stretches[-1].end - 1)
-            if second < self._starts[0]:
+            if second < self.stretches[0].start:
                 return None
             start, end, offset, local_from, local_to, index = self._move_to(second)
         local = second + offset
@@ -98,7 +99,7 @@ class Zoned:
         return self._previous_in_earlier_stretch(index, found)
 
     def count_between(self, after_us: int, through_us: int) -> int:
-        first = max(after_us // _SECOND_US + 1, self._starts[0])
+        first = max(after_us // _SECOND_US + 1, self.stretches[0].start)
         end = min(through_us // _SECOND_US + 1, self.stretches[-1].end)
         if first >= end:
             return 0
@@ -160,7 +161,7 @@ class Zoned:
             self._row = (begin_us, begin_us + row[-1] * _SECOND_US, row)
 
     def _index_of(self, second: int) -> int:
-        return bisect_right(self._starts, second) - 1
+        return bisect_right(self.stretches, second, key=_START) - 1
 
     def _move_to(self, second: int) -> tuple[int, int, int, int, int, int]:
         """Remember the stretch of the second, in one assignment so that threads may share us."""
