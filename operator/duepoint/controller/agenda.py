@@ -11,6 +11,9 @@ import heapq
 import itertools
 
 
+_LEAST_WAIT_SECONDS = 0.001
+
+
 class Agenda:
     """Names with the instant at which each is due."""
 
@@ -70,4 +73,5 @@ class Allowance:
         if self._left >= 1:
             self._left -= 1
             return 0.0
-        return (1 - self._left) / self._per_second
+        # Less than a clock's step would be no wait at all, and whoever waits would spin.
+        return max((1 - self._left) / self._per_second, _LEAST_WAIT_SECONDS)

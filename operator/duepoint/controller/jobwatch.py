@@ -48,7 +48,7 @@ class JobWatch:
         self._clock = clock
         self._health = health
         self._book = JobBook()
-        self._cleaning: WorkQueue[str] = WorkQueue()
+        self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
 
     async def run(self) -> None:

@@ -170,7 +170,11 @@ class Leadership:
                 health=health,
             ),
             outcomes=Outcomes(
-                queue=queue, reporter=reporter, consumer=self._settings.identity, health=health
+                queue=queue,
+                reporter=reporter,
+                consumer=self._settings.identity,
+                clock=clock,
+                health=health,
             ),
             jobs=jobs,
             sweeper=sweeper,

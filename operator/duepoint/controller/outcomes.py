@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import msgspec
 
 from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.reporter import Reporter
 from duepoint.delayqueue import messages, port
@@ -37,11 +38,18 @@ class Outcomes:
     """The service; one for each term of a leader."""
 
     def __init__(
-        self, *, queue: port.Queue, reporter: Reporter, consumer: str, health: services.Health
+        self,
+        *,
+        queue: port.Queue,
+        reporter: Reporter,
+        consumer: str,
+        clock: Clock,
+        health: services.Health,
     ) -> None:
         self._ledger = queue.ledger()
         self._reporter = reporter
         self._consumer = consumer
+        self._clock = clock
         self._health = health
         self._outstanding: set[_EntryKey] = set()
         self._done: list[messages.OutcomeEntry] = []
@@ -57,7 +65,7 @@ class Outcomes:
                     await self._read()
                 except errors.TryLater as trouble:
                     self._health.unwell("outcomes", str(trouble))
-                    await asyncio.sleep(trouble.retry_after_seconds or next(waits))
+                    await self._clock.sleep(trouble.retry_after_seconds or next(waits))
                 else:
                     waits = _waits()
 
@@ -102,13 +110,13 @@ class Outcomes:
             if not self._done:
                 self._some_done.clear()
                 await self._some_done.wait()
-            await asyncio.sleep(_ACK_SECONDS)
+            await self._clock.sleep(_ACK_SECONDS)
             done, self._done = self._done, []
             try:
                 await self._ledger.ack(GROUP, done)
             except errors.TryLater:
                 self._done = done + self._done
-                await asyncio.sleep(next(waits))
+                await self._clock.sleep(next(waits))
                 continue
             except errors.WorldChanged:
                 pass  # the index was made anew, the entries went with the old one

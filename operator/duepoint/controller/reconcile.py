@@ -78,10 +78,10 @@ class Reconcile:
                 generation=seen.generation,
                 created_us=seen.created_us,
             )
-        except errors.InvalidSpec as error:
+            return await self._apply(seen, wanted, shown, since_us)
+        except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
             await self.remove(seen)
             return Applied(report=verdicts.invalid(seen.generation, error))
-        return await self._apply(seen, wanted, shown, since_us)
 
     async def remove(self, seen: Sighting) -> None:
         """The queue holds nothing of this uid."""

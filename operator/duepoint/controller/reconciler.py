@@ -70,7 +70,7 @@ class Reconciler:
         self._clock = clock
         self._workers = workers
         self._waits = waits
-        self._tasks: WorkQueue[_Task] = WorkQueue()
+        self._tasks: WorkQueue[_Task] = WorkQueue(clock)
         self._applied: dict[str, int] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._object_waits: dict[str, Iterator[float]] = {}

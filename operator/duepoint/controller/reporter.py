@@ -19,7 +19,7 @@ from typing import Any
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import book
+from duepoint.controller import book, waits
 from duepoint.controller.agenda import Agenda, Allowance
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.report import Report
@@ -167,7 +167,7 @@ class Reporter:
                 self._news.clear()
                 wait = self._wait_seconds()
                 if wait is None or wait > 0:
-                    await self._wait_for_news(wait)
+                    await waits.wait_for(self._news, wait, self._clock)
                     continue
                 await self._slots.acquire()
                 line = self._take()
@@ -181,18 +181,6 @@ class Reporter:
         if due is None:
             return None
         return max(due, self._pause_until) - self._clock.monotonic()
-
-    async def _wait_for_news(self, seconds: float | None) -> None:
-        if seconds is None:
-            await self._news.wait()
-            return
-        news = asyncio.ensure_future(self._news.wait())
-        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait({news, sleep}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            news.cancel()
-            sleep.cancel()
 
     def _take(self) -> _Line | None:
         now = self._clock.monotonic()

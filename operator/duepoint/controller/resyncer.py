@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller import waits
 from duepoint.kube import errors as kube_errors
 
 #: From a request to its resync, and at most from the first of a burst.
@@ -69,23 +70,17 @@ class Resyncer:
     async def _wait_until_due(self) -> None:
         while (seconds := self._due - self._clock.monotonic()) > 0:
             self._asked.clear()
-            asked = asyncio.ensure_future(self._asked.wait())
-            sleep = asyncio.ensure_future(self._clock.sleep(seconds))
-            try:
-                await asyncio.wait({asked, sleep}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                asked.cancel()
-                sleep.cancel()
+            await waits.wait_for(self._asked, seconds, self._clock)
 
     async def _until_complete(self) -> None:
-        waits = services.backoff(first_seconds=0.5, most_seconds=15.0)
+        pauses = services.backoff(first_seconds=0.5, most_seconds=15.0)
         while True:
             try:
                 await self._resync()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
                 if self._health.unwell("resync", str(trouble)):
                     telemetry.logger.warning("objects cannot be compared", error=str(trouble))
-                await self._clock.sleep(next(waits))
+                await self._clock.sleep(next(pauses))
                 continue
             self._health.well("resync")
             self.done += 1

@@ -10,9 +10,13 @@ seen and found in order leave nothing behind.
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
+
+from duepoint.clock import Clock
+from duepoint.controller import waits
 
 ItemT = TypeVar("ItemT")
 
@@ -23,15 +27,16 @@ Handler = Callable[[ItemT], Awaitable[float | None]]
 class WorkQueue(Generic[ItemT]):
     """Items by key, waiting or being worked on."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._dirty: dict[str, ItemT] = {}
         self._busy: set[str] = set()
         self._ready: deque[str] = deque()
-        self._waits: dict[str, asyncio.TimerHandle] = {}
         self._news = asyncio.Semaphore(0)
-        self._open = asyncio.Event()
-        self._open.set()
-        self._resume: asyncio.TimerHandle | None = None
+        self._retry_at: dict[str, float] = {}
+        self._retries: list[tuple[float, str]] = []
+        self._retry_news = asyncio.Event()
+        self._paused_until = 0.0
 
     def __len__(self) -> int:
         """Keys that are not done."""
@@ -39,45 +44,32 @@ class WorkQueue(Generic[ItemT]):
 
     def put(self, key: str, item: ItemT) -> None:
         """The item is the newest of its key and is worked on as soon as a worker is free."""
-        was_queued = key in self._dirty and key not in self._waits
+        is_queued = key in self._dirty and key not in self._retry_at
         self._dirty[key] = item
-        if (wait := self._waits.pop(key, None)) is not None:
-            wait.cancel()
-        if not was_queued and key not in self._busy:
+        self._retry_at.pop(key, None)
+        if not is_queued and key not in self._busy:
             self._enqueue(key)
 
     def newest(self, key: str) -> ItemT | None:
         """The item of a key that waits to be worked on."""
         return self._dirty.get(key)
 
-    def waiting(self) -> Iterable[ItemT]:
-        """Everything that waits to be worked on."""
-        return tuple(self._dirty.values())
-
     def pause(self, seconds: float) -> None:
         """No worker takes a new key for so long; the longest pause counts."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        if self._resume is not None and self._resume.when() >= end and not self._open.is_set():
-            return
-        if self._resume is not None:
-            self._resume.cancel()
-        self._open.clear()
-        self._resume = loop.call_later(seconds, self._open.set)
+        self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
     async def run(self, handler: Handler[ItemT], workers: int) -> None:
         """Work until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(self._work(handler))
-        finally:
-            self._close()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._retry_in_time())
+            for _ in range(workers):
+                group.create_task(self._work(handler))
 
     async def _work(self, handler: Handler[ItemT]) -> None:
         while True:
             await self._news.acquire()
-            await self._open.wait()
+            while (seconds := self._paused_until - self._clock.monotonic()) > 0:
+                await self._clock.sleep(seconds)
             key = self._ready.popleft()
             item = self._dirty.pop(key)
             self._busy.add(key)
@@ -91,21 +83,24 @@ class WorkQueue(Generic[ItemT]):
         if key in self._dirty:
             self._enqueue(key)
         elif again is not None:
+            at = self._clock.monotonic() + again
             self._dirty[key] = item
-            loop = asyncio.get_running_loop()
-            self._waits[key] = loop.call_later(again, self._wait_over, key)
+            self._retry_at[key] = at
+            heapq.heappush(self._retries, (at, key))
+            self._retry_news.set()
 
-    def _wait_over(self, key: str) -> None:
-        del self._waits[key]
-        self._enqueue(key)
+    async def _retry_in_time(self) -> None:
+        while True:
+            self._retry_news.clear()
+            now = self._clock.monotonic()
+            while self._retries and self._retries[0][0] <= now:
+                at, key = heapq.heappop(self._retries)
+                if self._retry_at.get(key) == at:  # else a newer item was put meanwhile
+                    del self._retry_at[key]
+                    self._enqueue(key)
+            wait = self._retries[0][0] - now if self._retries else None
+            await waits.wait_for(self._retry_news, wait, self._clock)
 
     def _enqueue(self, key: str) -> None:
         self._ready.append(key)
         self._news.release()
-
-    def _close(self) -> None:
-        for wait in self._waits.values():
-            wait.cancel()
-        self._waits.clear()
-        if self._resume is not None:
-            self._resume.cancel()

@@ -64,9 +64,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
-    """What the loaded status already covered: newest slot and finish times, and the watermark."""
+    """What the loaded status already covered: newest slot, start and ends, and the watermark."""
 
     slot_us: int = 0
+    started_us: int = 0
     success_us: int = 0
     failure_us: int = 0
     settled_us: int = 0
@@ -99,6 +100,7 @@ def loaded(summary: Summary) -> Summary:
     """A summary read from a status, with its floors set to what it shows."""
     floors = Floors(
         slot_us=summary.last_slot_us,
+        started_us=0 if summary.last_run is None else summary.last_run.started_us,
         success_us=summary.last_success_us,
         failure_us=summary.last_failure_us,
         settled_us=summary.settled_us,
@@ -168,8 +170,7 @@ def _is_covered(summary: Summary, event: RunEvent) -> bool:
     """Whether the loaded status has counted this start."""
     if _is_regular(event):
         return event.slot_us <= summary.floors.slot_us
-    shown = summary.last_run
-    return shown is not None and 0 < _started_us(event) <= shown.started_us
+    return _started_us(event) <= summary.floors.started_us
 
 
 def _fold_end(summary: Summary, event: RunEvent) -> Summary:

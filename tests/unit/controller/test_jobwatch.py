@@ -1,0 +1,187 @@
+"""Jobs of Schedules: their ends, their number, their history."""
+
+from __future__ import annotations
+
+from duepoint.controller import history
+from duepoint.controller.history import FinishedJob
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs
+from duepoint.runs.run import RunState
+from duepoint.schedules.rule import Policy
+from tests.support.builders import at
+from tests.unit.controller.test_reporter import event
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+FIRST = at("2026-03-01 12:05:00")
+
+
+async def run_slot(world: World, made, slot_us: int) -> str:
+    """A worker creates the slot's Job and tells of it."""
+    await world.clock.advance((slot_us - world.clock.now_us()) / S)
+    name = await world.create_job(made, slot_us)
+    running = event(made, slot_us, RunState.RUNNING, job_name=name)
+    await world.tell(made["metadata"]["uid"], running)
+    return name
+
+
+async def test_a_running_job_is_active_and_its_end_is_the_end_of_the_run():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(2)
+        assert world.status()["activeCount"] == 1
+        assert world.status()["active"][0]["name"] == name
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        await world.clock.advance(20)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(2)
+        assert "activeCount" not in world.status()
+        assert world.status()["lastRun"]["outcome"] == "Succeeded"
+        assert world.status()["lastSuccessfulTime"] == "2026-03-01T12:05:22Z"
+        assert world.status()["runs"]["succeeded"] == 1
+
+
+async def test_a_job_run_costs_two_writes():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(20)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(20)
+        assert world.status_writes() == writes + 2
+
+
+async def test_a_failed_job_is_a_failed_run_with_its_reason():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, name, succeeded=False)
+        await world.clock.advance(5)
+        condition = world.condition("LastRunSucceeded")
+        assert (condition["status"], condition["reason"]) == ("False", "JobFailed")
+        assert "BackoffLimitExceeded" in condition["message"]
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_job_deleted_while_it_runs_is_a_failed_run():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(5)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["outcome"] == "Failed"
+        assert "activeCount" not in world.status()
+
+
+async def test_jobs_that_ended_while_nobody_led_are_counted_once():
+    world = World()
+    async with world.leader():
+        made = await world.apply_job()
+        first = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, first)
+        await world.clock.advance(5)
+        second = await run_slot(world, made, FIRST + 300 * S)
+        await world.clock.advance(5)
+    world.api.end_job(NAMESPACE, second)
+    for epoch in (2, 3):
+        async with world.leader(epoch=epoch):
+            await world.clock.advance(5)
+            assert world.status()["runs"]["started"] == 2
+            assert world.status()["runs"]["succeeded"] == 2
+
+
+async def test_a_watch_that_is_too_old_lists_again_and_counts_nothing_twice():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        first = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, first)
+        await world.clock.advance(5)
+        second = await run_slot(world, made, FIRST + 300 * S)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, first))
+        world.api.end_job(NAMESPACE, second)
+        world.api.compact()
+        await world.clock.advance(60)
+        assert world.status()["runs"]["succeeded"] == 2
+
+
+async def test_somebody_elses_job_with_our_label_is_nobodys():
+    async with World().leader() as world:
+        await world.apply_job()
+        body = {
+            "metadata": {"name": "nightly-1", "labels": {jobs.SCHEDULE_LABEL: "nightly"}},
+            "spec": {
+                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a"}]}}
+            },
+        }
+        await world.api.request("POST", jobs.collection(NAMESPACE), body)
+        world.api.end_job(NAMESPACE, "nightly-1")
+        await world.clock.advance(10)
+        assert "activeCount" not in world.status()
+        assert world.status()["runs"]["started"] == 0
+
+
+# -- history -----------------------------------------------------------------------------------
+
+
+def finished(slot: int, *, succeeded: bool = True) -> FinishedJob:
+    return FinishedJob(
+        namespace="n", name=f"j-{slot}", uid=f"u-{slot}", slot_us=slot, succeeded=succeeded
+    )
+
+
+def test_the_oldest_beyond_each_limit_go():
+    listed = [finished(slot) for slot in (5, 1, 4, 2, 3)]
+    listed += [finished(slot, succeeded=False) for slot in (7, 6)]
+    policy = Policy(successful_limit=3, failed_limit=1)
+    assert [job.slot_us for job in history.excess(listed, policy, 100)] == [1, 2, 6]
+
+
+def test_a_limit_of_zero_keeps_none():
+    policy = Policy(successful_limit=0, failed_limit=0)
+    assert len(history.excess([finished(1)], policy, 100)) == 1
+
+
+def test_a_job_above_the_watermark_stays():
+    policy = Policy(successful_limit=0)
+    assert history.excess([finished(101)], policy, 100) == ()
+
+
+async def test_finished_jobs_beyond_the_limits_are_deleted_also_while_suspended():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=2)
+        for number in range(4):
+            name = await run_slot(world, made, FIRST + number * 300 * S)
+            world.api.end_job(NAMESPACE, name)
+            await world.clock.advance(5)
+        left = [job["metadata"]["name"] for job in world.api.all_stored("jobs")]
+        assert left == [f"nightly-{(FIRST + n * 300 * S) // S}" for n in (2, 3)]
+        await world.apply_job(successfulJobsHistoryLimit=1, suspend=True)
+        await world.clock.advance(5)
+        assert len(world.api.all_stored("jobs")) == 1
+
+
+async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        for _ in range(8):
+            world.api.fail_next(kube_errors.Unavailable("503"), verb="PATCH")
+        name = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(3)
+        assert len(world.api.all_stored("jobs")) == 1
+        await world.clock.advance(300)
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_a_deletion_that_fails_is_tried_again():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        world.api.fail_next(kube_errors.Unavailable("503"), verb="DELETE")
+        name = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(30)
+        assert world.api.all_stored("jobs") == []

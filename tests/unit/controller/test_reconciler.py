@@ -1,0 +1,372 @@
+"""Sightings of Schedules become definitions and due points."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+
+from duepoint import errors
+from duepoint.controller import sighting
+from duepoint.delayqueue import messages, scripting
+from duepoint.kube import errors as kube_errors
+from duepoint.schedules import points
+from duepoint.schedules.definition import State
+from tests.support.builders import JOB_TEMPLATE, at
+from tests.unit.controller.world import NAMESPACE, World
+
+
+async def test_an_applied_schedule_is_armed_and_ready():
+    async with World().leader() as world:
+        made = await world.apply()
+        assert world.chain_due_us(made["metadata"]["uid"]) == at("2026-03-01 12:05:00")
+        assert world.ready() == ("True", "Armed")
+        assert world.status()["observedGeneration"] == 1
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:05:00Z"
+        assert len(world.status()["upcomingTimes"]) == 5
+        assert world.status()["settledThrough"] == "2026-03-01T12:00:00Z"
+        assert world.status()["target"] == "Webhook https://hooks.example.com/x"
+        assert world.condition("Reconciling") is None
+
+
+async def test_ready_is_written_only_after_the_queue_holds_the_generation():
+    world = World()
+    seen = []
+    upsert = world.queue.upsert
+
+    async def watched_upsert(arming, blob, epoch):
+        seen.append(world.status().get("observedGeneration"))
+        return await upsert(arming, blob, epoch)
+
+    world.queue.upsert = watched_upsert
+    async with world.leader():
+        await world.apply()
+        await world.apply(schedule="@every 7m")
+        assert seen == [-1, 1]
+        assert world.status()["observedGeneration"] == 2
+
+
+async def test_an_edit_of_the_timing_moves_the_chain_and_one_of_the_target_does_not():
+    async with World().leader() as world:
+        uid = (await world.apply())["metadata"]["uid"]
+        first = world.definition(uid)
+        await world.apply(webhook={"url": "https://other.example.com"})
+        kept = world.definition(uid)
+        assert kept.timing_version == first.timing_version
+        assert kept.target != first.target
+        await world.clock.advance(60)
+        await world.apply(schedule="@at 2026-03-01T13:00:00Z")
+        assert world.definition(uid).timing_version != first.timing_version
+        assert world.chain_due_us(uid) == at("2026-03-01 13:00:00")
+        assert world.status()["settledThrough"] == "2026-03-01T12:01:00Z"
+
+
+async def test_a_suspended_schedule_is_ready_and_resuming_counts_what_it_skipped():
+    async with World().leader() as world:
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.apply(suspend=True)
+        assert world.ready() == ("True", "Suspended")
+        assert world.chain_due_us(uid) is None
+        assert "nextScheduleTime" not in world.status()
+        await world.clock.advance(3600)
+        await world.apply(suspend=False)
+        assert world.ready() == ("True", "Armed")
+        assert world.status()["runs"]["skipped"] == 12
+        assert world.chain_due_us(uid) == at("2026-03-01 13:05:00")
+
+
+async def test_a_deleted_schedule_leaves_nothing_in_the_queue():
+    async with World().leader() as world:
+        await world.apply()
+        await world.delete()
+        assert world.definitions() == []
+        assert world.queue.shards[messages.ShardId(0)].members == {}
+
+
+async def test_a_schedule_that_is_being_deleted_leaves_the_queue_at_once():
+    async with World().leader() as world:
+        uid = (await world.apply())["metadata"]["uid"]
+        seen = sighting_of(world)
+        world.reconciler.offer(dataclasses.replace(seen, deleted=True))
+        await world.clock.settle()
+        assert world.definition(uid) is None
+
+
+async def test_a_sighting_older_than_a_deletion_does_not_bring_the_schedule_back():
+    async with World().leader() as world:
+        await world.apply()
+        old = sighting_of(world)
+        await world.delete()
+        world.reconciler.offer(old)
+        world.reconciler.offer_known(old, None)
+        await world.clock.settle()
+        assert world.definitions() == []
+
+
+async def test_a_new_schedule_under_an_old_name_is_another_one():
+    async with World().leader() as world:
+        first = (await world.apply())["metadata"]["uid"]
+        await world.clock.advance(600)
+        await world.delete()
+        second = (await world.apply())["metadata"]["uid"]
+        assert world.definition(first) is None
+        assert world.definition(second).not_before_us == at("2026-03-01 12:10:00")
+        assert world.status()["runs"]["started"] == 0
+
+
+async def test_an_invalid_spec_is_stalled_with_every_error_and_nothing_old_runs_on():
+    async with World().leader() as world:
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.apply(schedule="0 0 31 2 *", jitter="soon")
+        assert world.definition(uid) is None
+        assert world.ready()[0] == "False"
+        stalled = world.condition("Stalled")
+        assert stalled["observedGeneration"] == 2
+        assert "spec.jitter" in stalled["message"]
+        assert '"soon"' in stalled["message"] or "soon" in stalled["message"]
+        assert world.status()["observedGeneration"] == 2
+        assert "nextScheduleTime" not in world.status()
+
+
+async def test_a_schedule_that_never_fires_is_stalled_with_that_reason():
+    async with World().leader() as world:
+        await world.apply(schedule="0 0 31 2 *")
+        assert world.condition("Stalled")["reason"] == "NeverFires"
+
+
+async def test_a_mended_spec_starts_from_now():
+    async with World().leader() as world:
+        uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
+        await world.clock.advance(3600)
+        await world.apply(schedule="*/5 * * * *")
+        assert world.ready() == ("True", "Armed")
+        assert world.condition("Stalled") is None
+        assert world.chain_due_us(uid) == at("2026-03-01 13:05:00")
+
+
+async def test_a_stale_sighting_of_a_bad_generation_does_not_undo_a_good_one():
+    async with World().leader() as world:
+        uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
+        bad = sighting_of(world)
+        await world.apply(schedule="*/5 * * * *")
+        world.reconciler.offer_known(bad, None)
+        await world.clock.settle()
+        assert world.definition(uid) is not None
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_one_shot_in_the_past_is_completed_and_missed():
+    async with World().leader() as world:
+        await world.apply(schedule="@at 2026-03-01T11:00:00Z")
+        assert world.ready() == ("True", "Completed")
+        assert world.status()["runs"]["missed"] == 1
+
+
+# -- trouble -----------------------------------------------------------------------------------
+
+
+async def test_without_redis_an_edit_is_told_to_wait_and_applied_when_it_is_back():
+    async with World().leader() as world:
+        uid = (await world.apply())["metadata"]["uid"]
+        world.queue.available = False
+        await world.apply(schedule="@every 7m")
+        await world.clock.advance(30)
+        assert world.ready() == ("Unknown", "QueueUnavailable")
+        assert world.condition("Reconciling")["reason"] == "QueueUnavailable"
+        assert world.status()["observedGeneration"] == 1
+        assert "queue" in world.health.troubles()
+        world.queue.available = True
+        await world.clock.advance(10)
+        assert world.ready() == ("True", "Armed")
+        assert world.status()["observedGeneration"] == 2
+        assert world.definition(uid).not_before_us == at("2026-03-01 12:00:00")
+        assert world.health.troubles() == {}
+
+
+async def test_without_redis_objects_in_order_are_not_written_to():
+    async with World().leader() as world:
+        await world.apply()
+        writes = world.status_writes()
+        world.queue.available = False
+        world.reconciler.offer_known(sighting_of(world), None)
+        await world.clock.advance(60)
+        assert world.status_writes() == writes
+
+
+async def test_an_outage_is_met_with_few_tries():
+    async with World().leader() as world:
+        world.queue.available = False
+        tries = []
+        definition = world.queue.definition
+
+        async def counted(*args):
+            tries.append(world.clock.monotonic())
+            return await definition(*args)
+
+        world.queue.definition = counted
+        for number in range(50):
+            await world.apply(f"s{number}")
+        await world.clock.advance(600)
+        assert 100 < len(tries) < 600 / 2 * 8
+
+
+async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
+    world = World()
+    tries = []
+    upsert = world.queue.upsert
+
+    async def breaking(arming, blob, epoch):
+        if arming.definition.name == "cursed":
+            tries.append(world.clock.monotonic())
+            if len(tries) < 5:
+                raise ZeroDivisionError("a bug of ours")
+        return await upsert(arming, blob, epoch)
+
+    world.queue.upsert = breaking
+    async with world.leader():
+        await world.apply("cursed")
+        await world.apply("other")
+        await world.clock.settle()
+        assert world.ready("cursed") == ("Unknown", "InternalError")
+        assert world.ready("other") == ("True", "Armed")
+        await world.clock.advance(120)
+        assert world.ready("cursed") == ("True", "Armed")
+        gaps = [after - before for before, after in itertools.pairwise(tries)]
+        # full jitter of the upper half, under a ceiling that doubles from one second
+        assert all(2**n / 2 <= gap <= 2**n for n, gap in enumerate(gaps))
+
+
+async def test_an_upsert_whose_answer_was_lost_is_found_done():
+    world = World()
+    upsert = world.queue.upsert
+    lost = []
+
+    async def losing(arming, blob, epoch):
+        answer = await upsert(arming, blob, epoch)
+        if not lost:
+            lost.append(answer)
+            raise errors.QueueUnavailable("the answer was lost")
+        return answer
+
+    world.queue.upsert = losing
+    async with world.leader():
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.clock.advance(5)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
+        assert len(world.definitions()) == 1
+
+
+async def test_two_schedules_of_one_id_both_run(monkeypatch):
+    real = points.schedule_id
+
+    def colliding(uid, namespace, *, collision=0):
+        return real("same" if collision == 0 else uid, namespace, collision=collision)
+
+    monkeypatch.setattr(points, "schedule_id", colliding)
+    world = World()
+    async with world.leader():
+        one = (await world.apply("one"))["metadata"]["uid"]
+        two = (await world.apply("two"))["metadata"]["uid"]
+        assert world.definition(one).collision == 0
+        assert world.definition(two).collision == 1
+        assert world.ready("two") == ("True", "Armed")
+    async with world.leader(epoch=2):
+        await world.delete("one")
+        await world.apply("two", schedule="@every 7m")
+        assert world.definition(two).generation == 2
+        assert len(world.definitions()) == 1
+        await world.delete("two")
+        assert world.definitions() == []
+
+
+async def test_a_newer_leader_ends_the_term():
+    world = World()
+    async with world.leader(epoch=1):
+        await world.queue.open_layout(world.shards, messages.Epoch(2))
+        await world.apply()
+        await world.clock.settle()
+        assert world.definitions() == []
+        assert world.running[0].done()
+        assert world.running[0].exception().subgroup(scripting.Fenced) is not None
+
+
+# -- job templates -----------------------------------------------------------------------------
+
+
+def dry_runs(world: World) -> int:
+    return sum(verb == "POST" and path.endswith("/jobs") for verb, path in world.api.requests)
+
+
+async def test_a_job_template_is_tried_once_for_many_schedules():
+    async with World().leader() as world:
+        for number in range(10, 30):
+            await world.apply_job(f"report-{number}")
+        assert dry_runs(world) == 1
+        assert all(world.ready(f"report-{n}") == ("True", "Armed") for n in range(10, 30))
+        assert world.api.all_stored("jobs") == []
+        await world.apply_job("a-longer-name")
+        assert dry_runs(world) == 2
+
+
+async def test_a_template_that_the_api_server_refuses_is_stalled_and_not_armed():
+    bad = json.loads(json.dumps(JOB_TEMPLATE))
+    bad["spec"]["template"]["spec"]["restartPolicy"] = "Always"
+    async with World().leader() as world:
+        uid = (await world.apply_job())["metadata"]["uid"]
+        await world.apply(jobTemplate=bad)
+        assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
+        assert "restartPolicy" in world.condition("Stalled")["message"]
+        assert world.definition(uid) is None
+        assert world.status()["observedGeneration"] == 2
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        kube_errors.Forbidden("exceeded quota", cause=kube_errors.ForbiddenCause.QUOTA),
+        kube_errors.Unavailable("no answer", status=503),
+    ],
+    ids=["quota", "outage"],
+)
+async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(trouble):
+    async with World().leader() as world:
+        world.api.fail_next(trouble, verb="POST", resource="jobs")
+        uid = (await world.apply_job())["metadata"]["uid"]
+        assert world.ready() == ("Unknown", "DryRunPending")
+        assert world.status()["observedGeneration"] == -1
+        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
+        await world.clock.advance(5)
+        assert world.ready() == ("True", "Armed")
+        assert world.status()["observedGeneration"] == 1
+
+
+async def test_a_rebuild_asks_for_no_dry_run():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply_job())["metadata"]["uid"]
+    world.queue.flush()
+    before = dry_runs(world)
+    async with world.leader(epoch=2):
+        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
+        assert dry_runs(world) == before
+
+
+def sighting_of(world: World, name: str = "nightly"):
+    body = world.api.stored("schedules", NAMESPACE, name)
+    assert body is not None
+    return sighting.of_watched("MODIFIED", body)
+
+
+async def test_a_completed_schedule_stays_completed_through_a_restart():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply(schedule="@at 2026-03-01T11:00:00Z"))["metadata"]["uid"]
+        writes = world.status_writes()
+    async with world.leader(epoch=2):
+        await world.clock.advance(10)
+        assert world.definition(uid).state is State.COMPLETED
+        assert world.ready() == ("True", "Completed")
+        assert world.status_writes() == writes

@@ -1,0 +1,282 @@
+"""What is told becomes statuses: guarded, coalesced, at a rate, and never twice the same."""
+
+from __future__ import annotations
+
+from duepoint.kube import errors as kube_errors
+from duepoint.runs.run import RunEvent, RunState
+from tests.support.builders import at
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+
+
+def event(made, slot_us, state=RunState.SUCCEEDED, **changes) -> RunEvent:
+    """An event about a slot of this Schedule, told half a second after it."""
+    metadata = made["metadata"]
+    finished = slot_us + S // 2 if state in (RunState.SUCCEEDED, RunState.FAILED) else 0
+    values = {
+        "uid": metadata["uid"],
+        "namespace": NAMESPACE,
+        "name": metadata["name"],
+        "generation": 1,
+        "slot_us": slot_us,
+        "trigger": "Schedule",
+        "state": state,
+        "reason": "Succeeded" if state is RunState.SUCCEEDED else "Rejected",
+        "at_us": slot_us,
+        "started_us": slot_us,
+        "finished_us": finished,
+        "settled_us": slot_us,
+    }
+    return RunEvent(**{**values, **changes})
+
+
+FIRST = at("2026-03-01 12:05:00")
+
+
+async def test_a_run_shows_in_the_status():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, http_status=204, attempts=1))
+        status = world.status()
+        assert status["runs"] == {
+            "started": 1,
+            "succeeded": 1,
+            "failed": 0,
+            "missed": 0,
+            "skipped": 0,
+        }
+        assert status["lastScheduleTime"] == "2026-03-01T12:05:00Z"
+        assert status["lastSuccessfulTime"] == "2026-03-01T12:05:00.500000Z"
+        assert status["settledThrough"] == "2026-03-01T12:05:00Z"
+        assert status["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+        assert status["lastRun"]["outcome"] == "Succeeded"
+        assert status["lastRun"]["httpStatus"] == 204
+        assert world.condition("LastRunSucceeded")["status"] == "True"
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_failed_run_does_not_change_ready():
+    async with World().leader() as world:
+        made = await world.apply()
+        ready = world.condition("Ready")
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, RunState.FAILED))
+        assert world.condition("LastRunSucceeded")["status"] == "False"
+        assert world.condition("LastRunSucceeded")["reason"] == "Rejected"
+        assert world.condition("Ready") == ready
+
+
+async def test_a_run_that_starts_and_ends_within_two_seconds_costs_one_write():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(300)
+        writes = world.status_writes()
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING))
+        await world.clock.advance(1)
+        await world.tell(uid, event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status_writes() == writes + 1
+
+
+async def test_a_long_run_costs_two_writes_and_its_start_shows_within_two_seconds():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(300)
+        writes = world.status_writes()
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING))
+        await world.clock.advance(2)
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        await world.clock.advance(60)
+        await world.tell(uid, event(made, FIRST))
+        assert world.status()["lastRun"]["outcome"] == "Succeeded"
+        assert world.status_writes() == writes + 2
+
+
+async def test_a_schedule_of_every_second_writes_no_more_than_every_two_seconds():
+    async with World().leader() as world:
+        made = await world.apply(schedule="@every 1s")
+        uid = made["metadata"]["uid"]
+        writes = world.status_writes()
+        for second in range(60):
+            await world.clock.advance(1)
+            await world.tell(uid, event(made, at("2026-03-01 12:00:00") + (second + 1) * S))
+        await world.clock.advance(3)
+        assert world.status()["runs"]["started"] == 60
+        assert world.status_writes() - writes <= 31
+
+
+async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state():
+    async with World(writes_per_second=5).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(30)]
+        await world.clock.advance(60)
+        writes = world.status_writes()
+        for slot in (FIRST, FIRST + 300 * S):
+            for one in made:
+                await world.tell(one["metadata"]["uid"], event(one, slot))
+        await world.clock.advance(1.5)
+        assert world.status_writes() - writes <= 5 + 8
+        await world.clock.advance(10)
+        assert world.status_writes() - writes <= 30 + 5
+        assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
+
+
+async def test_the_answer_to_an_edit_goes_before_the_news_of_runs():
+    async with World(writes_per_second=2).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(20)]
+        await world.clock.advance(60)
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST))
+        await world.apply("edited")
+        await world.clock.advance(1)
+        assert world.ready("edited") == ("True", "Armed")
+
+
+async def test_nothing_is_written_when_nothing_changed():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status_writes() == writes
+
+
+async def test_a_failing_write_is_repeated_without_a_read():
+    async with World().leader() as world:
+        for _ in range(3):
+            world.api.fail_next(kube_errors.Unavailable("502", status=502), verb="PATCH")
+        await world.apply()
+        assert "status" in world.health.troubles()
+        reads = sum(verb == "GET" for verb, _ in world.api.requests)
+        await world.clock.advance(30)
+        assert world.ready() == ("True", "Armed")
+        assert sum(verb == "GET" for verb, _ in world.api.requests) == reads
+        assert world.health.troubles() == {}
+
+
+async def test_throttling_holds_all_writes_for_as_long_as_was_asked():
+    async with World().leader() as world:
+        world.api.fail_next(
+            kube_errors.Throttled("slow", status=429, sent=False, retry_after_seconds=20.0),
+            verb="PATCH",
+        )
+        await world.apply("one")
+        writes = world.status_writes()
+        await world.apply("two")
+        await world.clock.advance(19)
+        assert world.status_writes() == writes
+        await world.clock.advance(25)
+        assert world.ready("one") == world.ready("two") == ("True", "Armed")
+
+
+async def test_a_write_whose_answer_was_lost_is_repeated_harmlessly():
+    async with World().leader() as world:
+        world.api.fail_next(kube_errors.Unavailable("reset"), verb="PATCH", applied=True)
+        await world.apply()
+        await world.clock.advance(10)
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_namesake_never_gets_the_status_of_its_predecessor():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+        await world.clock.advance(310)
+        world.watches = False
+        await world.delete()
+        await world.apply()
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status() == {"observedGeneration": -1}
+
+
+async def test_a_refused_status_is_dropped_and_the_newer_one_believed():
+    async with World().leader() as world:
+        made = await world.apply()
+        newer = {**world.status(), "settledThrough": "2026-03-01T20:00:00Z"}
+        newer["runs"] = {**newer["runs"], "started": 7}
+        stored = world.api.stored("schedules", NAMESPACE, "nightly")
+        world.watches = False
+        world.api._store(
+            "MODIFIED", ("schedules", NAMESPACE, "nightly"), stored | {"status": newer}
+        )
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status() == newer
+        await world.resync.run()
+        await world.tell(made["metadata"]["uid"], event(made, at("2026-03-01 20:05:00")))
+        await world.clock.advance(10)
+        assert world.status()["runs"]["started"] == 8
+
+
+# -- the streams -------------------------------------------------------------------------------
+
+
+def unacknowledged(world: World) -> int:
+    return sum(len(shard.outcomes) for shard in world.queue.shards.values())
+
+
+async def test_an_entry_is_acknowledged_after_its_status_is_written_and_not_before():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(310)
+        world.api.fail_next(kube_errors.Unavailable("503"), verb="PATCH")
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(0.2)
+        assert unacknowledged(world) == 1
+        await world.clock.advance(10)
+        assert world.status()["runs"]["started"] == 1
+        assert unacknowledged(world) == 0
+
+
+async def test_what_was_told_while_nobody_led_is_counted_once():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+    await world.clock.advance(310)
+    await world.tell(made["metadata"]["uid"], event(made, FIRST))
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == 1
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+        assert unacknowledged(world) == 0
+
+
+async def test_events_of_a_schedule_that_is_gone_are_acknowledged():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+        await world.delete()
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(1)
+        assert unacknowledged(world) == 0
+
+
+async def test_an_entry_that_cannot_be_read_does_not_stop_the_others():
+    async with World().leader() as world:
+        made = await world.apply()
+        shard = next(iter(world.queue.shards.values()))
+        shard.added += 1
+        shard.outcomes[shard.added] = b"\xc1 not ours"
+        world.queue._ledgers[-1].tell(shard.number)
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(70)
+        assert world.status()["runs"]["started"] == 1
+        assert unacknowledged(world) == 0
+
+
+async def test_the_last_slot_completes_the_schedule_in_its_status():
+    async with World().leader() as world:
+        made = await world.apply(schedule="@at 2026-03-01T12:05:00Z")
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, completed=True))
+        assert world.ready() == ("True", "Completed")
+        assert "nextScheduleTime" not in world.status()

@@ -1,0 +1,177 @@
+"""Objects and definitions compared."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.controller import resync
+from duepoint.kube import errors as kube_errors
+from tests.support.builders import at
+from tests.unit.controller.world import World
+
+
+async def test_deletions_while_nobody_led_leave_no_ghost():
+    world = World()
+    async with world.leader():
+        for name in ("one", "two", "three"):
+            await world.apply(name)
+    await world.delete("two")
+    async with world.leader(epoch=2):
+        assert {one.name for one in world.definitions()} == {"one", "three"}
+
+
+async def test_edits_and_creations_while_nobody_led_are_applied():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply("one"))["metadata"]["uid"]
+    await world.apply("one", schedule="@at 2026-03-01T14:00:00Z")
+    await world.apply("two")
+    async with world.leader(epoch=2):
+        assert world.chain_due_us(uid) == at("2026-03-01 14:00:00")
+        assert world.ready("two") == ("True", "Armed")
+
+
+async def test_a_restart_with_everything_in_order_writes_and_arms_nothing():
+    world = World()
+    async with world.leader():
+        for number in range(30):
+            await world.apply(f"s{number}")
+    held = world.definitions()
+    writes = world.status_writes()
+    reads = []
+    definition = world.queue.definition
+
+    async def counted(*args):
+        reads.append(args)
+        return await definition(*args)
+
+    world.queue.definition = counted
+    async with world.leader(epoch=2):
+        await world.clock.advance(60)
+        assert world.definitions() == held
+        assert world.status_writes() == writes
+        assert reads == []
+
+
+async def test_a_crash_between_arming_and_status_only_writes_the_status():
+    world = World()
+    async with world.leader():
+        world.api.fail_next(kube_errors.Unavailable("killed"), verb="PATCH")
+        uid = (await world.apply())["metadata"]["uid"]
+        held = world.definition(uid)
+    assert world.status()["observedGeneration"] == -1
+    await world.clock.advance(600)
+    async with world.leader(epoch=2):
+        assert world.definition(uid) == held
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_an_emptied_queue_is_rebuilt_from_the_watermarks():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.apply("sleeping", suspend=True)
+        await world.clock.advance(1200)
+        world.queue.flush()
+        await world.queue.open_layout(world.shards, world.reconcile._epoch)
+        await world.resync.run()
+        await world.clock.settle()
+        # nobody has told of any run since: the watermark is the creation
+        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
+        assert len(world.definitions()) == 2
+        assert world.ready() == ("True", "Armed")
+        assert world.ready("sleeping") == ("True", "Suspended")
+
+
+@pytest.mark.parametrize("page", [1, 2], ids=["first page", "second page"])
+async def test_a_list_that_fails_removes_nothing(page, monkeypatch):
+    world = World()
+    async with world.leader():
+        for number in range(6):
+            await world.apply(f"s{number}")
+        pages = world.api.list_pages
+        count = 0
+
+        async def breaking(_, path, item_type, **options):
+            nonlocal count
+            async for one in pages(path, item_type, limit=3):
+                count += 1
+                if count == page:
+                    raise kube_errors.Forbidden("no", cause=kube_errors.ForbiddenCause.RIGHTS)
+                yield one
+
+        monkeypatch.setattr(type(world.api), "list_pages", breaking)
+        with pytest.raises(kube_errors.Forbidden):
+            await world.resync.run()
+        await world.clock.settle()
+        assert len(world.definitions()) == 6
+
+
+@pytest.fixture
+def few_are_many(monkeypatch):
+    monkeypatch.setattr(resync, "_MANY", 3)
+
+
+@pytest.mark.usefixtures("few_are_many")
+async def test_many_missing_objects_are_believed_only_a_minute_later():
+    world = World()
+    async with world.leader():
+        for number in range(6):
+            await world.apply(f"s{number}")
+        world.watches = False
+        objects = dict(world.api._objects)
+        for number in range(5):
+            await world.delete(f"s{number}")
+        comparing = asyncio.create_task(world.resync.run())
+        await world.clock.advance(30)
+        assert len(world.definitions()) == 6
+        world.api._objects["schedules", "reports", "s0"] = objects["schedules", "reports", "s0"]
+        await world.clock.advance(31)
+        await comparing
+        await world.clock.settle()
+        assert {one.name for one in world.definitions()} == {"s0", "s5"}
+
+
+async def test_what_is_deleted_during_the_list_is_not_brought_back(monkeypatch):
+    world = World()
+    async with world.leader():
+        await world.apply("one")
+        await world.apply("two")
+        pages = world.api.list_pages
+
+        async def slow(_, path, item_type, **options):
+            async for one in pages(path, item_type):
+                await world.delete("one")
+                yield one
+
+        monkeypatch.setattr(type(world.api), "list_pages", slow)
+        await world.resync.run()
+        await world.clock.settle()
+        assert [one.name for one in world.definitions()] == ["two"]
+
+
+async def test_what_is_created_during_the_comparison_is_not_taken_for_a_ghost(monkeypatch):
+    world = World()
+    async with world.leader():
+        await world.apply("one")
+        pages = world.api.list_pages
+
+        async def late(_, path, item_type, **options):
+            async for one in pages(path, item_type):
+                await world.apply("two")
+                yield one
+
+        monkeypatch.setattr(type(world.api), "list_pages", late)
+        await world.resync.run()
+        await world.clock.settle()
+        assert {one.name for one in world.definitions()} == {"one", "two"}
+
+
+async def test_definitions_of_namespaces_that_are_not_watched_are_left_alone():
+    world = World()
+    async with world.leader():
+        await world.apply()
+    async with world.leader(epoch=2, namespaces=("elsewhere",)):
+        assert len(world.definitions()) == 1

@@ -1,0 +1,213 @@
+"""The controller without kopf: over a fake API server and a queue in memory, in virtual time.
+
+``kopf`` is played by a plain watch of the fake, which offers objects as kopf's handler would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+from duepoint import errors, services
+from duepoint.controller import dryruns, plan, sighting
+from duepoint.controller.jobwatch import JobWatch
+from duepoint.controller.outcomes import Outcomes
+from duepoint.controller.reconcile import Reconcile
+from duepoint.controller.reconciler import Reconciler
+from duepoint.controller.reporter import Reporter
+from duepoint.controller.resync import Resync
+from duepoint.delayqueue import messages
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs, port, schedules
+from duepoint.runs import run as runs
+from duepoint.schedules.definition import Definition
+from duepoint.testing.fakeclock import FakeClock
+from duepoint.testing.fakekubernetes import FakeKubernetes
+from duepoint.testing.memoryqueue import MemoryDelayQueue
+from tests.support.builders import JOB_TEMPLATE
+
+EPOCH = messages.Epoch(1)
+NAMESPACE = "reports"
+
+
+class World:
+    """One API server and one queue, and at most one leader at a time."""
+
+    def __init__(self, *, shards: int = 4, writes_per_second: int = 50) -> None:
+        self.clock = FakeClock()
+        self.api = FakeKubernetes(now_us=self.clock.now_us)
+        self.queue = MemoryDelayQueue(self.clock)
+        self.health = services.Health()
+        self.shards = shards
+        self.writes_per_second = writes_per_second
+        self.watches = True
+
+    @contextlib.asynccontextmanager
+    async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
+        """A term: resync first, then everything, as ``leadership`` does it."""
+        layout = await self.queue.open_layout(self.shards, messages.Epoch(epoch))
+        self.reconcile = Reconcile(
+            queue=self.queue,
+            dry_runs=dryruns.DryRuns(self.api),
+            layout=layout,
+            epoch=messages.Epoch(epoch),
+        )
+        self.reporter = Reporter(
+            api=self.api,
+            definitions=self.reconcile.stored,
+            clock=self.clock,
+            health=self.health,
+            writes_per_second=self.writes_per_second,
+        )
+        self.jobwatch = JobWatch(
+            api=self.api,
+            reporter=self.reporter,
+            namespaces=namespaces,
+            clock=self.clock,
+            health=self.health,
+        )
+        self.reporter.on_written = self.jobwatch.look
+        self.reconciler = Reconciler(
+            reconcile=self.reconcile, reports=self.reporter, health=self.health, clock=self.clock
+        )
+        self.resync = Resync(
+            api=self.api,
+            queue=self.queue,
+            layout=layout,
+            reconciler=self.reconciler,
+            note_collision=self.reconcile.collisions.__setitem__,
+            namespaces=namespaces,
+            clock=self.clock,
+        )
+        self.outcomes = Outcomes(
+            queue=self.queue,
+            reporter=self.reporter,
+            consumer="operator-0",
+            clock=self.clock,
+            health=self.health,
+        )
+        version = str(self.api._version)
+        running = self.running = [
+            asyncio.create_task(work)
+            for work in (self.reconciler.run(), self.reporter.run(), self._play_kopf(version))
+        ]
+        try:
+            await self.clock.settle()
+            with contextlib.suppress(errors.TryLater):
+                await self.resync.run()
+            running += [
+                asyncio.create_task(work) for work in (self.outcomes.run(), self.jobwatch.run())
+            ]
+            await self.clock.settle()
+            yield self
+        finally:
+            for task in running:
+                task.cancel()
+            ended = await asyncio.gather(*running, return_exceptions=True)
+            for one in ended:
+                if isinstance(one, Exception) and not isinstance(one, ExceptionGroup):
+                    raise one
+
+    async def _play_kopf(self, version: str) -> None:
+        path = schedules.collection()
+        with contextlib.suppress(kube_errors.Gone):
+            async for change in self.api.watch(path, schedules.Schedule, version):
+                if self.watches:
+                    self._offer(change)
+
+    def _offer(self, change: port.Change) -> None:
+        seen = sighting.of_listed(change.item)
+        is_gone = change.type is port.ChangeType.DELETED
+        self.reconciler.offer(dataclasses.replace(seen, deleted=seen.deleted or is_gone))
+
+    # -- what tests do -----------------------------------------------------------------------
+
+    async def apply(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
+        """Create or edit a Schedule; a webhook every five minutes unless told otherwise."""
+        spec = {"schedule": "*/5 * * * *", **fields}
+        if not {"webhook", "jobTemplate", "stream"} & spec.keys():
+            spec["webhook"] = {"url": "https://hooks.example.com/x"}
+        manifest = {"metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec}
+        applied = await self.api.apply("schedules", manifest)
+        await self.clock.settle()
+        return applied
+
+    async def apply_job(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
+        return await self.apply(name, **{"jobTemplate": JOB_TEMPLATE, **fields})
+
+    async def delete(self, name: str = "nightly") -> None:
+        await self.api.request("DELETE", schedules.path(NAMESPACE, name))
+        await self.clock.settle()
+
+    async def tell(self, uid: str, *events: runs.RunEvent) -> None:
+        """A worker settles something of this Schedule."""
+        held = self.definition(uid)
+        shard = self.reconcile.shard(held.id) if held else messages.ShardId(0)
+        stored = self.queue.shards[shard]
+        stored.added += 1
+        stored.outcomes[stored.added] = runs.pack(events)
+        for ledger in self.queue._ledgers:
+            ledger.tell(shard)
+        await self.clock.settle()
+
+    async def create_job(self, schedule: dict[str, Any], slot_us: int) -> str:
+        """The Job of a slot, as the worker makes it; its name."""
+        metadata = schedule["metadata"]
+        facts = jobs.SlotFacts(
+            namespace=NAMESPACE,
+            schedule_name=metadata["name"],
+            schedule_uid=metadata["uid"],
+            slot_us=slot_us,
+            previous_us=None,
+            trigger="Schedule",
+            payload=None,
+            time_zone="Etc/UTC",
+        )
+        job = jobs.job_for(JOB_TEMPLATE, facts)
+        await jobs.create(self.api, NAMESPACE, job)
+        await self.clock.settle()
+        return jobs.job_name(facts)
+
+    # -- what tests see ------------------------------------------------------------------------
+
+    def object(self, name: str = "nightly") -> dict[str, Any]:
+        found = self.api.stored("schedules", NAMESPACE, name)
+        assert found is not None
+        return found
+
+    def status(self, name: str = "nightly") -> dict[str, Any]:
+        return self.object(name)["status"]
+
+    def condition(self, type_: str, name: str = "nightly") -> dict[str, Any] | None:
+        listed = self.status(name).get("conditions", [])
+        return next((one for one in listed if one["type"] == type_), None)
+
+    def ready(self, name: str = "nightly") -> tuple[str, str]:
+        found = self.condition("Ready", name)
+        return ("", "") if found is None else (found["status"], found["reason"])
+
+    def definitions(self) -> list[Definition]:
+        return [one for shard in self.queue.shards.values() for one in shard.definitions.values()]
+
+    def definition(self, uid: str) -> Definition | None:
+        return next((one for one in self.definitions() if one.uid == uid), None)
+
+    def chain_due_us(self, uid: str) -> int | None:
+        """Due of the chain point of this Schedule, or None where it has none."""
+        held = self.definition(uid)
+        if held is None:
+            return None
+        for shard in self.queue.shards.values():
+            if (point := shard.members.get(held.id + held.timing_version)) is not None:
+                return point.due_us
+        return None
+
+    def status_writes(self) -> int:
+        return sum(verb == "PATCH" for verb, _ in self.api.requests)
+
+
+def slots_after(held: Definition, count: int) -> list[int]:
+    return plan.slots_of(held).upcoming(held.not_before_us, count)

@@ -1,0 +1,164 @@
+"""The fold of run events into what a status shows."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.runs import summary as summaries
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.summary import Counts, Summary
+
+S = 1_000_000
+
+
+def event(slot=100, state=RunState.SUCCEEDED, **changes) -> RunEvent:
+    """An event about a slot, in seconds; a run begins with its slot and takes one second."""
+    finished = slot + 1 if state in (RunState.SUCCEEDED, RunState.FAILED) else 0
+    values = {
+        "uid": "u",
+        "namespace": "n",
+        "name": "s",
+        "generation": 1,
+        "slot_us": slot * S,
+        "trigger": "Schedule",
+        "state": state,
+        "reason": state.value,
+        "at_us": slot * S,
+        "started_us": slot * S,
+        "finished_us": finished * S,
+    }
+    return RunEvent(**{**values, **changes})
+
+
+def folded(*events, into=None, **options) -> Summary:
+    summary = into or Summary()
+    for one in events:
+        summary = summaries.fold(summary, one, **options)
+    return summary
+
+
+def restarted(summary: Summary) -> Summary:
+    """As read back from the status by another process."""
+    return summaries.loaded(dataclasses.replace(summary, recent=()))
+
+
+def test_a_run_that_starts_and_succeeds_counts_once_each():
+    after = folded(event(state=RunState.RUNNING), event())
+    assert after.counts == Counts(started=1, succeeded=1)
+    assert after.last_run.outcome is RunState.SUCCEEDED
+    assert after.last_success_us == 101 * S
+    assert after.last_slot_us == 100 * S
+    assert after.verdict.succeeded
+
+
+def test_a_failed_run_leaves_the_last_success_alone():
+    after = folded(event(100), event(200, RunState.FAILED))
+    assert (after.last_success_us, after.last_failure_us) == (101 * S, 201 * S)
+    assert not after.verdict.succeeded
+    assert after.counts == Counts(started=2, succeeded=1, failed=1)
+
+
+@pytest.mark.parametrize("state", list(RunState))
+def test_the_same_event_twice_changes_nothing_the_second_time(state):
+    once = folded(event(state=state))
+    assert folded(event(state=state), into=once) == once
+
+
+def test_an_end_told_before_its_start_counts_one_run():
+    after = folded(event(), event(state=RunState.RUNNING))
+    assert after.counts == Counts(started=1, succeeded=1)
+    assert after.last_run.outcome is RunState.SUCCEEDED
+
+
+def test_slots_told_out_of_order_are_all_counted():
+    after = folded(event(300), event(100), event(200))
+    assert after.counts == Counts(started=3, succeeded=3)
+    assert after.last_run.slot_us == 300 * S
+    assert after.last_slot_us == 300 * S
+
+
+def test_replays_after_a_restart_count_nothing_that_the_status_shows():
+    events = [event(100), event(200, RunState.FAILED), event(300)]
+    shown = restarted(folded(*events))
+    assert folded(*events, into=shown, replayed=True).counts == shown.counts
+
+
+def test_news_after_a_restart_are_counted():
+    shown = restarted(folded(event(100)))
+    after = folded(event(100), event(200), into=shown, replayed=True)
+    assert after.counts == Counts(started=2, succeeded=2)
+
+
+def test_the_end_of_a_job_that_ran_through_a_restart_is_counted():
+    shown = restarted(folded(event(100), event(200, RunState.RUNNING)))
+    after = folded(event(200, finished_us=500 * S), into=shown, replayed=True)
+    assert after.counts == Counts(started=2, succeeded=2)
+    assert after.last_run.outcome is RunState.SUCCEEDED
+
+
+def test_missed_slots_count_by_their_number_and_are_no_runs():
+    after = folded(event(state=RunState.MISSED, count=7, reason="CatchUpPolicy"))
+    assert after.counts == Counts(missed=7)
+    assert after.last_run is None
+    assert after.last_slot_us == 0
+
+
+def test_slots_missed_for_two_reasons_up_to_one_slot_are_both_counted():
+    after = folded(
+        event(state=RunState.MISSED, count=2, reason="DeadlineExceeded"),
+        event(state=RunState.MISSED, count=3, reason="CatchUpLimit"),
+    )
+    assert after.counts.missed == 5
+
+
+def test_replayed_misses_below_the_watermark_are_not_counted_again():
+    missed = event(state=RunState.MISSED, count=7, settled_us=100 * S)
+    shown = restarted(folded(missed))
+    assert folded(missed, into=shown, replayed=True).counts.missed == 7
+
+
+def test_the_watermark_never_falls():
+    after = folded(event(200, settled_us=200 * S), event(100, settled_us=100 * S))
+    assert after.settled_us == 200 * S
+    assert summaries.settled(after, 50 * S).settled_us == 200 * S
+
+
+def test_the_last_slot_completes_the_schedule():
+    assert folded(event(completed=True)).completed
+
+
+def test_a_completion_from_before_an_edit_of_the_timing_does_not_count():
+    after = folded(event(completed=True, generation=3), timing_generation=4)
+    assert not after.completed
+
+
+def test_manual_runs_count_but_do_not_move_the_last_slot():
+    after = folded(event(100), event(500, trigger="Manual", job_name="a"))
+    assert after.counts.started == 2
+    assert after.last_slot_us == 100 * S
+    assert after.last_run.trigger == "Manual"
+
+
+def test_two_manual_runs_of_one_slot_are_two_runs():
+    after = folded(event(trigger="Manual", job_name="a"), event(trigger="Manual", job_name="b"))
+    assert after.counts.started == 2
+
+
+def test_a_caught_up_slot_and_its_regular_event_are_one_run():
+    after = folded(event(state=RunState.RUNNING, trigger="CatchUp"), event(trigger="Schedule"))
+    assert after.counts == Counts(started=1, succeeded=1)
+
+
+def test_an_older_run_that_ends_later_decides_the_verdict_but_not_the_last_run():
+    after = folded(event(200), event(100, RunState.FAILED, finished_us=300 * S))
+    assert after.last_run.slot_us == 200 * S
+    assert not after.verdict.succeeded
+
+
+def test_what_is_remembered_is_bounded_and_what_runs_is_kept():
+    running = event(1, RunState.RUNNING)
+    after = folded(running, *(event(slot) for slot in range(2, 500)))
+    assert len(after.recent) <= 2 * summaries.REMEMBERED + 1
+    assert folded(event(1, finished_us=600 * S), into=after).counts.started == 499
