@@ -43,7 +43,8 @@ def compile_expression(
     """The expression that the text names.
 
     Args:
-        text: five to seven cron fields, a macro, ``@every D`` or ``@at T``.
+        text: five to seven cron fields, a macro, ``@every D`` or ``@at T``; blanks around it are
+            not part of it, and positions in errors count from its first character.
         time_zone: IANA name; checked for every form, used by cron.
         gap: what fixed times do when they do not exist.
         overlap: which of two equal fixed times counts.

@@ -16,14 +16,14 @@ from duepoint.expressions import advice, fields, spread
 
 _PLAIN = re.compile(
     r"(?:(?P<star>[*?])"
-    r"|(?P<hash>H)(?:\((?P<hash_low>\d+)-(?P<hash_high>\d+)\))?"
+    r"|(?P<hash>H)(?:\((?P<hash_low>\d+|[A-Z]{3})-(?P<hash_high>\d+|[A-Z]{3})\))?"
     r"|(?P<low>\d+|[A-Z]{3})(?:-(?P<high>\d+|[A-Z]{3}))?)"
     r"(?:/(?P<step>\d+))?",
     re.ASCII | re.IGNORECASE,
 )
 _WORKDAY = re.compile(r"(?P<low>\d+)W", re.ASCII | re.IGNORECASE)
-_LAST_WEEKDAY = re.compile(r"(?P<low>\d|[A-Z]{3})L", re.ASCII | re.IGNORECASE)
-_NTH_WEEKDAY = re.compile(r"(?P<low>\d|[A-Z]{3})#(?P<nth>\d+)", re.ASCII | re.IGNORECASE)
+_LAST_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})L", re.ASCII | re.IGNORECASE)
+_NTH_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})#(?P<nth>\d+)", re.ASCII | re.IGNORECASE)
 
 
 def parse(kind: fields.Kind, text: str, *, position: int, identity: str) -> fields.Values:
@@ -68,34 +68,37 @@ class _Item:
 
     def _star(self, parts: re.Match[str]) -> fields.Values:
         step = self._step(parts)
-        mask = _mask(self._kind.low, self._kind.high, step)
+        mask = self._mask(self._kind.low, self._kind.high, step)
         return fields.Values(mask=mask, starred=step == 1, sweeping=True)
 
     def _range(self, parts: re.Match[str]) -> fields.Values:
         kind, step = self._kind, self._step(parts)
-        low = self._number(parts, "low")
-        if parts["high"] is None:
-            if not parts["step"]:
-                return fields.Values(mask=1 << self._wrapped(low))
-            low, high = self._wrapped(low), kind.high
+        if parts["high"]:
+            low, high = self._ends(parts, "low", "high")
         else:
-            high = self._number(parts, "high")
-        if low > high:
-            high += self._wrap(parts)
+            low = self._wrapped(self._number(parts, "low"))
+            high = kind.high if parts["step"] else low
+        whole = low == kind.low and high >= kind.high
+        return fields.Values(mask=self._mask(low, high, step), sweeping=whole)
+
+    def _ends(self, parts: re.Match[str], first: str, last: str) -> tuple[int, int]:
+        """A range's ends; the upper one lies in the next round when names wrap, as in FRI-MON."""
+        low, high = self._number(parts, first), self._number(parts, last)
+        if low <= high:
+            return low, high
+        if parts[first].isdecimal() or parts[last].isdecimal():
+            words = parts[first].upper(), parts[last].upper()
+            raise self._wrong(
+                f'the range "{words[0]}-{words[1]}" runs downward',
+                hint=f'write "{words[1]}-{words[0]}", or a list for what wraps round',
+            )
+        return low, high + self._kind.size
+
+    def _mask(self, low: int, high: int, step: int) -> int:
         mask = 0
         for value in range(low, high + 1, step):
             mask |= 1 << self._wrapped(value)
-        return fields.Values(mask=mask, sweeping=low == kind.low and high >= kind.high)
-
-    def _wrap(self, parts: re.Match[str]) -> int:
-        """How far a range that runs past the end, such as FRI-MON, reaches into the next round."""
-        if parts["low"].isdecimal() or parts["high"].isdecimal():
-            first, last = parts["low"].upper(), parts["high"].upper()
-            hint = (
-                "" if parts["step"] else f'write "{last}-{first}", or a list for what wraps round'
-            )
-            raise self._wrong(f'the range "{first}-{last}" runs downward', hint=hint)
-        return self._kind.size
+        return mask
 
     def _wrapped(self, value: int) -> int:
         """7 as a day of the week is Sunday, and a range of names may pass the end once."""
@@ -107,18 +110,13 @@ class _Item:
             raise self._wrong("H means nothing here", hint='list the years, such as "2026-2030"')
         low, high, step = kind.low, kind.hash_high, self._step(parts)
         if parts["hash_low"]:
-            low, high = int(parts["hash_low"]), int(parts["hash_high"])
-            if not kind.low <= low <= high <= kind.high:
-                raise self._wrong(
-                    f'"{_cut(self._text)}" has an empty or impossible range',
-                    hint=f"keep it upward within {kind.low}-{kind.high}",
-                )
+            low, high = self._ends(parts, "hash_low", "hash_high")
         if not parts["step"]:
             value = spread.hashed_value(identity, kind.name, low, high)
-            return fields.Values(mask=1 << value)
+            return fields.Values(mask=1 << self._wrapped(value))
         start = spread.hashed_value(identity, kind.name, low, min(high, low + step - 1))
         whole = low == kind.low and high >= kind.hash_high
-        return fields.Values(mask=_mask(start, high, step), sweeping=whole)
+        return fields.Values(mask=self._mask(start, high, step), sweeping=whole)
 
     def _step(self, parts: re.Match[str]) -> int:
         if not parts["step"]:
@@ -201,13 +199,6 @@ class _Item:
             position=position,
             hint=hint,
         )
-
-
-def _mask(low: int, high: int, step: int) -> int:
-    mask = 0
-    for value in range(low, high + 1, step):
-        mask |= 1 << value
-    return mask
 
 
 def _cut(digits: str) -> str:

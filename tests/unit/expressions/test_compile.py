@@ -61,6 +61,7 @@ def test_each_form_names_its_slots(text, first):
         pytest.param("0 0 * * 5L", [26], id="last-friday"),
         pytest.param("0 0 * * friL", [26], id="last-friday-by-name"),
         pytest.param("0 0 * * 7L", [28], id="last-sunday"),
+        pytest.param("0 0 * * 05L,01#02", [8, 26], id="leading-zeros-in-special-forms"),
         pytest.param("0 0 * * 1#2", [8], id="second-monday"),
         pytest.param("0 0 * * MON#1,WED#3", [1, 17], id="first-monday-and-third-wednesday"),
         pytest.param("0 0 * * 1#5", [29], id="fifth-monday"),

@@ -73,6 +73,18 @@ def test_a_hashed_step_keeps_its_distance(text, gaps, identity):
     assert {(b - a) // 60_000_000 for a, b in itertools.pairwise(found)} == gaps
 
 
+@pytest.mark.parametrize("identity", ["a/b", "a/c", "x/y", "x/z"])
+def test_a_hashed_range_may_be_of_names_and_wrap(identity):
+    found = {
+        text: moments.us(first_slot(text, identity)) // 86_400_000_000 % 7
+        for text in ("0 12 * * H(FRI-MON)", "0 12 * * H(5-7)", "0 12 * * H(mon-5)")
+    }
+    # Day 0 of the epoch was a Thursday.
+    assert found["0 12 * * H(FRI-MON)"] in {1, 2, 3, 4}
+    assert found["0 12 * * H(5-7)"] in {1, 2, 3}
+    assert found["0 12 * * H(mon-5)"] in {4, 5, 6, 0, 1}
+
+
 def test_identities_share_a_form_only_when_their_hash_agrees():
     texts = {first_slot("H H * * *", f"a/{number}") for number in range(50)}
     assert len(texts) > 40
