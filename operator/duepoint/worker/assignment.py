@@ -81,6 +81,11 @@ class Assignment:
     dead: list[messages.DeadLetter] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
 
+    @property
+    def closes_points(self) -> bool:
+        """Whether anything is to be settled before an attempt has ended."""
+        return any((self.finished, self.chains, self.ended, self.dead, self.events))
+
 
 def assign(
     claim: messages.Claim,

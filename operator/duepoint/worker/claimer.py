@@ -10,7 +10,9 @@ retries, said in readiness; nothing claimed is lost, because claims run out by t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
@@ -74,14 +76,14 @@ class Claimer:
         self._draining.set()
 
     async def run(self) -> None:
-        """Claim and dispatch until drained."""
+        """Claim and dispatch until drained; cancelled, give back what has not ended."""
         keeping = asyncio.create_task(self._dispatcher.keeper.run())
         try:
             await self._claim_until_drained()
+            await self._wait_for_running()
         finally:
-            await self._end_running()
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            await _end(self._running)
+            await _end({keeping})
             await self._say_goodbye()
 
     async def _claim_until_drained(self) -> None:
@@ -111,8 +113,7 @@ class Claimer:
             while not self._draining.is_set():
                 await self._turn(wakeups, beating)
         finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            await _end({beating})
             await wakeups.close()
 
     async def _turn(self, wakeups: Wakeups, beating: asyncio.Task[None]) -> None:
@@ -148,9 +149,7 @@ class Claimer:
                 beating.result()
             return waiting.result() if waiting.done() else ()
         finally:
-            waiting.cancel()
-            draining.cancel()
-            await asyncio.gather(waiting, draining, return_exceptions=True)
+            await _end({waiting, draining})
 
     async def _wait_for_room(self) -> None:
         while self._under_way >= self._limits.under_way:
@@ -176,13 +175,12 @@ class Claimer:
             # The claim runs out and its points are claimed again, in smaller and smaller parts.
             telemetry.logger.error("batch failed", error=repr(bug))
 
-    async def _end_running(self) -> None:
-        """Drain, then cancel (which gives back), then leave the rest to the leases."""
-        if self._running:
-            await asyncio.wait(self._running, timeout=self._limits.grace_seconds)
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*list(self._running), return_exceptions=True)
+    async def _wait_for_running(self) -> None:
+        """What runs may end within the grace period."""
+        ending = asyncio.gather(*self._running, return_exceptions=True)
+        waiting = asyncio.create_task(self._clock.sleep(self._limits.grace_seconds))
+        await asyncio.wait({ending, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        await _end({waiting})
 
     # -- keepalive -----------------------------------------------------------------------------
 
@@ -219,7 +217,13 @@ class Claimer:
     async def _sleep_unless_drained(self, seconds: float) -> None:
         sleeping = asyncio.create_task(self._clock.sleep(seconds))
         draining = asyncio.create_task(self._draining.wait())
-        await asyncio.wait((sleeping, draining), return_when=asyncio.FIRST_COMPLETED)
-        for task in (sleeping, draining):
-            task.cancel()
-        await asyncio.gather(sleeping, draining, return_exceptions=True)
+        await asyncio.wait({sleeping, draining}, return_when=asyncio.FIRST_COMPLETED)
+        await _end({sleeping, draining})
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel and await."""
+    ended = list(tasks)
+    for task in ended:
+        task.cancel()
+    await asyncio.gather(*ended, return_exceptions=True)

@@ -85,7 +85,8 @@ class Dispatcher:
         attempts = await self._split(settler, work)
         async with asyncio.TaskGroup() as group:
             settling = group.create_task(settler.run())
-            settler.add(_closing_of(work))
+            if work.closes_points:
+                settler.add(_closing_of(work))
             tries = [group.create_task(self._try_each(settler, one)) for one in attempts]
             await asyncio.gather(*tries)
             settler.finish()

@@ -1,0 +1,92 @@
+"""A worker's surroundings in virtual time: a queue in memory, a target that records."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+
+from duepoint import services
+from duepoint.delayqueue import messages, sharding
+from duepoint.runs import run
+from duepoint.schedules import actions, definition, slots
+from duepoint.testing.fakeclock import FakeClock
+from duepoint.testing.memoryqueue import MemoryDelayQueue
+from duepoint.testing.recordingtarget import RecordingTarget
+from duepoint.worker.claimer import Claimer, Limits
+from duepoint.worker.dispatcher import Bounds, Dispatcher
+
+WEBHOOK = actions.Action(
+    target=actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=5)
+)
+EPOCH = messages.Epoch(1)
+LEASE_SECONDS = 10.0
+
+
+class Workplace:
+    """What a worker works with, and what it has done so far."""
+
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
+        self.queue = MemoryDelayQueue(self.clock)
+        self.target = RecordingTarget(self.clock)
+        self.health = services.Health()
+
+    async def arm(
+        self, known: definition.Definition, action: actions.Action = WEBHOOK
+    ) -> definition.Definition:
+        """The definition with its chain at the first slot after its not-before."""
+        blob = actions.encode(action)
+        known = dataclasses.replace(known, target=self.queue.digest(known.namespace, blob))
+        timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+        first = timeline.next_after(known.not_before_us)
+        armed = known.state is definition.State.ARMED and first is not None
+        arming = messages.Arming(definition=known, due_us=first.due_us if armed else None)
+        assert await self.queue.upsert(arming, blob, EPOCH) is messages.Armed.APPLIED
+        return known
+
+    def a_worker(self, name: str = "worker-a", *, concurrency: int = 16) -> Claimer:
+        bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
+        return Claimer(
+            self.queue,
+            Dispatcher(self.queue, self.target, self.clock, bounds, dice=lambda: 0.5),
+            self.clock,
+            self.health,
+            worker=name,
+            limits=Limits(
+                batch=100, under_way=200, lease_seconds=LEASE_SECONDS, grace_seconds=20.0
+            ),
+        )
+
+    @contextlib.asynccontextmanager
+    async def working(self, *workers: Claimer) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """Workers at work; killed without a word at the end."""
+        tasks = [asyncio.create_task(worker.run()) for worker in workers]
+        await self.clock.settle()
+        try:
+            yield tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def slots_fired(self) -> list[int]:
+        return [firing.slot_us for firing in self.target.fired]
+
+    async def events(self) -> list[run.RunEvent]:
+        """Run events told so far, in order, and not told before."""
+        ledger = self.queue.ledger()
+        await ledger.start()
+        entries = await ledger.read_outcomes("test", "test", count=10_000)
+        return [event for entry in entries for event in run.unpack(entry.outcomes)]
+
+    async def definition(self, known: definition.Definition) -> definition.Definition | None:
+        layout = await self.queue.layout()
+        return await self.queue.definition(sharding.shard_of(known.id, layout.shards), known.id)
+
+
+async def a_workplace() -> Workplace:
+    place = Workplace()
+    await place.queue.open_layout(4, EPOCH)
+    return place
