@@ -11,6 +11,7 @@ multicast and 168.63.129.16 all count as global there.
 from __future__ import annotations
 
 import enum
+import functools
 import ipaddress
 import re
 
@@ -71,6 +72,7 @@ def parse(text: str) -> Address | None:
         return None
 
 
+@functools.lru_cache(maxsize=1024)
 def is_odd_number(host: str) -> bool:
     """Whether a resolver may read the host as an IPv4 address that ``parse`` does not see.
 

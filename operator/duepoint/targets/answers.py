@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ def judge(answer: Answer | Trouble, webhook: actions.WebhookAction, at: Times) -
     return outcome.Rejected(reason=Reason.REJECTED, message=_told(answer, hint), http_status=status)
 
 
-def matches(status: int, patterns: Iterable[str]) -> bool:
+@functools.lru_cache(maxsize=1024)
+def matches(status: int, patterns: tuple[str, ...]) -> bool:
     """Whether a status is one of ``204``, ``200-299``, ``2xx``; other words match nothing."""
     return any(_matches(status, pattern) for pattern in patterns)
 

@@ -8,6 +8,7 @@ dialled are its addresses, what is named in Host, SNI and the certificate is
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +60,7 @@ async def locate(
     return _of_url(webhook.url or "")
 
 
+@functools.lru_cache(maxsize=1024)
 def _of_url(text: str) -> Destination | answers.Trouble:
     try:
         url = yarl.URL(text, encoded=True)  # the path goes out as it was written

@@ -196,6 +196,8 @@ async def _start_of_body(response: aiohttp.ClientResponse, ends: float) -> bytes
     sender the connection and nothing else.
     """
     body = bytearray()
+    if response.content.at_eof():  # nothing came, and the connection is back already
+        return b""
     try:
         async with asyncio.timeout_at(ends):
             async for chunk in response.content.iter_any():
