@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import itertools
 
-
 _LEAST_WAIT_SECONDS = 0.001
 
 

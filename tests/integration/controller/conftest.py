@@ -1,0 +1,221 @@
+"""An operator's term on a real API server and a real Valkey, in one namespace of its own.
+
+It logs in as a ServiceAccount with no more rights than the operator has in the chart, bound in that
+namespace, so that a right that is missing fails here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from duepoint import services, settings
+from duepoint.clock import SystemClock
+from duepoint.controller.leadership import Leadership
+from duepoint.delayqueue import delayqueue, messages, scripting
+from duepoint.kube import api as kubeapi
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import kubeconfig, schedules
+from duepoint.schedules.definition import Definition
+from tests.support.controlplane import ControlPlane
+from tests.support.redisserver import RedisServer
+from tests.support.servedcrds import duepoint_plane
+
+__all__ = ["duepoint_plane"]
+
+BLOB_KEY = b"a key of thirty-two bytes, really"
+SHARDS = 4
+RULES = [
+    {"apiGroups": ["duepoint.dev"], "resources": ["schedules"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["duepoint.dev"], "resources": ["schedules/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["batch"],
+        "resources": ["jobs"],
+        "verbs": ["list", "watch", "create", "delete"],
+    },
+]
+
+
+class Term:
+    """A term of leadership, as the elector hands it over."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+class Installation:
+    """One namespace, one queue; ``leading`` runs an operator's term over both."""
+
+    def __init__(
+        self, plane: ControlPlane, namespace: str, server: RedisServer, prefix: str, account: Path
+    ) -> None:
+        self.namespace = namespace
+        self.health = services.Health()
+        self._server = server
+        self._prefix = prefix
+        self._account = kubeconfig.credentials_for(account)
+        self._epoch = 0
+        self.user = kubeapi.ApiSession(
+            kubeconfig.credentials_for(plane.kubeconfig), component="test"
+        )
+        self.queue = self.a_queue()
+        self.leadership: Leadership | None = None
+
+    def a_queue(self) -> delayqueue.DelayQueue:
+        return delayqueue.DelayQueue(self._server.url, blob_key=BLOB_KEY, prefix=self._prefix)
+
+    @contextlib.asynccontextmanager
+    async def leading(self, **changes: Any) -> AsyncIterator[asyncio.Task[None]]:
+        self._epoch += 1
+        queue = self.a_queue()
+        await queue.start()
+        self.api = kubeapi.ApiSession(self._account, component="operator")
+        chosen = settings.OperatorSettings(
+            redis_url=self._server.url,
+            blob_key_file=Path("unused"),
+            identity="operator-0",
+            shards=SHARDS,
+            watch_namespaces=(self.namespace,),
+            **changes,
+        )
+        async with self.api:
+            leadership = Leadership(
+                settings=chosen,
+                api=self.api,
+                queue=queue,
+                credentials=self._account,
+                clock=SystemClock(),
+                health=self.health,
+            )
+            work = asyncio.create_task(leadership.work(Term(self._epoch)))
+            try:
+                yield work
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+                await queue.close()
+
+    # -- what users do -------------------------------------------------------------------------
+
+    async def create(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
+        spec = {"schedule": "0 0 1 1 *", **fields}
+        if not {"webhook", "jobTemplate", "stream"} & spec.keys():
+            spec["webhook"] = {"url": "https://hooks.example.com/x"}
+        body = {
+            "apiVersion": schedules.API_VERSION,
+            "kind": schedules.KIND,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        path = schedules.collection(self.namespace)
+        return json.loads(await self.user.request("POST", path, body))
+
+    async def edit(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
+        path = schedules.path(self.namespace, name)
+        answer = await self.user.request(
+            "PATCH", path, {"spec": fields}, content_type="application/merge-patch+json"
+        )
+        return json.loads(answer)
+
+    async def delete(self, name: str = "nightly") -> None:
+        await self.user.request("DELETE", schedules.path(self.namespace, name))
+
+    async def object(self, name: str = "nightly") -> dict[str, Any]:
+        path = schedules.path(self.namespace, name)
+        return json.loads(await self.user.request("GET", path))
+
+    # -- what users see ------------------------------------------------------------------------
+
+    async def until(
+        self, holds: Callable[[dict[str, Any]], bool], name: str = "nightly", seconds: float = 20
+    ) -> dict[str, Any]:
+        """The status once it holds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            status = (await self.object(name)).get("status", {})
+            if holds(status):
+                return status
+            assert time.monotonic() < deadline, f"the status is still {status}"
+            await asyncio.sleep(0.02)
+
+    async def until_ready(self, generation: int, name: str = "nightly") -> dict[str, Any]:
+        def holds(status: dict[str, Any]) -> bool:
+            ready = condition(status, "Ready") or {}
+            return status.get("observedGeneration") == generation and ready.get("status") == "True"
+
+        return await self.until(holds, name)
+
+    async def definitions(self) -> dict[str, Definition]:
+        """What the queue holds, by name."""
+        layout = await self.queue.layout()
+        found = {}
+        for number in range(layout.shards):
+            shard = messages.ShardId(number)
+            async for stored in self.queue.all_definitions(shard):
+                definition = await self.queue.definition(shard, stored.id)
+                if definition is not None:
+                    found[stored.name] = definition
+        return found
+
+    async def until_held(self, *names: str, seconds: float = 20) -> dict[str, Definition]:
+        deadline = time.monotonic() + seconds
+        found: dict[str, Definition] = {}
+        while True:
+            with contextlib.suppress(scripting.Uninitialised):
+                found = await self.definitions()
+            if found.keys() == set(names):
+                return found
+            assert time.monotonic() < deadline, f"the queue holds {sorted(found)}"
+            await asyncio.sleep(0.02)
+
+
+def condition(status: dict[str, Any], type_: str) -> dict[str, Any] | None:
+    return next((one for one in status.get("conditions", []) if one["type"] == type_), None)
+
+
+@pytest.fixture
+async def installation(
+    duepoint_plane: ControlPlane,
+    kube_namespace: str,
+    valkey: RedisServer,
+    key_prefix: str,
+    tmp_path: Path,
+) -> AsyncIterator[Installation]:
+    account = duepoint_plane.service_account_kubeconfig(kube_namespace, "operator", tmp_path)
+    made = Installation(duepoint_plane, kube_namespace, valkey, key_prefix, account)
+    await made.queue.start()
+    async with made.user:
+        await _bind(made.user, kube_namespace)
+        yield made
+    await made.queue.close()
+
+
+async def _bind(user: kubeapi.ApiSession, namespace: str) -> None:
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    role = {"metadata": {"name": "operator"}, "rules": RULES}
+    binding = {
+        "metadata": {"name": "operator"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "Role",
+            "name": "operator",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": namespace}],
+    }
+    for resource, body in (("roles", role), ("rolebindings", binding)):
+        with contextlib.suppress(kube_errors.Conflict):
+            await user.request("POST", f"{rbac}/{resource}", body)
+
+
+@pytest.fixture(autouse=True)
+def logged():
+    with structlog.testing.capture_logs() as lines:
+        yield lines
