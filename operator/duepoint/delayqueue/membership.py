@@ -50,6 +50,11 @@ class Membership(core.Core):
             raise scripting.Uninitialised("there is no index yet: the operator makes it")
         return found
 
+    async def newest_epoch(self) -> int:
+        """The newest term that this index has seen; 0 where there is no index."""
+        (epoch,) = await self._read("read the newest epoch", ("HGET", self._keys.layout, "epoch"))
+        return int(epoch or 0)
+
     async def beat(self, worker: str) -> messages.Beat:
         arguments = scripting.Arguments(worker=worker, ttl=int(WORKER_TTL_SECONDS * 1_000_000))
         reply = await self._scripts.run(

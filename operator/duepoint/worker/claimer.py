@@ -28,6 +28,7 @@ LONGEST_SLEEP_SECONDS = 60.0
 SKEW_LIMIT_SECONDS = 0.5
 
 PART = "queue"
+SERVER_PART = "queue server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class Claimer:
     async def _claim_while_connected(self) -> None:
         """Turns until drained; raises TryLater or WorldChanged when the queue is not there."""
         await self._queue.start()
+        await self._look_at_server()
         await self._queue.layout()
         wakeups = self._queue.wakeups()
         await wakeups.start()
@@ -115,6 +117,14 @@ class Claimer:
         finally:
             await _end({beating})
             await wakeups.close()
+
+    async def _look_at_server(self) -> None:
+        """A server that may forget or evict what it holds is told of, and used all the same."""
+        problems = await self._queue.problems()
+        if not problems:
+            self._health.well(SERVER_PART)
+        elif self._health.unwell(SERVER_PART, "; ".join(problems)):
+            telemetry.logger.error("unfit queue server", problems=problems)
 
     async def _turn(self, wakeups: Wakeups, beating: asyncio.Task[None]) -> None:
         """Sleep until something is due, claim it, hand it over."""
@@ -144,7 +154,8 @@ class Claimer:
         waiting = asyncio.create_task(wakeups.wait_until_due(LONGEST_SLEEP_SECONDS))
         draining = asyncio.create_task(self._draining.wait())
         try:
-            await asyncio.wait((waiting, draining, beating), return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {waiting, draining, beating}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if beating.done():
                 beating.result()
             return waiting.result() if waiting.done() else ()
@@ -179,7 +190,8 @@ class Claimer:
         """What runs may end within the grace period."""
         ending = asyncio.gather(*self._running, return_exceptions=True)
         waiting = asyncio.create_task(self._clock.sleep(self._limits.grace_seconds))
-        await asyncio.wait({ending, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        ends: set[asyncio.Future[Any]] = {ending, waiting}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await _end({waiting})
 
     # -- keepalive -----------------------------------------------------------------------------

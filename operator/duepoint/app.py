@@ -1,0 +1,214 @@
+"""The one place that constructs things: settings -> clients -> services -> a running process.
+
+Each process is one asyncio program: its services are built here, run together, and drained on
+SIGTERM or SIGINT. Nothing here decides anything about schedules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from duepoint import clock as clocks
+from duepoint import errors, probes, services, settings, telemetry
+from duepoint.delayqueue import delayqueue
+from duepoint.kube import api as kubeapi
+from duepoint.kube import credentials, kubeconfig, leases
+from duepoint.maintenance import elector
+from duepoint.maintenance import watchdog as watchdogs
+from duepoint.targets import egress, egressrules, servicecache, target
+from duepoint.targets import job as jobtarget
+from duepoint.targets import stream as streamtarget
+from duepoint.targets import webhook as webhooktarget
+from duepoint.worker import claimer, dispatcher
+
+_KEY_BYTES = 32
+#: A worker keeps so many batches in hand as keep its targets busy, and no more.
+_BATCHES_IN_HAND = 2
+
+
+def run_worker(chosen: settings.WorkerSettings) -> None:
+    """``duepoint worker``: returns after a drained shutdown."""
+    _run(chosen, _worker(chosen))
+
+
+def run_operator(chosen: settings.OperatorSettings) -> None:
+    """``duepoint operator``: returns after a clean shutdown, its Lease given back."""
+    _run(chosen, _operator(chosen))
+
+
+def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
+    telemetry.configure_logging(chosen.log_level, chosen.log_format)
+    gc.freeze()  # what was imported stays; the collector need not look at it again
+    uvloop.run(process)
+
+
+# -- the worker ------------------------------------------------------------------------------
+
+
+async def _worker(chosen: settings.WorkerSettings) -> None:
+    clock = clocks.SystemClock()
+    health = services.Health()
+    access = kubeconfig.found(chosen.kubeconfig, chosen.context)
+    async with serving(chosen, health), api_session(access, "worker") as api:
+        queue = open_queue(chosen, clock)
+        server = (await access.login()).server
+        guard = egress.Guard(egress_policy(chosen), egress.own_servers(chosen.redis_url, server))
+        webhook = webhooktarget.WebhookTarget(guard, servicecache.of(api, clock), clock)
+        targets = target.Targets(
+            job=jobtarget.JobTarget(api, clock),
+            webhook=webhook,
+            stream=streamtarget.StreamTarget(queue, clock),
+        )
+        loop = claimer.Claimer(
+            queue,
+            dispatcher.Dispatcher(queue, targets, clock, _bounds(chosen)),
+            clock,
+            health,
+            worker=chosen.identity,
+            limits=_limits(chosen),
+        )
+        draining_on_signals(loop.drain)
+        try:
+            await loop.run()
+        finally:
+            await webhook.close()
+            await queue.close()
+    telemetry.logger.info("stopped", worker=chosen.identity)
+
+
+def _bounds(chosen: settings.WorkerSettings) -> dispatcher.Bounds:
+    return dispatcher.Bounds(concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds)
+
+
+def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:
+    return claimer.Limits(
+        batch=chosen.batch,
+        under_way=max(chosen.batch, _BATCHES_IN_HAND * chosen.concurrency),
+        lease_seconds=chosen.lease_seconds,
+        grace_seconds=chosen.grace_seconds,
+    )
+
+
+def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
+    """What the operator of this installation allows webhooks to reach."""
+    return egressrules.Policy(
+        mode=chosen.egress_mode,
+        allowed=chosen.egress_allowed_cidrs,
+        denied=chosen.egress_denied_cidrs,
+        allow_http=chosen.egress_allow_http,
+    )
+
+
+# -- the operator ----------------------------------------------------------------------------
+
+
+async def _operator(chosen: settings.OperatorSettings) -> None:
+    # kopf costs 30 MB; a worker must not pay for it.
+    from duepoint.controller import leadership  # noqa: PLC0415
+
+    clock = clocks.SystemClock()
+    health = services.Health()
+    access = kubeconfig.found(chosen.kubeconfig, chosen.context)
+    async with serving(chosen, health), api_session(access, "operator") as api:
+        queue = open_queue(chosen, clock)
+        work = leadership.Leadership(
+            settings=chosen,
+            api=api,
+            queue=queue,
+            credentials=access,
+            clock=clock,
+            health=health,
+        ).work
+        watchdog = watchdogs.Watchdog()
+        elected = elector.Elector(
+            leases.KubeLease(api, chosen.namespace, chosen.lease_name),
+            clock,
+            chosen.identity,
+            known_epoch=queue.newest_epoch,
+            watchdog=watchdog,
+            on_change=_note_leadership,
+        )
+        leading = asyncio.create_task(elected.run(work))
+        draining_on_signals(lambda: _cancel(leading))
+        try:
+            await leading
+        except asyncio.CancelledError:
+            telemetry.logger.info("stopped", operator=chosen.identity)
+        finally:
+            watchdog.close()
+            await queue.close()
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the elector's callback
+    telemetry.leader.set(leading)
+    if leading:
+        telemetry.leader_transitions_total.inc()
+    telemetry.logger.info("leading" if leading else "standing by", epoch=epoch)
+
+
+# -- what both processes have ----------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def serving(chosen: settings.Settings, health: services.Health) -> AsyncIterator[None]:
+    """Probes and metrics, from before the first connection until after the last."""
+    server = probes.Probes(health, host=chosen.http_host, port=chosen.http_port)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.close()
+
+
+def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiSession:
+    """A session to the API server, counted in the metrics."""
+
+    def count(verb: str, resource: str, code: int) -> None:
+        telemetry.api_requests_total.labels(verb, resource, str(code)).inc()
+
+    return kubeapi.ApiSession(access, component=component, observe=count)
+
+
+def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
+    """The delay queue of this installation; does not connect yet."""
+    return delayqueue.DelayQueue(
+        chosen.redis_url,
+        blob_key=_blob_key(chosen),
+        password_file=chosen.redis_password_file,
+        clock=clock,
+    )
+
+
+def _blob_key(chosen: settings.Settings) -> bytes:
+    key = chosen.blob_key_file.read_bytes()
+    if len(key) < _KEY_BYTES:
+        raise errors.InvalidSetting(
+            settings.variable("blob_key_file"),
+            f"the file has {len(key)} bytes; write {_KEY_BYTES} random ones",
+        )
+    return key
+
+
+def draining_on_signals(drain: Callable[[], None]) -> None:
+    """Drain on the first SIGTERM or SIGINT; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+
+    def first(number: signal.Signals) -> None:
+        telemetry.logger.info("draining", signal=number.name)
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(one)
+        drain()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, first, number)
