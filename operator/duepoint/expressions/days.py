@@ -13,6 +13,7 @@ from __future__ import annotations
 import calendar
 import datetime as dt
 import functools
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,7 +56,7 @@ class DayRule:
         return self.any_day and self.any_weekday and self.months == _EVERY_MONTH
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=2048)
 def matching_days(rule: DayRule, year: int) -> Sequence[int]:
     """The matching days of the year, in order."""
     if rule.years is not None and year not in rule.years:
@@ -63,12 +64,13 @@ def matching_days(rule: DayRule, year: int) -> Sequence[int]:
     if rule.is_every_day:
         first = first_day_of(year)
         return range(first, first_day_of(year + 1))
-    return tuple(
+    matching = (
         day
         for month in range(1, 13)
         if rule.months >> month & 1
         for day in _of_month(rule, year, month)
     )
+    return array("i", matching)  # 1.5 KB at most; a tuple of numbers would take 14 KB
 
 
 @functools.cache

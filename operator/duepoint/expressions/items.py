@@ -95,6 +95,8 @@ class _Item:
         return low, high + self._kind.size
 
     def _mask(self, low: int, high: int, step: int) -> int:
+        if step == 1 and high <= self._kind.high:
+            return (1 << high + 1) - (1 << low)
         mask = 0
         for value in range(low, high + 1, step):
             mask |= 1 << self._wrapped(value)
