@@ -3,14 +3,21 @@
 Owns the client and its settings. RESP2 is pinned (reply shapes differ under RESP3); no command is
 repeated by the library (a lost reply may hide an applied script); a cancelled or timed-out
 command closes its connection, so that no later command reads a reply that is not its own
-(redis-py does that, and a test holds it to it). Commands time out after five seconds, half of the
-shortest sensible lease.
+(redis-py does that, and a test holds it to it).
+
+Commands time out after five seconds, half of the shortest sensible lease. The limit is ours
+(``scripting.translating``), not redis-py's ``socket_timeout``: with that one set it sends under
+``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while the bytes go out
+(python/cpython#81839): the task then goes on as if nothing had been said.
 """
 
 from __future__ import annotations
 
+import urllib.parse
+from pathlib import Path
 from typing import Any
 
+import redis
 import redis.asyncio
 import redis.asyncio.retry
 import redis.backoff
@@ -19,26 +26,51 @@ from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import interning, keys, messages, scripting, seal
 
-COMMAND_TIMEOUT_SECONDS = 5.0
 CONNECT_TIMEOUT_SECONDS = 5.0
 
 
-def make_client(url: str, *, connections: int) -> redis.asyncio.Redis:
+class FilePassword(redis.CredentialProvider):
+    """A password that somebody rotates: the file is read again at each connection."""
+
+    def __init__(self, username: str | None, file: Path) -> None:
+        self._username = username
+        self._file = file
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        password = self._file.read_text().strip()
+        return (self._username, password) if self._username else (password,)
+
+
+def make_client(
+    url: str, *, connections: int, password_file: Path | None = None
+) -> redis.asyncio.Redis:
     """A client on its own pool; raises InvalidSetting on a URL that is none. Does not connect."""
+    login: dict[str, Any] = {}
+    if password_file is not None:
+        url, username = _without_user(url)
+        login["credential_provider"] = FilePassword(username, password_file)
     try:
         pool = redis.asyncio.BlockingConnectionPool.from_url(
             url,
             protocol=2,
             max_connections=connections,
-            timeout=COMMAND_TIMEOUT_SECONDS,
-            socket_timeout=COMMAND_TIMEOUT_SECONDS,
+            timeout=scripting.COMMAND_TIMEOUT_SECONDS,
+            socket_timeout=None,
             socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
             socket_keepalive=True,
             retry=redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+            **login,
         )
     except ValueError as error:
         raise errors.InvalidSetting("redis_url", str(error)) from error
     return redis.asyncio.Redis.from_pool(pool)
+
+
+def _without_user(url: str) -> tuple[str, str | None]:
+    """The URL without its user part, and the user named there."""
+    parts = urllib.parse.urlsplit(url)
+    username = urllib.parse.unquote(parts.username) if parts.username else None
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl(), username
 
 
 class Core:
@@ -52,10 +84,14 @@ class Core:
         prefix: str = keys.DEFAULT_PREFIX,
         clock: clocks.Clock | None = None,
         connections: int = 8,
+        password_file: Path | None = None,
     ) -> None:
         self._url = url
+        self._password_file = password_file
         self._clock: clocks.Clock = clock or clocks.SystemClock()
-        self._client = make_client(url, connections=connections)
+        self._client = make_client(
+            url, connections=connections, password_file=password_file
+        )
         self._scripts = scripting.Scripts(self._client)
         self._keys = keys.Keys(prefix)
         self._seal = seal.Seal(blob_key)
@@ -79,7 +115,7 @@ class Core:
 
     async def _read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
         """Replies of plain reading commands, in one round trip."""
-        with scripting.translating(attempted):
+        async with scripting.translating(attempted):
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)

@@ -12,9 +12,11 @@ decision, made with what the script guarantees.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -24,6 +26,9 @@ import redis.asyncio
 import redis.exceptions
 
 from duepoint import errors
+
+#: A command without an answer for so long is given up, and its connection with it.
+COMMAND_TIMEOUT_SECONDS = 5.0
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _CODE = re.compile(r"^([A-Z]+)\b")
@@ -114,7 +119,7 @@ class Scripts:
         pipeline = self._client.pipeline(transaction=False)
         for text in self._sources.values():
             pipeline.script_load(text)
-        with translating("load the scripts"):
+        async with translating("load the scripts"):
             await pipeline.execute()
 
     async def run(self, call: Call) -> Any:  # noqa: ANN401 - the one place with raw replies
@@ -143,7 +148,7 @@ class Scripts:
         ]
 
     async def _round_trip(self, calls: Sequence[Call]) -> list[Any]:
-        with translating(f"run {calls[0].script}" if calls else "run nothing"):
+        async with translating(f"run {calls[0].script}" if calls else "run nothing"):
             if len(calls) == 1:
                 return [await self._one(calls[0])]
             pipeline = self._client.pipeline(transaction=False)
@@ -162,18 +167,14 @@ class Scripts:
         return ("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments)
 
 
-class translating:  # noqa: N801 - reads as a statement: with translating("read the layout")
-    """Errors of the library become ours, chained; cancellation passes."""
-
-    def __init__(self, attempted: str) -> None:
-        self._attempted = attempted
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if isinstance(error, redis.exceptions.RedisError | OSError):
-            raise translated(error, self._attempted) from error
+@contextlib.asynccontextmanager
+async def translating(attempted: str) -> AsyncIterator[None]:
+    """A time limit for what is inside; errors of the library become ours, cancellation passes."""
+    try:
+        async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
+            yield
+    except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
+        raise translated(error, attempted) from error
 
 
 _OURS: dict[str, type[errors.DuepointError]] = {

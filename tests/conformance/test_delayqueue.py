@@ -1,0 +1,873 @@
+"""What every delay queue promises: the one in memory, and the one on each server."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from duepoint import errors
+from duepoint.delayqueue import messages, scripting, seal, sharding
+from duepoint.schedules import definition, points
+from tests.support import queueing, redisserver
+from tests.support.queueing import BLOB, EPOCH, a_planned, a_retry, members, moved
+
+Settlement = messages.Settlement
+
+
+@pytest.fixture(params=["memory", *redisserver.KINDS])
+async def harness(request, shared_servers, key_prefix):
+    if request.param == "memory":
+        yield await queueing.memory_harness()
+        return
+    made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
+    yield made
+    await made.queue.close()
+
+
+# -- arming -----------------------------------------------------------------------------------
+
+
+async def test_a_due_schedule_is_claimed_by_one_worker_only(harness):
+    assert await harness.arm() is messages.Armed.APPLIED
+    first = await harness.claim_all(worker="w1")
+    assert members(first) == [harness.definition().id + harness.definition().timing_version]
+    assert await harness.claim_all(worker="w2") == []
+
+
+async def test_a_claimed_point_tells_its_due_and_when_it_was_claimed(harness):
+    due = harness.now_us() - 3_000_000
+    await harness.arm(due_us=due)
+    (claim,) = await harness.claim_all()
+    assert [point.due_us for point in claim.points] == [due]
+    assert claim.now_us >= due
+    assert claim.reclaimed == 0
+    assert claim.records == {}
+
+
+async def test_what_is_not_due_is_not_claimed_and_the_wait_says_when(harness):
+    await harness.arm(due_in=30.0)
+    answers = await harness.look()
+    assert [answer.claim for answer in answers] == [None] * 4
+    (wait,) = [a.wait_seconds for a in answers if a.wait_seconds is not None]
+    assert 29.0 < wait <= 30.0
+
+
+async def test_a_point_is_never_claimed_before_its_due(harness):
+    due = harness.now_us() + 50_000
+    await harness.arm(due_us=due)
+    claim = await harness.claim_one()
+    assert harness.now_us() >= due
+    assert claim.now_us >= due
+
+
+async def test_arming_the_same_generation_again_changes_nothing(harness):
+    await harness.arm(due_in=60.0)
+    assert await harness.arm(due_in=-1.0) is messages.Armed.UNCHANGED
+    assert await harness.claim_all() == []
+
+
+async def test_an_older_generation_that_arrives_late_is_refused(harness):
+    await harness.arm(generation=2, due_in=60.0)
+    assert await harness.arm(generation=1, due_in=-1.0) is messages.Armed.UNCHANGED
+    assert await harness.claim_all() == []
+
+
+async def test_another_uid_under_the_same_id_is_a_collision_and_is_not_written(
+    harness, monkeypatch
+):
+    monkeypatch.setattr(points, "schedule_id", lambda *_, **__: points.ScheduleId(b"same id!"))
+    await harness.arm(name="first")
+    assert await harness.arm(name="second", uid="another") is messages.Armed.COLLISION
+    (claim,) = await harness.claim_all()
+    read = await harness.queue.read_definitions(claim.shard, [points.ScheduleId(b"same id!")])
+    assert [found.name for found in read.values()] == ["first"]
+
+
+async def test_a_timing_edit_replaces_the_point(harness):
+    await harness.arm(generation=1, due_in=-1.0)
+    await harness.arm(generation=2, due_in=-1.0)
+    newest = harness.definition(generation=2)
+    assert members(await harness.claim_all()) == [newest.id + newest.timing_version]
+
+
+async def test_a_timing_edit_takes_the_point_from_the_worker_that_holds_it(harness):
+    await harness.arm(generation=1)
+    (claim,) = await harness.claim_all()
+    await harness.arm(generation=2, due_in=60.0)
+    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 1),)))
+    assert (settled.lost, settled.applied) == (False, 0)
+    assert (await harness.total()).points == 1
+
+
+async def test_another_edit_leaves_the_point_alone(harness):
+    await harness.arm(generation=1, due_in=60.0)
+    edit = {"generation": 2, "timing_generation": 1}
+    assert await harness.arm(keep_chain=True, **edit) is messages.Armed.APPLIED
+    stored = [s async for s in _stored(harness)]
+    assert [(s.generation, s.due_us is not None) for s in stored] == [(2, True)]
+
+
+async def test_another_edit_leaves_a_claimed_point_with_its_worker(harness):
+    await harness.arm(generation=1)
+    (claim,) = await harness.claim_all()
+    await harness.arm(keep_chain=True, generation=2, timing_generation=1)
+    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    assert settled.applied == 1
+
+
+async def test_an_edit_that_counts_on_a_chain_which_is_gone_is_told_to_read_again(harness):
+    with pytest.raises(errors.WorldChanged):
+        await harness.arm(keep_chain=True, generation=2, timing_generation=1)
+
+
+async def test_an_edit_that_counts_on_another_timing_is_told_to_read_again(harness):
+    await harness.arm(generation=1)
+    with pytest.raises(errors.WorldChanged):
+        await harness.arm(keep_chain=True, generation=3, timing_generation=2)
+
+
+async def test_a_suspended_schedule_has_no_point(harness):
+    await harness.arm(generation=1)
+    await harness.arm(generation=2, due_in=None, state=definition.State.SUSPENDED)
+    assert await harness.claim_all() == []
+    assert (await harness.total()).points == 0
+
+
+async def test_a_due_that_cannot_be_stored_is_the_specs_fault(harness):
+    with pytest.raises(errors.InvalidSpec) as caught:
+        await harness.arm(due_us=points.DUE_LIMIT_US)
+    assert caught.value.errors[0].reason == "OutOfRange"
+
+
+async def test_a_blob_that_is_not_the_targets_is_a_bug(harness):
+    with pytest.raises(errors.Bug):
+        await harness.queue.upsert(harness.arming(), b"another blob", EPOCH)
+
+
+# -- removing ---------------------------------------------------------------------------------
+
+
+async def test_a_removed_schedule_is_never_claimed(harness):
+    await harness.arm()
+    stored = harness.definition()
+    assert await _remove(harness, stored) is messages.Armed.APPLIED
+    assert await harness.claim_all() == []
+    assert await _remove(harness, stored) is messages.Armed.UNCHANGED
+
+
+async def test_a_removed_schedule_takes_its_claimed_point_along(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    await _remove(harness, harness.definition())
+    settled = await harness.queue.settle(
+        claim,
+        Settlement(chains=(moved(claim.points[0], 60),), occurrences=(a_retry(claim.points[0]),)),
+    )
+    assert settled.applied == 0
+    assert (await harness.total()).points == 0
+
+
+async def test_a_removed_schedule_takes_its_retries_along(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (point,) = claim.points
+    await harness.queue.settle(
+        claim, Settlement(chains=(moved(point, 60),), occurrences=(a_retry(point),))
+    )
+    await _remove(harness, harness.definition())
+    assert (await harness.total()).points == 0
+    assert await harness.claim_all() == []
+
+
+async def test_removing_the_former_uid_leaves_the_new_schedule_alone(harness, monkeypatch):
+    monkeypatch.setattr(points, "schedule_id", lambda *_, **__: points.ScheduleId(b"same id!"))
+    await harness.arm(uid="new")
+    former = harness.definition(uid="former")
+    assert await _remove(harness, former) is messages.Armed.UNCHANGED
+    assert (await harness.total()).points == 1
+
+
+# -- settling ---------------------------------------------------------------------------------
+
+
+async def test_a_settled_chain_goes_on_at_its_next_due(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    following = moved(claim.points[0], 0.5)
+    settled = await harness.queue.settle(claim, Settlement(chains=(following,)))
+    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
+    (again,) = await harness.claim_all() or [await harness.claim_one()]
+    assert [point.due_us for point in again.points] == [following.due_us]
+
+
+async def test_a_retry_stands_beside_the_chain_and_carries_its_record(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (point,) = claim.points
+    retry = a_retry(point, attempt=2, first_try_us=point.due_us, last_error="Timeout")
+    await harness.queue.settle(
+        claim, Settlement(chains=(moved(point, 3600),), occurrences=(retry,))
+    )
+    (again,) = await harness.claim_all()
+    assert again.points == (retry.point,)
+    assert again.records == {retry.point.member: retry.record}
+    assert (await harness.total()).points == 2
+
+
+async def test_a_retry_that_fails_again_is_the_same_point_at_a_later_due(harness):
+    again = await _a_claimed_retry(harness)
+    (point,) = again.points
+    second = a_retry(point, due_us=point.due_us + 1, attempt=2)
+    settled = await harness.queue.settle(again, Settlement(occurrences=(second,)))
+    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
+    (third,) = await harness.claim_all()
+    assert third.points == (second.point,)
+    assert third.records[second.point.member].attempt == 2
+
+
+async def test_a_finished_retry_leaves_nothing_behind(harness):
+    again = await _a_claimed_retry(harness)
+    await harness.queue.settle(again, Settlement(finished=(again.points[0].member,)))
+    assert (await harness.total()).points == 1  # the chain, due in an hour
+    assert await harness.claim_all() == []
+
+
+async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (point,) = claim.points
+    await harness.queue.settle(
+        claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
+    )
+    stored = await harness.queue.definition(claim.shard, point.schedule_id)
+    assert stored is not None
+    assert stored.state is definition.State.COMPLETED
+    assert (await harness.total()).points == 0
+
+
+async def test_a_completed_schedule_stays_so_when_its_target_is_edited(harness):
+    await test_an_ended_schedule_is_completed_and_has_no_point(harness)
+    await harness.arm(keep_chain=True, generation=2, timing_generation=1)
+    new = harness.definition(generation=2, timing_generation=1)
+    stored = await harness.queue.definition(sharding.shard_of(new.id, 4), new.id)
+    assert stored is not None
+    assert (stored.generation, stored.state) == (2, definition.State.COMPLETED)
+
+
+async def test_a_schedule_edited_in_flight_is_not_completed_by_its_old_point(harness):
+    await harness.arm(generation=1)
+    (claim,) = await harness.claim_all()
+    (point,) = claim.points
+    await harness.arm(generation=2, due_in=60.0)
+    await harness.queue.settle(
+        claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
+    )
+    stored = await harness.queue.definition(claim.shard, point.schedule_id)
+    assert stored is not None
+    assert stored.state is definition.State.ARMED
+    assert (await harness.total()).points == 1
+
+
+async def test_a_dead_letter_carries_what_is_needed_to_replay_it(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    letter = messages.DeadLetter(
+        member=claim.points[0].member, entry={"reason": "Poison", "name": "report"}
+    )
+    await harness.queue.settle(claim, Settlement(dead=(letter,)))
+    (entry,) = await harness.queue.ledger().dead_letters(claim.shard)
+    assert (entry.member, entry.entry) == (letter.member, letter.entry)
+    assert (await harness.total()).points == 0
+
+
+async def test_outcomes_are_read_once_by_the_group(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    await harness.queue.settle(
+        claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
+    )
+    assert await harness.outcomes() == [b"ran"]
+    assert await harness.outcomes() == []
+
+
+async def test_outcomes_that_were_not_acknowledged_are_recovered(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    await harness.queue.settle(
+        claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
+    )
+    ledger = harness.queue.ledger()
+    assert len(await ledger.read_outcomes("status", "crashed")) == 1
+    assert await ledger.read_outcomes("status", "next") == []
+    recovered = await ledger.recover_outcomes("status", "next")
+    assert [entry.outcomes for entry in recovered] == [b"ran"]
+    await ledger.ack("status", recovered)
+    assert await ledger.recover_outcomes("status", "next") == []
+
+
+async def test_a_partial_settlement_leaves_the_rest_claimed(harness):
+    first, second = await _two_in_one_claim(harness)
+    settled = await harness.queue.settle(first, Settlement(finished=(second.member,), number=1))
+    assert settled == messages.Settled(lost=False, applied=1, remaining=1)
+    rest = first.points[0].member
+    settled = await harness.queue.settle(first, Settlement(finished=(rest,), number=2))
+    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
+
+
+async def test_a_settlement_number_seen_before_changes_nothing(harness):
+    claim, second = await _two_in_one_claim(harness)
+    part = Settlement(chains=(moved(second, 60),), outcomes=b"once", number=1)
+    await harness.queue.settle(claim, part)
+    repeated = await harness.queue.settle(claim, part)
+    assert repeated == messages.Settled(lost=False, applied=0, remaining=1)
+    assert await harness.outcomes() == [b"once"]
+
+
+async def test_settling_what_the_claim_never_held_changes_nothing(harness):
+    await harness.arm(name="mine")
+    (claim,) = await harness.claim_all()
+    await harness.arm(name="other", due_in=60.0)
+    stranger = harness.definition(name="other")
+    foreign = points.chain(stranger.id, stranger.timing_version, 1)
+    mine = claim.points[0]
+    claim = _with_lane_of(claim, mine, foreign)
+    settled = await harness.queue.settle(
+        claim, Settlement(chains=(moved(mine, 60),), finished=(foreign.member,))
+    )
+    assert settled.applied == 1
+    assert (await harness.total()).points == 2
+
+
+# -- leases -----------------------------------------------------------------------------------
+
+
+async def test_an_expired_claim_is_reclaimed_with_its_dues(harness):
+    await harness.arm()
+    (first,) = await harness.claim_all(worker="dead", lease_seconds=0.05)
+    again = await harness.claim_one(worker="heir")
+    assert again.points == first.points
+    assert again.reclaimed == 1
+    assert again.id != first.id
+
+
+async def test_a_slow_owner_settles_nothing_after_a_reclaim_but_its_outcomes_count(harness):
+    await harness.arm()
+    (slow,) = await harness.claim_all(worker="slow", lease_seconds=0.05)
+    heir = await harness.claim_one(worker="heir")
+    late = await harness.queue.settle(
+        slow, Settlement(finished=(slow.points[0].member,), outcomes=b"late")
+    )
+    assert late.lost
+    assert await harness.outcomes() == [b"late"]
+    settled = await harness.queue.settle(heir, Settlement(chains=(moved(heir.points[0], 60),)))
+    assert settled.applied == 1
+
+
+async def test_releasing_or_extending_after_someone_elses_settlement_is_harmless(harness):
+    await harness.arm()
+    (slow,) = await harness.claim_all(worker="slow", lease_seconds=0.05)
+    heir = await harness.claim_one(worker="heir")
+    await harness.queue.settle(heir, Settlement(chains=(moved(heir.points[0], 60),)))
+    assert await harness.queue.release(slow) == 0
+    assert await harness.queue.extend(slow, 10.0) is None
+    assert await harness.claim_all() == []
+
+
+async def test_an_expired_claim_that_nobody_took_can_still_be_settled(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all(lease_seconds=0.01)
+    await harness.pass_time(0.02)
+    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    assert settled.applied == 1
+
+
+async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(harness):
+    for number in range(100):
+        await harness.arm(name=f"s{number}", uid=_uid_in_shard(harness, 0, number))
+    poison = points.schedule_id(_uid_in_shard(harness, 0, 42), "default")
+    deadly, settled = [], 0
+    while not (deadly and deadly[-1].is_poison):
+        claim = await harness.claim_one(batch=100, lease_seconds=0.02)
+        if poison in {point.schedule_id for point in claim.points}:
+            deadly.append(claim)  # the worker dies of it
+            continue
+        finished = tuple(point.member for point in claim.points)
+        settled += (await harness.queue.settle(claim, Settlement(finished=finished))).applied
+    assert [len(claim.points) for claim in deadly] == [100, 100, 13, 2, 1, 1, 1]
+    assert [claim.alone for claim in deadly] == [0, 0, 0, 0, 1, 2, 3]
+    assert settled <= 99
+    assert (await harness.total()).points == 100 - settled
+
+
+async def test_extending_keeps_the_points_and_their_dues(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all(lease_seconds=0.2)
+    longer = await harness.queue.extend(claim, 30.0)
+    assert longer is not None
+    assert longer.held_until > claim.held_until
+    await harness.pass_time(0.25)
+    assert await harness.claim_all(worker="other") == []
+    assert await harness.queue.release(longer) == 1
+    (again,) = await harness.claim_all()
+    assert again.points == claim.points
+
+
+async def test_extending_never_shortens_a_lease(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all(lease_seconds=30.0)
+    same = await harness.queue.extend(claim, 0.001)
+    assert same is not None
+    assert same.token_us == claim.token_us
+
+
+async def test_released_points_are_due_at_once_for_others(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all(worker="leaving")
+    assert await harness.queue.release(claim) == 1
+    (again,) = await harness.claim_all(worker="staying")
+    assert (again.points, again.reclaimed) == (claim.points, 0)
+    assert (await harness.queue.settle(claim, Settlement(finished=()))).lost
+
+
+async def test_releasing_some_members_keeps_the_others(harness):
+    claim, second = await _two_in_one_claim(harness)
+    assert await harness.queue.release(claim, [second.member]) == 1
+    (again,) = await harness.claim_all(worker="w2")
+    assert again.points == (second,)
+    rest = claim.points[0]
+    settled = await harness.queue.settle(claim, Settlement(chains=(moved(rest, 60),), number=1))
+    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
+
+
+# -- plan, split ------------------------------------------------------------------------------
+
+
+async def test_planned_slots_belong_to_the_claim_while_the_chain_goes_on(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (chain,) = claim.points
+    slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (3, 2, 1))
+    planning = messages.Planning(
+        chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000, outcomes=b"missed"
+    )
+    assert await harness.queue.plan(claim, planning) == slots
+    assert await harness.claim_all(worker="w2") == []
+    done = tuple(slot.point.member for slot in slots)
+    settled = await harness.queue.settle(claim, Settlement(finished=done))
+    assert settled == messages.Settled(lost=False, applied=3, remaining=0)
+    assert await harness.outcomes() == [b"missed"]
+    assert (await harness.total()).points == 1
+
+
+async def test_planning_twice_changes_nothing_more(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (chain,) = claim.points
+    planning = messages.Planning(
+        chain=chain, slots=(a_planned(chain, 5_000_000),), next_due_us=None, outcomes=b"once"
+    )
+    assert await harness.queue.plan(claim, planning) == planning.slots
+    assert await harness.queue.plan(claim, planning) == planning.slots
+    assert await harness.outcomes() == [b"once"]
+
+
+async def test_a_lost_claim_plans_nothing(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    await harness.queue.release(claim)
+    (chain,) = claim.points
+    planning = messages.Planning(chain=chain, slots=(a_planned(chain, 1),), next_due_us=None)
+    assert await harness.queue.plan(claim, planning) is None
+    assert (await harness.total()).points == 1
+
+
+async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all(lease_seconds=0.1)
+    (chain,) = claim.points
+    slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
+    await harness.queue.plan(
+        claim,
+        messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 3_600_000_000),
+    )
+    heir = await harness.claim_one(worker="heir")
+    assert heir.points == tuple(slot.point for slot in slots)
+    assert heir.records == {slot.point.member: slot.record for slot in slots}
+
+
+async def test_a_planned_slot_can_become_a_retry(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (chain,) = claim.points
+    slot = a_planned(chain, chain.due_us)
+    await harness.queue.plan(
+        claim, messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 10**9)
+    )
+    retry = a_retry(slot.point)
+    settled = await harness.queue.settle(
+        claim, Settlement(finished=(slot.point.member,), occurrences=(retry,))
+    )
+    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
+    assert members(await harness.claim_all()) == [retry.point.member]
+
+
+async def test_a_split_lets_the_next_slot_be_claimed_while_the_first_runs(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (chain,) = claim.points
+    slot = a_planned(chain, chain.due_us)
+    split = messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 1)
+    assert await harness.queue.split(claim, [split]) == (True,)
+    (following,) = await harness.claim_all(worker="w2")
+    assert [point.kind for point in following.points] == [points.PointKind.CHAIN]
+    settled = await harness.queue.settle(claim, Settlement(finished=(slot.point.member,)))
+    assert settled.applied == 1
+
+
+# -- fairness, limits -------------------------------------------------------------------------
+
+
+async def test_a_quiet_namespace_is_in_the_first_claim_beside_a_backlog(harness):
+    quiet, noisy = _two_namespaces_of_a_shard()
+    for number in range(60):
+        uid = _uid_in_shard(harness, 0, number, namespace=noisy)
+        await harness.arm(name=f"n{number}", namespace=noisy, uid=uid, due_in=-50.0)
+    uid = _uid_in_shard(harness, 0, 0, namespace=quiet)
+    await harness.arm(name="quiet", namespace=quiet, uid=uid, due_in=-1.0)
+    (answer,) = await harness.queue.claim([messages.ShardId(0)], worker="w1", batch=10)
+    assert answer.claim is not None
+    assert answer.more
+    ids = {point.schedule_id for point in answer.claim.points}
+    assert points.schedule_id(uid, quiet) in ids
+    assert len(ids) <= 10
+
+
+async def test_a_claim_takes_no_more_than_its_batch_and_says_that_more_is_due(harness):
+    for number in range(5):
+        await harness.arm(name=f"s{number}", uid=_uid_in_shard(harness, 0, number))
+    (answer,) = await harness.queue.claim([messages.ShardId(0)], worker="w1", batch=3)
+    assert answer.claim is not None
+    assert (len(answer.claim.points), answer.more) == (3, True)
+
+
+async def test_a_standby_worker_leaves_what_is_just_due_to_the_preferred_one(harness):
+    await harness.arm(due_in=-0.05)
+    shards = await harness.shards()
+    answers = await harness.queue.claim(shards, worker="w2", standby=shards)
+    assert [answer.claim for answer in answers] == [None] * 4
+    (claim,) = await harness.claim_all(worker="preferred")
+    assert len(claim.points) == 1
+
+
+async def test_a_standby_worker_takes_over_what_nobody_took(harness):
+    await harness.arm(due_in=-5.0)
+    shards = await harness.shards()
+    answers = await harness.queue.claim(shards, worker="w2", standby=shards)
+    assert sum(len(answer.claim.points) for answer in answers if answer.claim) == 1
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+async def test_a_definition_is_read_as_it_was_written(harness):
+    written = harness.definition(name="a" * 200, created_us=1_700_000_000_000_000)
+    await harness.queue.upsert(messages.Arming(definition=written, due_us=1), BLOB, EPOCH)
+    (claim,) = await harness.claim_all()
+    read = await harness.queue.read_definitions(claim.shard, [written.id])
+    assert read == {written.id: written}
+    assert await harness.queue.blob("default", written.target, claim.shard) == BLOB
+
+
+async def test_a_deleted_schedules_definition_is_absent(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    await _remove(harness, harness.definition())
+    assert await harness.queue.read_definitions(claim.shard, [claim.points[0].schedule_id]) == {}
+
+
+async def test_every_definition_is_listed_once_with_its_due(harness):
+    due = harness.now_us() + 3_600_000_000
+    for number in range(40):
+        namespace = f"ns-{number % 3}"
+        await harness.arm(name=f"s{number}", namespace=namespace, due_us=due + number)
+    await harness.arm(name="suspended", due_in=None, state=definition.State.SUSPENDED)
+    listed = [s async for s in _stored(harness)]
+    assert len(listed) == 41
+    by_name = {stored.name: stored for stored in listed}
+    assert by_name["s7"].due_us == due + 7
+    assert by_name["s7"].namespace == "ns-1"
+    assert by_name["s7"].uid == "uid-of-s7"
+    assert by_name["suspended"].due_us is None
+    assert by_name["suspended"].state is definition.State.SUSPENDED
+
+
+async def test_a_claimed_chain_is_listed_as_claimed(harness):
+    await harness.arm()
+    await harness.claim_all()
+    (stored,) = [s async for s in _stored(harness)]
+    assert (stored.claimed, stored.due_us) == (True, None)
+
+
+async def test_a_namespace_cannot_read_the_blob_of_another(harness):
+    await harness.arm(namespace="team-a")
+    new = harness.definition(namespace="team-a")
+    shard = sharding.shard_of(new.id, 4)
+    with pytest.raises(seal.BlobForged):
+        await harness.queue.blob("team-b", new.target, shard)
+
+
+async def test_a_blob_that_is_not_there_is_told(harness):
+    with pytest.raises(seal.BlobMissing):
+        await harness.queue.blob("default", "nothing", messages.ShardId(0))
+
+
+# -- layout and membership --------------------------------------------------------------------
+
+
+async def test_the_first_layout_stays_whatever_is_asked_for_later(harness):
+    assert await harness.queue.open_layout(64, EPOCH) == messages.Layout(number=1, shards=4)
+
+
+@pytest.mark.parametrize("operation", ["open", "upsert", "remove", "sweep"])
+async def test_an_older_term_is_fenced(harness, operation):
+    await harness.queue.open_layout(4, messages.Epoch(EPOCH + 1))
+    stored = harness.definition()
+    attempts = {
+        "open": lambda: harness.queue.open_layout(4, EPOCH),
+        "upsert": harness.arm,
+        "remove": lambda: _remove(harness, stored),
+        "sweep": lambda: harness.queue.sweep(messages.ShardId(0), None, EPOCH),
+    }
+    with pytest.raises(scripting.Fenced):
+        await attempts[operation]()
+
+
+async def test_a_beat_tells_who_lives(harness):
+    await harness.queue.beat("w1")
+    beat = await harness.queue.beat("w2")
+    assert beat.workers == ("w1", "w2")
+    assert beat.layout == messages.Layout(number=1, shards=4)
+    await harness.queue.goodbye("w1")
+    assert (await harness.queue.beat("w2")).workers == ("w2",)
+    assert abs(beat.time_us - harness.now_us()) < 5_000_000
+
+
+async def test_a_stream_entry_is_appended(harness):
+    entry = await harness.queue.append_stream("default", "ticks", {"slot": b"1"}, 10)
+    assert "-" in entry
+
+
+# -- waking -----------------------------------------------------------------------------------
+
+
+async def test_every_shard_is_looked_at_first(harness):
+    wakeups = harness.queue.wakeups()
+    await wakeups.start()
+    assert sorted(await wakeups.wait_until_due(5.0)) == await harness.shards()
+    await wakeups.close()
+
+
+async def test_an_insert_before_the_known_head_wakes_the_sleeper(harness):
+    await harness.arm(name="tomorrow", uid=_uid_in_shard(harness, 2, 0), due_in=86_400.0)
+    wakeups = await _asleep(harness)
+    sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
+    await harness.arm(name="now", uid=_uid_in_shard(harness, 2, 1), due_in=-1.0)
+    async with asyncio.timeout(5):
+        assert await sleeping == (2,)
+    await wakeups.close()
+
+
+async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
+    wakeups = await _asleep(harness)
+    await harness.arm(uid=_uid_in_shard(harness, 1, 0))
+    (claim,) = await harness.claim_all()
+    await wakeups.wait_until_due(0.2)
+    following = moved(claim.points[0], 1.2)
+    await harness.queue.settle(claim, Settlement(chains=(following,)))
+    sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
+    if harness.memory:
+        await harness.pass_time(2.0)
+    async with asyncio.timeout(5):
+        assert await sleeping == (1,)
+    assert harness.now_us() >= following.due_us
+    await wakeups.close()
+
+
+async def test_a_shard_whose_claim_failed_is_named_again(harness):
+    wakeups = await _asleep(harness)
+    wakeups.look_again([messages.ShardId(3)])
+    assert await wakeups.wait_until_due(1.0) == (3,)
+    await wakeups.close()
+
+
+async def test_nothing_due_ends_the_wait_at_its_timeout(harness):
+    wakeups = await _asleep(harness)
+    sleeping = asyncio.create_task(wakeups.wait_until_due(0.05))
+    if harness.memory:
+        await harness.pass_time(0.06)
+    assert await sleeping == ()
+    await wakeups.close()
+
+
+async def test_the_reporter_is_told_of_new_outcomes(harness):
+    ledger = harness.queue.ledger()
+    await ledger.start()
+    async with asyncio.timeout(5):
+        while not await ledger.wait_for_outcomes(1.0):
+            pass
+    await _quiet_ledger(harness, ledger)
+    await harness.arm(uid=_uid_in_shard(harness, 3, 0))
+    (claim,) = await harness.claim_all()
+    waiting = asyncio.create_task(ledger.wait_for_outcomes(30.0))
+    await harness.queue.settle(
+        claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
+    )
+    async with asyncio.timeout(5):
+        assert await waiting == (3,)
+    await ledger.close()
+
+
+# -- repair -----------------------------------------------------------------------------------
+
+
+async def test_the_sweep_finds_nothing_wrong_with_what_is_right(harness):
+    await harness.arm(name="armed", due_in=60.0)
+    await harness.arm(name="claimed")
+    await harness.arm(name="suspended", due_in=None, state=definition.State.SUSPENDED)
+    await harness.claim_all()
+    await _a_claimed_retry(harness, name="retried")
+    await _an_ended_schedule(harness)
+    before = await harness.total()
+    swept = await _sweep(harness, due_of=lambda _: 1)
+    assert [(s.armed, s.dropped, s.mended, s.unarmed) for s in swept if _did(s)] == []
+    assert await harness.total() == before
+
+
+async def test_an_armed_definition_without_a_chain_gets_one_where_the_caller_says(harness):
+    await harness.arm(due_in=None)  # armed, and its chain was lost
+    stored = harness.definition()
+    (unarmed,) = [s.unarmed for s in await _sweep(harness, due_of=None) if s.unarmed]
+    assert unarmed == (stored.id,)
+    due = harness.now_us() - 1
+    assert sum(s.armed for s in await _sweep(harness, due_of=lambda _: due)) == 1
+    (claim,) = await harness.claim_all()
+    assert claim.points == (points.chain(stored.id, stored.timing_version, due),)
+
+
+async def test_the_statistics_count_what_is_there(harness):
+    await harness.arm(name="due")
+    await harness.arm(name="later", due_in=60.0)
+    total = await harness.total()
+    assert (total.points, total.due, total.claimed, total.claims) == (2, 1, 0, 0)
+    assert total.lag_us >= 1_000_000
+    await harness.claim_all()
+    total = await harness.total()
+    assert (total.points, total.due, total.claimed, total.claims) == (2, 0, 1, 1)
+
+
+# -- steps ------------------------------------------------------------------------------------
+
+
+async def _stored(harness):
+    for shard in await harness.shards():
+        async for stored in harness.queue.all_definitions(shard):
+            yield stored
+
+
+async def _remove(harness, stored):
+    return await harness.queue.remove(stored.id, stored.uid, stored.namespace, EPOCH)
+
+
+def _uid_in_shard(harness, shard, number, namespace="default"):
+    """The uid number n whose schedule lives in this shard of four."""
+    found = (
+        f"uid-{n}"
+        for n in range(100_000)
+        if sharding.shard_of(points.schedule_id(f"uid-{n}", namespace), 4) == shard
+    )
+    return next(uid for index, uid in enumerate(found) if index == number)
+
+
+def _two_namespaces_of_a_shard():
+    return "quiet", "noisy"
+
+
+async def _a_claimed_retry(harness, **changes):
+    await harness.arm(**changes)
+    (claim,) = await harness.claim_all()
+    (point,) = claim.points
+    await harness.queue.settle(
+        claim, Settlement(chains=(moved(point, 3600),), occurrences=(a_retry(point),))
+    )
+    (again,) = await harness.claim_all()
+    return again
+
+
+async def _an_ended_schedule(harness):
+    await harness.arm(name="ended")
+    (claim,) = await harness.claim_all()
+    (point,) = claim.points
+    settled = await harness.queue.settle(
+        claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
+    )
+    assert settled.remaining == 0
+
+
+async def _two_in_one_claim(harness):
+    for number in range(2):
+        await harness.arm(name=f"s{number}", uid=_uid_in_shard(harness, 0, number))
+    (claim,) = await harness.claim_all()
+    assert len(claim.points) == 2
+    return claim, claim.points[1]
+
+
+def _with_lane_of(claim, known, foreign):
+    if known.schedule_id not in claim.lanes:
+        return claim  # the queue in memory needs no lanes
+    lanes = {**claim.lanes, foreign.schedule_id: claim.lanes[known.schedule_id]}
+    return dataclasses.replace(claim, lanes=lanes)
+
+
+async def _asleep(harness):
+    """Wake-ups that have looked at everything once."""
+    wakeups = harness.queue.wakeups()
+    await wakeups.start()
+    async with asyncio.timeout(5):
+        seen = await wakeups.wait_until_due(5.0)
+    for answer in await harness.queue.claim(seen, worker="sleeper"):
+        wakeups.note(answer)
+    # a subscription confirmed later rings once more
+    while again := await _soon(wakeups):
+        for answer in await harness.queue.claim(again, worker="sleeper"):
+            wakeups.note(answer)
+    return wakeups
+
+
+async def _soon(wakeups):
+    try:
+        return await asyncio.wait_for(wakeups.wait_until_due(0.1), 0.2)
+    except TimeoutError:
+        return ()
+
+
+async def _quiet_ledger(harness, ledger):
+    while not harness.memory and await ledger.wait_for_outcomes(0.1):
+        pass
+
+
+async def _sweep(harness, *, due_of):
+    swept = []
+    for shard in await harness.shards():
+        cursor = None
+        while True:
+            swept.append(await harness.queue.sweep(shard, cursor, EPOCH, due_of=due_of))
+            cursor = swept[-1].cursor
+            if cursor is None:
+                break
+    return swept
+
+
+def _did(swept):
+    return swept.armed or swept.dropped or swept.mended or swept.unarmed

