@@ -1,13 +1,12 @@
 """Several schedules as one, and a start and an end around them."""
 
-import time
 from random import Random
 
 import pytest
 
 from duepoint.expressions import Overlap, compile_expression, merged, windowed
 from tests.property.expressions import generators
-from tests.unit.expressions import moments
+from tests.unit.expressions import moments, stopwatch
 
 NEW_YORK = "America/New_York"
 YEAR_US = 365 * 86_400 * 1_000_000
@@ -71,16 +70,16 @@ def test_a_year_of_busy_schedules_is_counted_without_walking_it():
     texts = ("* * * * * *", "*/2 * * * * *", "*/7 * * * *", "0 9 * * 1-5")
     expression = merged([compile_expression(text, time_zone=NEW_YORK) for text in texts])
     start = moments.us("2026-01-01T00:00:00Z")
-    began = time.thread_time()
-    assert expression.count_between(start, start + YEAR_US) == 365 * 86_400
-    assert time.thread_time() - began <= 1
+    with stopwatch.cpu_seconds() as passed:
+        assert expression.count_between(start, start + YEAR_US) == 365 * 86_400
+        assert passed() <= 1
 
 
 def test_periods_that_repeat_a_shorter_one_cost_nothing():
     expression = merged([compile_expression(f"@every {n}s") for n in (1, 2, 3, 60)])
-    began = time.thread_time()
-    assert expression.count_between(0, YEAR_US) == 365 * 86_400
-    assert time.thread_time() - began <= 0.01
+    with stopwatch.cpu_seconds() as passed:
+        assert expression.count_between(0, YEAR_US) == 365 * 86_400
+        assert passed() <= 0.01
 
 
 def test_a_window_includes_its_start_and_excludes_its_end():
