@@ -22,6 +22,7 @@ import msgspec
 import yarl
 
 import duepoint
+from duepoint import errors as base
 from duepoint.kube import credentials, errors, lines, port
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -163,7 +164,10 @@ class ApiSession:
     async def _prepared(
         self, path: str, query: Mapping[str, str] | None
     ) -> tuple[yarl.URL, dict[str, Any]]:
-        login = await self._access.login()
+        try:
+            login = await self._access.login()
+        except base.InvalidSetting as error:  # a plugin that worked before
+            raise errors.Unauthorized(str(error), sent=False) from error
         headers = {"Accept": port.JSON}
         if login.token:
             headers["Authorization"] = f"Bearer {login.token}"
@@ -178,7 +182,7 @@ class ApiSession:
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._access.renew()
-        except TimeoutError:
+        except (TimeoutError, base.InvalidSetting):
             return False
 
     def _hold(self, seconds: float) -> None:
@@ -253,19 +257,19 @@ class ApiSession:
     ) -> AsyncIterator[port.Change[ItemT]]:
         """See ``port.Api.watch``."""
         decoder = msgspec.json.Decoder(item_type)
-        failures = 0
+        failures, renewed = 0, False
         while True:
             try:
                 async for event in self._events(path, resource_version, query):
-                    failures = 0
-                    resource_version = _version_of(event, path)
+                    failures, renewed = 0, False
+                    resource_version = _next_version(event, resource_version, path)
                     if event.type in port.ChangeType.__members__:
                         item = _decoded(decoder, event.object, f"WATCH {path}")
                         yield port.Change(port.ChangeType(event.type), item)
             except errors.Unauthorized:
-                if failures or not await self._access.renew():
+                if renewed or not await self._renewed_by(_now() + CONNECT_TIMEOUT_SECONDS):
                     raise
-                failures += 1
+                renewed = True
             except errors.Unavailable as error:
                 failures += 1
                 await asyncio.sleep(self._reopen_wait(failures, error.retry_after_seconds))
@@ -340,8 +344,12 @@ def _parsed_event(line: bytes, attempt: str) -> _Event:
     return event
 
 
-def _version_of(event: _Event, path: str) -> str:
-    return _decoded(_marked_decoder, event.object, f"WATCH {path}").metadata.resource_version
+def _next_version(event: _Event, before: str, path: str) -> str:
+    """The version to go on from; versions of one resource may be compared (KEP-5504)."""
+    now = _decoded(_marked_decoder, event.object, f"WATCH {path}").metadata.resource_version
+    if now.isdecimal() and before.isdecimal() and int(now) < int(before):
+        raise errors.Gone(f"WATCH {path}: the server's store has gone back in time", status=410)
+    return now
 
 
 DecodedT = TypeVar("DecodedT")

@@ -2,7 +2,7 @@
 
 What a file says plainly (token, token file, certificates, proxy) is read here. JSON, which is
 YAML too and which the development cluster writes, needs no parser beyond ours; for other YAML
-PyYAML is imported, and for exec plugins, identity providers and passwords the official
+PyYAML is imported, and for exec plugins and identity providers the official
 ``kubernetes`` package, each only when it is needed. Paths inside a file are relative to it.
 """
 
@@ -24,7 +24,9 @@ from duepoint import errors
 from duepoint.kube import credentials
 
 #: Keys of a user entry that only the official package understands.
-_SPECIAL = ("exec", "auth-provider", "username", "password", "as", "as-groups", "as-user-extra")
+_SPECIAL = ("exec", "auth-provider")
+#: Keys whose silent loss would make us somebody else.
+_UNSUPPORTED = ("username", "password", "as", "as-uid", "as-groups", "as-user-extra")
 
 
 class _Broken(Exception):
@@ -73,6 +75,9 @@ def _credentials(path: Path, context: str | None) -> credentials.Credentials:
     chosen = _named(document, "contexts", name, "context")
     cluster = _named(document, "clusters", chosen.get("cluster"), "cluster")
     user = _named(document, "users", chosen.get("user"), "user") if chosen.get("user") else {}
+    for key in _UNSUPPORTED:
+        if user.get(key):
+            raise _Broken(f"uses {key!r}, which is not supported; use a token or a certificate")
     if any(user.get(key) for key in _SPECIAL):
         return credentials.LoadedCredentials(lambda: _official(path, name, chosen))
     return _plain(path.parent, cluster, user, str(chosen.get("namespace") or "default"))
@@ -134,7 +139,8 @@ def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> credential
         raise errors.InvalidSetting(
             "KUBECONFIG", f"{path}: context {context} cannot log in: {error}"
         ) from error
-    token = loaded.get_api_key_with_prefix("authorization") or ""
+    # The key was "authorization" before version 36 of the package.
+    token = loaded.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
     return credentials.Login(
         server=str(loaded.host).rstrip("/"),
         namespace=str(chosen.get("namespace") or "default"),
@@ -186,6 +192,6 @@ def _data(encoded: object) -> str | None:
     if not encoded:
         return None
     try:
-        return base64.b64decode(str(encoded)).decode()
+        return base64.b64decode("".join(str(encoded).split()), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
         raise _Broken("holds certificate data that are no base64 text") from error

@@ -326,7 +326,10 @@ class Elector:
         """Try to renew. False: somebody else has the Lease."""
         lease, term = holding.lease, holding.term
         notes = {**lease.annotations, **term.notes}
-        wanted = replace(lease, renewed_us=self._clock.now_us(), annotations=notes)
+        # A write that changes nothing succeeds without a new version, and a candidate would see
+        # an abandoned Lease: so the time rises even where a wall clock stands or goes back.
+        renewed_us = max(self._clock.now_us(), lease.renewed_us + 1)
+        wanted = replace(lease, renewed_us=renewed_us, annotations=notes)
         written = await self._write(holding, wanted, term.seconds_left())
         if written is not False:
             return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,6 @@ from hypothesis import strategies as st
 
 from duepoint import errors as base
 from duepoint.kube import api, errors, lines, port, schedules, times
-import itertools
 
 # -- times ------------------------------------------------------------------------------------
 

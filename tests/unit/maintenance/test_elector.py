@@ -529,3 +529,16 @@ def test_two_processes_of_one_name_are_not_one_holder():
     ]
     assert names[0] != names[1]
     assert all(name.startswith("host_") for name in names)
+
+
+def test_a_renewal_changes_the_lease_even_while_the_wall_clock_stands_still():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as replica:
+            replica.clock.now_us = lambda: 5_000_000
+            await replica.leading.wait()
+            await asyncio.sleep(60)
+            renewed = [lease.renewed_us for lease in server.writes]
+            assert len(set(renewed)) == len(renewed) > 20
+
+    virtualtime.run(main())

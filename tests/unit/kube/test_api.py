@@ -1,0 +1,311 @@
+"""A session against an API server on its worst days."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import duepoint
+from duepoint.kube import api, credentials, errors, port, schedules
+from tests.unit.kube.apiserver import Server, answers, hangs, hangs_up, serving, streams
+
+PATH = "/apis/batch/v1/namespaces/a/jobs"
+SCHEDULES = schedules.collection()
+
+
+def a_session(server: Server, access: credentials.Credentials | None = None) -> api.ApiSession:
+    login = credentials.Login(server=server.url, token="secret")
+    access = access or credentials.FixedCredentials(login)
+    return api.ApiSession(access, component="test", rng=random.Random(1))
+
+
+def event(kind: str, name: str, version: int) -> bytes:
+    item = {"metadata": {"name": name, "resourceVersion": str(version)}}
+    return json.dumps({"type": kind, "object": item}).encode() + b"\n"
+
+
+ERROR_410 = (
+    json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}).encode() + b"\n"
+)
+
+
+async def test_a_request_says_who_asks_and_in_which_form():
+    async with serving(answers(201, {"a": 1})) as server, a_session(server) as session:
+        body = await session.request("POST", PATH, {"b": 2}, query={"dryRun": "All"})
+        assert msgspec.json.decode(body) == {"a": 1}
+        (request,) = server.requests
+        assert request.headers["Authorization"] == "Bearer secret"
+        assert request.headers["User-Agent"] == f"duepoint/{duepoint.__version__} (test)"
+        assert request.headers["Content-Type"] == "application/json"
+        assert request.query == {"dryRun": "All"}
+        assert server.bodies == [b'{"b":2}']
+
+
+async def test_a_patch_keeps_its_content_type():
+    async with serving(answers(200)) as server, a_session(server) as session:
+        await session.request("PATCH", PATH, [], content_type=port.JSON_PATCH)
+        assert server.requests[0].headers["Content-Type"] == "application/json-patch+json"
+
+
+async def test_connections_are_kept_between_requests():
+    async with serving(answers(200)) as server, a_session(server) as session:
+        for _ in range(5):
+            await session.request("GET", PATH)
+        peers = {request.transport and id(request.transport) for request in server.requests}
+        assert len(peers) == 1
+
+
+@pytest.mark.parametrize("trouble", [hangs, hangs_up], ids=["hangs", "hangs up"])
+async def test_a_request_without_an_answer_may_have_been_accepted(trouble: Any):
+    async with serving(trouble) as server, a_session(server) as session:
+        with pytest.raises(errors.Unavailable) as failed:
+            await session.request("POST", PATH, {}, timeout_seconds=0.2)
+        assert failed.value.sent
+
+
+async def test_a_refused_connection_was_certainly_not_accepted():
+    async with serving(answers(200)) as server:
+        pass
+    async with a_session(server) as session:
+        with pytest.raises(errors.Unavailable) as failed:
+            await session.request("POST", PATH, {}, timeout_seconds=5)
+        assert not failed.value.sent
+
+
+async def test_every_request_ends_within_its_timeout():
+    async with serving(hangs) as server, a_session(server) as session:
+        began = time.monotonic()
+        with pytest.raises(errors.Unavailable):
+            await session.request("GET", PATH, timeout_seconds=0.1)
+        assert time.monotonic() - began < 3
+
+
+async def test_a_throttled_request_waits_as_told_and_is_repeated():
+    async with (
+        serving(answers(429, Retry_After="1"), answers(200, {"ok": 1})) as server,
+        a_session(server) as session,
+    ):
+        began = time.monotonic()
+        assert await session.request("POST", PATH, {}) == b'{"ok": 1}'
+        assert time.monotonic() - began >= 1.0
+        assert len(server.requests) == 2
+
+
+async def test_while_one_is_throttled_the_others_do_not_knock():
+    async with serving(answers(429, Retry_After="30")) as server, a_session(server) as session:
+        for _ in range(3):
+            with pytest.raises(errors.Throttled) as refused:
+                await session.request("GET", PATH, timeout_seconds=1)
+            assert refused.value.retry_after_seconds
+            assert refused.value.retry_after_seconds > 28
+        assert len(server.requests) == 1
+
+
+async def test_the_lease_is_never_held_back():
+    async with (
+        serving(answers(429, Retry_After="30"), answers(200)) as server,
+        a_session(server) as session,
+    ):
+        with pytest.raises(errors.Throttled):
+            await session.request("GET", PATH, timeout_seconds=1)
+        await session.request("GET", PATH, timeout_seconds=1, purpose=port.Purpose.LEASE)
+        assert len(server.requests) == 2
+
+
+async def test_hanging_requests_leave_connections_for_the_lease():
+    async def by_kind(request: Any) -> Any:
+        return await (answers(200) if "leases" in request.path else hangs)(request)
+
+    async with serving(by_kind) as server, a_session(server) as session:
+        stuck = [
+            asyncio.create_task(session.request("GET", PATH, timeout_seconds=60))
+            for _ in range(api.REQUEST_CONNECTIONS + 5)
+        ]
+        path = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
+        await session.request("GET", path, timeout_seconds=5, purpose=port.Purpose.LEASE)
+        for task in stuck:
+            task.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
+
+
+async def test_a_rotated_token_is_read_again_after_a_401(tmp_path: Path):
+    token = tmp_path / "token"
+    token.write_text("old\n")
+
+    async def check(request: Any) -> Any:
+        right = request.headers["Authorization"] == "Bearer new"
+        return await answers(200 if right else 401)(request)
+
+    async with serving(check) as server:
+        access = credentials.FileToken(credentials.Login(server=server.url), token)
+        async with a_session(server, access) as session:
+            with pytest.raises(errors.Unauthorized):
+                await session.request("GET", PATH)
+            assert len(server.requests) == 1  # the same token again would help nobody
+            token.write_text("new")
+            await session.request("GET", PATH)
+            assert len(server.requests) == 3
+
+
+async def test_a_list_is_read_page_by_page():
+    pages = [
+        {
+            "metadata": {"resourceVersion": "7", "continue": "a/b+c="},
+            "items": [{"metadata": {"name": "x"}}],
+        },
+        {"metadata": {"resourceVersion": "7"}, "items": [{"metadata": {"name": "y"}}]},
+    ]
+    async with (
+        serving(*(answers(200, page) for page in pages)) as server,
+        a_session(server) as session,
+    ):
+        listed = session.list_pages(SCHEDULES, schedules.Schedule, limit=1)
+        names = [item.metadata.name async for page in listed for item in page.items]
+        assert names == ["x", "y"]
+        assert server.requests[1].query == {"limit": "1", "continue": "a/b+c="}
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (answers(410, {"reason": "Expired"}), errors.Gone),
+        (answers(403, {"message": "no"}), errors.Forbidden),
+        (answers(500), errors.Unavailable),
+        (answers(200, b"<html>login</html>"), errors.Unavailable),
+        (answers(200, b'{"metadata":{},"items":[{"metada'), errors.Unavailable),
+    ],
+    ids=["token too old", "forbidden", "broken", "a login page", "cut off"],
+)
+async def test_a_list_that_breaks_off_never_looks_complete(second: Any, expected: type):
+    first = answers(200, {"metadata": {"continue": "c"}, "items": []})
+    async with serving(first, second) as server, a_session(server) as session:
+        with pytest.raises(expected):
+            async for _ in session.list_pages(SCHEDULES, schedules.Schedule):
+                pass
+
+
+async def some_changes(session: api.ApiSession, count: int) -> list[tuple[str, str]]:
+    changes = session.watch(SCHEDULES, schedules.Schedule, "5")
+    async with asyncio.timeout(20), contextlib.aclosing(changes):
+        seen = [await anext(changes) for _ in range(count)]
+    return [(change.type.value, change.item.metadata.name) for change in seen]
+
+
+async def test_a_watch_asks_for_bookmarks_and_an_end():
+    async with (
+        serving(streams(event("ADDED", "a", 6), then=hangs)) as server,
+        a_session(server) as session,
+    ):
+        assert await some_changes(session, 1) == [("ADDED", "a")]
+        query = server.requests[0].query
+        assert query["resourceVersion"] == "5"
+        assert query["allowWatchBookmarks"] == "true"
+        assert 240 <= int(query["timeoutSeconds"]) <= 360
+
+
+async def test_an_event_may_arrive_in_pieces_and_be_as_long_as_an_object():
+    big = json.dumps(
+        {
+            "type": "ADDED",
+            "object": {
+                "metadata": {"name": "big", "resourceVersion": "6"},
+                "spec": {"x": "y" * 1_500_000},
+            },
+        }
+    ).encode()
+    whole = big + b"\n" + event("DELETED", "b", 7)
+    chunks = [whole[start : start + 100_000] for start in range(0, len(whole), 100_000)]
+    async with serving(streams(*chunks, then=hangs)) as server, a_session(server) as session:
+        assert await some_changes(session, 2) == [("ADDED", "big"), ("DELETED", "b")]
+
+
+async def test_a_closed_watch_goes_on_where_it_was_without_listing_again():
+    async with (
+        serving(
+            streams(event("ADDED", "a", 6), event("BOOKMARK", "", 9)),
+            streams(event("MODIFIED", "a", 12), then=hangs_up),
+            answers(503),
+            streams(event("DELETED", "a", 15), then=hangs),
+        ) as server,
+        a_session(server) as session,
+    ):
+        assert await some_changes(session, 3) == [
+            ("ADDED", "a"),
+            ("MODIFIED", "a"),
+            ("DELETED", "a"),
+        ]
+        asked = [request.query["resourceVersion"] for request in server.requests]
+        assert asked == ["5", "9", "12", "12"]
+
+
+async def test_a_watch_that_falls_silent_is_opened_again(monkeypatch: pytest.MonkeyPatch):
+    assert api.WATCH_SILENCE_SECONDS >= 70
+    monkeypatch.setattr(api, "WATCH_SILENCE_SECONDS", 0.2)
+    async with (
+        serving(streams(then=hangs), streams(event("ADDED", "a", 6), then=hangs)) as server,
+        a_session(server) as session,
+    ):
+        assert await some_changes(session, 1) == [("ADDED", "a")]
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (streams(ERROR_410), errors.Gone),
+        (streams(event("BOOKMARK", "", 4), then=hangs), errors.Gone),
+        (answers(410, {"reason": "Expired"}), errors.Gone),
+        (answers(403, {"message": "no"}), errors.Forbidden),
+        (answers(404), errors.NotFound),
+        (answers(401), errors.Unauthorized),
+    ],
+    ids=["410 in the stream", "a store from a backup", "410", "403", "404", "401"],
+)
+async def test_a_watch_ends_where_going_on_would_not_help(script: Any, expected: type):
+    async with serving(script) as server, a_session(server) as session:
+        with pytest.raises(expected):
+            await some_changes(session, 1)
+        assert len(server.requests) == 1
+
+
+async def test_what_became_of_each_request_is_counted():
+    seen: list[tuple[str, str, int]] = []
+    async with serving(answers(200), answers(404), hangs_up) as server:
+        access = credentials.FixedCredentials(credentials.Login(server=server.url))
+        session = api.ApiSession(
+            access, component="test", observe=lambda *request: seen.append(request)
+        )
+        async with session:
+            await session.request("GET", PATH)
+            with pytest.raises(errors.NotFound):
+                await session.request("GET", f"{PATH}/x")
+            with pytest.raises(errors.Unavailable):
+                await session.request("DELETE", f"{PATH}/x")
+    assert seen == [("GET", "jobs", 200), ("GET", "jobs", 404), ("DELETE", "jobs", 0)]
+
+
+async def test_a_redirect_is_not_followed_with_our_token():
+    async with (
+        serving(answers(302, Location="http://elsewhere.invalid/")) as server,
+        a_session(server) as session,
+    ):
+        with pytest.raises(errors.Unavailable):
+            await session.request("GET", PATH)
+        assert len(server.requests) == 1
+
+
+async def test_cancelling_a_request_cancels_it_at_once():
+    async with serving(hangs) as server, a_session(server) as session:
+        task = asyncio.create_task(session.request("GET", PATH))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

@@ -1,0 +1,179 @@
+"""Where logins come from, and that the heavy package stays away."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from duepoint import errors
+from duepoint.kube import credentials, kubeconfig
+
+
+def a_kubeconfig(
+    tmp_path: Path, *, as_yaml: bool = False, cluster: Any = None, **user: Any
+) -> Path:
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [
+            {"name": "c", "cluster": {"server": "http://127.0.0.1:1/", **(cluster or {})}}
+        ],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [
+            {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+            {"name": "anonymous", "context": {"cluster": "c"}},
+        ],
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(document) if as_yaml else json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("as_yaml", [False, True], ids=["json", "yaml"])
+async def test_a_token_in_the_file_is_used(tmp_path: Path, as_yaml: bool):
+    path = a_kubeconfig(tmp_path, as_yaml=as_yaml, token="abc")
+    login = await kubeconfig.credentials_for(path).login()
+    assert (login.server, login.token, login.namespace) == ("http://127.0.0.1:1", "abc", "team")
+
+
+async def test_a_context_can_be_chosen(tmp_path: Path):
+    path = a_kubeconfig(tmp_path, token="abc")
+    login = await kubeconfig.credentials_for(path, "anonymous").login()
+    assert (login.token, login.namespace) == (None, "default")
+
+
+async def test_a_token_file_is_relative_to_the_kubeconfig_and_read_again_each_minute(
+    tmp_path: Path,
+):
+    now = 0.0
+    (tmp_path / "token").write_text("one")
+    login = credentials.Login(server="http://127.0.0.1:1")
+    access = credentials.FileToken(login, tmp_path / "token", monotonic=lambda: now)
+    named = kubeconfig.credentials_for(a_kubeconfig(tmp_path, tokenFile="token"))
+    assert (await named.login()).token == "one"
+    (tmp_path / "token").write_text("two")
+    now = 59.0
+    assert (await access.login()).token == "one"
+    now = 61.0
+    assert (await access.login()).token == "two"
+    assert not await access.renew()
+
+
+async def test_a_token_file_in_the_middle_of_its_rotation_keeps_the_old_token(tmp_path: Path):
+    token = tmp_path / "token"
+    token.write_text("one")
+    access = credentials.FileToken(credentials.Login(server="http://127.0.0.1:1"), token)
+    token.unlink()
+    assert not await access.renew()
+    assert (await access.login()).token == "one"
+
+
+def test_outside_a_pod_there_is_no_mounted_account(tmp_path: Path):
+    assert credentials.in_cluster({}, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1, 2]",
+        "{not yaml: [",
+        '{"kind": "Config"}',
+        '{"current-context": "x", "contexts": null}',
+        '{"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "y"}}]}',
+    ],
+)
+def test_a_kubeconfig_that_leads_nowhere_is_a_wrong_setting_in_one_line(tmp_path: Path, text: str):
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(errors.InvalidSetting) as refused:
+        kubeconfig.credentials_for(path)
+    assert refused.value.name == "KUBECONFIG"
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"server": "ftp://a"},
+        {"server": "https://a", "certificate-authority-data": "?"},
+        {"server": "https://a", "certificate-authority": "none"},
+    ],
+    ids=["no http", "data that are no base64", "a file that is not there"],
+)
+def test_a_cluster_that_cannot_be_trusted_is_a_wrong_setting(tmp_path: Path, cluster: Any):
+    with pytest.raises(errors.InvalidSetting):
+        kubeconfig.credentials_for(a_kubeconfig(tmp_path, cluster=cluster))
+
+
+@pytest.mark.parametrize("user", [{"username": "a", "password": "b"}, {"token": "t", "as": "root"}])
+def test_what_would_make_us_somebody_else_is_refused(tmp_path: Path, user: Any):
+    with pytest.raises(errors.InvalidSetting, match="not supported"):
+        kubeconfig.credentials_for(a_kubeconfig(tmp_path, **user))
+
+
+def test_no_api_server_at_all_is_a_wrong_setting(tmp_path: Path):
+    with pytest.raises(errors.InvalidSetting, match="no file"):
+        kubeconfig.found(None, None, {"KUBECONFIG": str(tmp_path / "none")})
+
+
+async def test_the_first_file_that_exists_of_several_is_used(tmp_path: Path):
+    path = a_kubeconfig(tmp_path, token="abc")
+    listed = os.pathsep.join([str(tmp_path / "none"), str(path)])
+    access = kubeconfig.found(None, None, {"KUBECONFIG": listed})
+    assert (await access.login()).token == "abc"
+
+
+async def test_a_plugin_is_asked_through_the_official_package_and_again_after_a_401(
+    tmp_path: Path,
+):
+    plugin = tmp_path / "plugin"
+    status = '{"token": "from-plugin-%s"}'
+    plugin.write_text(
+        "#!/bin/sh\n"
+        f"echo x >> {tmp_path}/asked\n"
+        f"n=$(wc -l < {tmp_path}/asked | tr -d ' ')\n"
+        'printf \'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential",'
+        f'"status":{status}}}\' "$n"\n'
+    )
+    plugin.chmod(0o700)
+    exec_ = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": str(plugin),
+        "interactiveMode": "Never",
+    }
+    access = kubeconfig.credentials_for(a_kubeconfig(tmp_path, exec=exec_))
+    assert (await access.login()).token == "from-plugin-1"
+    assert await access.renew()
+    assert (await access.login()).token == "from-plugin-2"
+
+
+def test_secrets_are_not_in_the_text_of_a_login():
+    assert "secret" not in repr(credentials.Login(server="http://a", token="secret"))
+
+
+def test_a_plain_kubeconfig_costs_no_heavy_import(tmp_path: Path):
+    path = a_kubeconfig(tmp_path, token="abc")
+    program = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from duepoint.kube import api, jobs, kubeconfig, leases, status\n"
+        "access = kubeconfig.found(Path(sys.argv[1]), None)\n"
+        "asyncio.run(access.login())\n"
+        "print([name for name in ('kubernetes', 'yaml', 'kopf', 'redis') if name in sys.modules])"
+    )
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        env={**os.environ, "PYTHONPATH": str(root / "operator")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
