@@ -81,9 +81,9 @@ async def test_of_many_writers_of_a_lease_one_wins_each_round(
 ):
     lease = leases.KubeLease(session, kube_namespace, "l")
     seen = await lease.create(leases.Lease(holder="0", duration_seconds=15, transitions=0))
-    for _ in range(5):
+    for turn in range(5):
         assert seen
-        writes = [replace(seen, holder=f"writer-{number}") for number in range(8)]
+        writes = [replace(seen, holder=f"{turn}-{number}") for number in range(8)]
         answers = await asyncio.gather(*map(lease.update, writes))
         winners = [answer for answer in answers if answer]
         assert len(winners) == 1
