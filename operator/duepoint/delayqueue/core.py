@@ -14,6 +14,7 @@ Commands time out after five seconds, half of the shortest sensible lease. The l
 from __future__ import annotations
 
 import urllib.parse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,20 @@ class FilePassword(redis.CredentialProvider):
         return (self._username, password) if self._username else (password,)
 
 
-def make_client(
-    url: str, *, connections: int, password_file: Path | None = None
-) -> redis.asyncio.Redis:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where the server is and how to log in."""
+
+    url: str
+    password_file: Path | None = None
+
+
+def make_client(server: Server, *, connections: int) -> redis.asyncio.Redis:
     """A client on its own pool; raises InvalidSetting on a URL that is none. Does not connect."""
-    login: dict[str, Any] = {}
-    if password_file is not None:
-        url, username = _without_user(url)
-        login["credential_provider"] = FilePassword(username, password_file)
+    url, login = server.url, {}
+    if server.password_file is not None:
+        url, username = _without_user(server.url)
+        login["credential_provider"] = FilePassword(username, server.password_file)
     try:
         pool = redis.asyncio.BlockingConnectionPool.from_url(
             url,
@@ -86,12 +93,9 @@ class Core:
         connections: int = 8,
         password_file: Path | None = None,
     ) -> None:
-        self._url = url
-        self._password_file = password_file
+        self._server = Server(url=url, password_file=password_file)
         self._clock: clocks.Clock = clock or clocks.SystemClock()
-        self._client = make_client(
-            url, connections=connections, password_file=password_file
-        )
+        self._client = make_client(self._server, connections=connections)
         self._scripts = scripting.Scripts(self._client)
         self._keys = keys.Keys(prefix)
         self._seal = seal.Seal(blob_key)

@@ -32,7 +32,7 @@ class DelayQueue(
 
     def wakeups(self) -> port.Wakeups:
         return wakeups.RedisWakeups(
-            url=self._url,
+            server=self._server,
             names=self._shard,
             layout=self._known_layout(),
             clock=self._clock,
@@ -41,7 +41,7 @@ class DelayQueue(
 
     def ledger(self) -> port.Ledger:
         return ledger.RedisLedger(
-            url=self._url, client=self._client, names=self._shard, layout=self._known_layout()
+            server=self._server, client=self._client, names=self._shard, layout=self._known_layout()
         )
 
 

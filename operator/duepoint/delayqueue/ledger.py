@@ -15,7 +15,7 @@ from typing import Any
 
 import redis.asyncio
 
-from duepoint.delayqueue import keys, messages, scripting, sharding, subscription
+from duepoint.delayqueue import core, keys, messages, scripting, sharding, subscription
 
 
 class RedisLedger:
@@ -24,7 +24,7 @@ class RedisLedger:
     def __init__(
         self,
         *,
-        url: str,
+        server: core.Server,
         client: redis.asyncio.Redis,
         names: Callable[[messages.ShardId], keys.ShardKeys],
         layout: messages.Layout,
@@ -37,7 +37,7 @@ class RedisLedger:
         self._something.set()
         self._shard_of = {names(shard).ran: shard for shard in self._shards}
         self._subscription = subscription.Subscription(
-            url,
+            server,
             tuple(self._shard_of),
             on_subscribed=self._on_subscribed,
             on_message=self._on_message,

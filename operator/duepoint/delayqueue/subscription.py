@@ -34,13 +34,13 @@ class Subscription:
 
     def __init__(
         self,
-        url: str,
+        server: core.Server,
         channels: Sequence[str],
         *,
         on_subscribed: Callable[[], None],
         on_message: Callable[[str, bytes], None],
     ) -> None:
-        self._client = core.make_client(url, connections=1)
+        self._client = core.make_client(server, connections=1)
         self._channels = channels
         self._on_subscribed = on_subscribed
         self._on_message = on_message

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import alarms, keys, messages, sharding, subscription
+from duepoint.delayqueue import alarms, core, keys, messages, sharding, subscription
 
 
 class RedisWakeups(alarms.Alarms):
@@ -20,7 +20,7 @@ class RedisWakeups(alarms.Alarms):
     def __init__(
         self,
         *,
-        url: str,
+        server: core.Server,
         names: Callable[[messages.ShardId], keys.ShardKeys],
         layout: messages.Layout,
         clock: clocks.Clock,
@@ -31,7 +31,7 @@ class RedisWakeups(alarms.Alarms):
         self._expect_lane = expect_lane
         self._shard_of = {names(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
-            url,
+            server,
             tuple(self._shard_of),
             on_subscribed=self.ring_all,
             on_message=self._on_message,

@@ -33,7 +33,8 @@ class Retry:
     Attributes:
         after_us: the earliest time the other side wants to hear of it again (Retry-After), as a
             duration; None leaves it to the backoff.
-        started: whether the target was tried at all, so that the slot counts as started.
+        started: whether the slot counts as started by this attempt (a Job starts with its Job).
+        counted: whether this was an attempt at all; one for which no time was left was none.
     """
 
     reason: Reason
@@ -41,6 +42,7 @@ class Retry:
     after_us: int | None = None
     http_status: int | None = None
     started: bool = True
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

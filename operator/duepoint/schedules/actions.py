@@ -76,11 +76,15 @@ class StreamAction(
 Target = JobAction | WebhookAction | StreamAction
 
 
+#: No payload. One object, because msgspec leaves out a default only where it is the same object.
+NO_PAYLOAD = msgspec.Raw()
+
+
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A target and the JSON text of the payload handed to it; empty where there is none."""
 
     target: Target
-    payload: msgspec.Raw = msgspec.Raw()
+    payload: msgspec.Raw = NO_PAYLOAD
 
 
 _decoder = msgspec.json.Decoder(Action)
@@ -88,6 +92,8 @@ _decoder = msgspec.json.Decoder(Action)
 
 def encode(action: Action) -> bytes:
     """The blob to store."""
+    if not action.payload and action.payload is not NO_PAYLOAD:
+        action = Action(target=action.target)
     return msgspec.json.encode(action, order="deterministic")
 
 

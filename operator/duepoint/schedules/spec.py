@@ -284,7 +284,7 @@ def _at_least(value: int | None, least: int, path: str, findings: _Findings) -> 
 
 
 def _action(fields: _Spec, findings: _Findings) -> actions.Action | None:
-    payload = fields.payload if _is_given(fields.payload) else msgspec.Raw()
+    payload = fields.payload if _is_given(fields.payload) else actions.NO_PAYLOAD
     if len(payload) > PAYLOAD_LIMIT_BYTES:
         findings.add(
             Reason.PAYLOAD_TOO_LARGE,

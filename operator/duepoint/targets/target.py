@@ -136,6 +136,7 @@ def not_started() -> outcome.Retry:
         reason=Reason.TIMEOUT,
         message="the worker had no time left to begin this attempt; it is tried again",
         started=False,
+        counted=False,
     )
 
 

@@ -18,7 +18,7 @@ from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
-from duepoint.runs.run import RunState
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
@@ -81,7 +81,7 @@ class Dispatcher:
             return
         await self._load_actions(claim.shard, found.values())
         work = assignments.assign(claim, found, attempt_limit_us=self._attempt_limit_us)
-        self._note_superseded(work)
+        _count_ended(work.events)
         attempts = await self._split(settler, work)
         async with asyncio.TaskGroup() as group:
             settling = group.create_task(settler.run())
@@ -175,7 +175,9 @@ class Dispatcher:
             now_us=self._clock.now_us(),
             fraction=self._dice(),
         )
-        return settlers.closing(tried)
+        closed = settlers.closing(tried)
+        _count_ended(closed.events)
+        return closed
 
     def _firing(
         self, settler: settlers.Settler, attempt: Attempt, action: actions.Action
@@ -212,16 +214,23 @@ class Dispatcher:
             )
 
     def _observe(self, attempt: Attempt, answer: outcomes.Outcome) -> None:
-        if attempt.number == 1 and isinstance(answer, outcomes.Delivered):
-            lateness_us = max(0, answer.accepted_us - attempt.due_us)
-            telemetry.start_lateness_seconds.observe(lateness_us / 1_000_000)
-
-    def _note_superseded(self, work: Assignment) -> None:
-        for event in work.events:
-            if event.state is RunState.SUPERSEDED:
-                telemetry.superseded_total.inc()
-            else:
-                telemetry.slots_total.labels(event.state, event.reason).inc(event.count)
+        match answer:
+            case outcomes.Delivered():
+                if attempt.number == 1:
+                    lateness_us = max(0, answer.accepted_us - attempt.due_us)
+                    telemetry.start_lateness_seconds.observe(lateness_us / 1_000_000)
+            case outcomes.Retry() | outcomes.Rejected():
+                telemetry.logger.info(
+                    "attempt failed",
+                    namespace=attempt.definition.namespace,
+                    schedule=attempt.definition.name,
+                    slot_us=attempt.slot_us,
+                    attempt=attempt.number,
+                    reason=answer.reason,
+                    error=answer.message,
+                )
+        if attempt.first_try_us == 0 and (isinstance(answer, outcomes.Delivered) or answer.started):
+            telemetry.slots_total.labels("Started", "").inc()
 
     # -- giving back ---------------------------------------------------------------------------
 
@@ -246,6 +255,15 @@ def _closing_of(work: Assignment) -> settlers.Closing:
         dead=tuple(work.dead),
         events=tuple(work.events),
     )
+
+
+def _count_ended(events: Iterable[RunEvent]) -> None:
+    """Slots that ended without a run."""
+    for event in events:
+        if event.state is RunState.SUPERSEDED:
+            telemetry.superseded_total.inc()
+        elif event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:
+            telemetry.slots_total.labels(event.state, event.reason).inc(event.count)
 
 
 def _deadline_us(attempt: Attempt) -> int | None:

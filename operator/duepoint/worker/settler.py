@@ -92,7 +92,7 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
 
 
 def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
-    made = tried.attempt.number if wanted.started else tried.attempt.number - 1
+    made = tried.attempt.number if wanted.counted else tried.attempt.number - 1
     due_us = retries.next_try(
         tried.limits,
         attempts_made=max(made, 1),

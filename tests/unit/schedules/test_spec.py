@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from duepoint import errors
@@ -181,6 +182,18 @@ def test_an_action_comes_back_from_its_blob_with_the_payload_byte_for_byte():
     assert again.target == spec.action.target
     assert json.loads(bytes(again.payload)) == {"b": 1.0, "a": [None, "é"]}
     assert actions.encode(again) == actions.encode(spec.action)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [JOB, {"webhook": {"url": "https://a.example.com"}}, {"stream": {"name": "ticks"}}],
+    ids=["job", "webhook", "stream"],
+)
+def test_an_action_without_payload_comes_back_from_its_blob(target):
+    action = a_spec(**target).action
+    assert actions.decode(actions.encode(action)) == action
+    apart = actions.Action(target=action.target, payload=msgspec.Raw(b""))
+    assert actions.encode(apart) == actions.encode(action)
 
 
 def test_the_target_is_described_without_its_query():

@@ -116,9 +116,23 @@ def test_the_receivers_wish_is_a_floor_for_the_next_try():
 
 
 def test_an_attempt_that_never_began_is_not_counted():
-    postponed = outcomes.Retry(reason=Reason.TIMEOUT, message="no time left", started=False)
+    postponed = outcomes.Retry(
+        reason=Reason.TIMEOUT, message="no time left", started=False, counted=False
+    )
     closed = close(an_attempt(), postponed)
     assert closed.occurrences[0].record.attempt == 0
+    assert not closed.events
+
+
+def test_the_waits_for_a_job_that_is_refused_grow():
+    refused = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="quota", started=False)
+    limits = RetryLimits(
+        first_us=1_000_000, most_us=60_000_000, max_attempts=1_000_000, give_up_us=NOON * 2
+    )
+    attempt = an_attempt(PointKind.RETRY, number=5)
+    closed = close(attempt, refused, kind=actions.JobAction, limits=limits)
+    assert closed.occurrences[0].record.attempt == 5
+    assert closed.occurrences[0].point.due_us == NOON + 4_000 + 8_000_000
     assert not closed.events
 
 
