@@ -23,7 +23,7 @@ import yarl
 
 import duepoint
 from duepoint import errors as base
-from duepoint.kube import credentials, errors, lines, port
+from duepoint.kube import credentials, errors, lines, port, wire
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 30.0
@@ -42,15 +42,6 @@ ItemT = TypeVar("ItemT", bound=port.Item)
 Observer = Callable[[str, str, int], None]
 
 
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _Marked(msgspec.Struct):
-    metadata: port.Metadata
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
     verb: str
@@ -64,10 +55,6 @@ class _Call:
     @property
     def attempt(self) -> str:
         return f"{self.verb} {self.path}"
-
-
-_event_decoder = msgspec.json.Decoder(_Event)
-_marked_decoder = msgspec.json.Decoder(_Marked)
 
 
 class ApiSession:
@@ -159,7 +146,7 @@ class ApiSession:
         except _NETWORK_ERRORS as error:
             raise _unavailable(call.attempt, error) from error
         finally:
-            self._observe(call.verb, resource_of(call.path), code)
+            self._observe(call.verb, wire.resource_of(call.path), code)
 
     async def _prepared(
         self, path: str, query: Mapping[str, str] | None
@@ -239,7 +226,7 @@ class ApiSession:
         asked = {**(query or {}), "limit": str(limit)}
         while True:
             body = await self.request("GET", path, query=asked, timeout_seconds=60.0)
-            page = _decoded(decoder, body, f"GET {path}")
+            page = wire.decoded(decoder, body, f"GET {path}")
             yield page
             if not page.metadata.continue_token:
                 return
@@ -262,9 +249,9 @@ class ApiSession:
             try:
                 async for event in self._events(path, resource_version, query):
                     failures, renewed = 0, False
-                    resource_version = _next_version(event, resource_version, path)
+                    resource_version = wire.next_version(event, resource_version, path)
                     if event.type in port.ChangeType.__members__:
-                        item = _decoded(decoder, event.object, f"WATCH {path}")
+                        item = wire.decoded(decoder, event.object, f"WATCH {path}")
                         yield port.Change(port.ChangeType(event.type), item)
             except errors.Unauthorized:
                 if renewed or not await self._renewed_by(_now() + CONNECT_TIMEOUT_SECONDS):
@@ -279,7 +266,7 @@ class ApiSession:
 
     async def _events(
         self, path: str, resource_version: str, query: Mapping[str, str] | None
-    ) -> AsyncIterator[_Event]:
+    ) -> AsyncIterator[wire.Event]:
         attempt = f"WATCH {path}"
         code = 0
         try:
@@ -298,11 +285,11 @@ class ApiSession:
                 splitter = lines.Splitter()
                 async for chunk in answer.content.iter_any():
                     for line in splitter.feed(chunk):
-                        yield _parsed_event(line, attempt)
+                        yield wire.parsed_event(line, attempt)
         except _NETWORK_ERRORS as error:
             raise _unavailable(attempt, error) from error
         finally:
-            self._observe("WATCH", resource_of(path), code)
+            self._observe("WATCH", wire.resource_of(path), code)
 
     def _watch_query(
         self, resource_version: str, query: Mapping[str, str] | None
@@ -334,44 +321,6 @@ _NEVER_SENT = (
 def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:
     told = "timed out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
     return errors.Unavailable(f"{attempt}: {told}", sent=not isinstance(error, _NEVER_SENT))
-
-
-def _parsed_event(line: bytes, attempt: str) -> _Event:
-    event = _decoded(_event_decoder, line, attempt)
-    if event.type == "ERROR":
-        status = errors.parse_status(event.object)
-        raise errors.from_answer(attempt, status.code or 500, {}, event.object)
-    return event
-
-
-def _next_version(event: _Event, before: str, path: str) -> str:
-    """The version to go on from; versions of one resource may be compared (KEP-5504)."""
-    now = _decoded(_marked_decoder, event.object, f"WATCH {path}").metadata.resource_version
-    if now.isdecimal() and before.isdecimal() and int(now) < int(before):
-        raise errors.Gone(f"WATCH {path}: the server's store has gone back in time", status=410)
-    return now
-
-
-DecodedT = TypeVar("DecodedT")
-
-
-def _decoded(
-    decoder: msgspec.json.Decoder[DecodedT], body: bytes | msgspec.Raw, attempt: str
-) -> DecodedT:
-    """A proxy's login page and a truncated answer count as no answer."""
-    try:
-        return decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise errors.Unavailable(f"{attempt}: answer cannot be read: {error}") from error
-
-
-def resource_of(path: str) -> str:
-    """The resource a path is about, for metrics: ``jobs``, ``schedules/status``, ``leases``."""
-    parts = path.strip("/").split("/")
-    rest = parts[3:] if parts[0] == "apis" else parts[2:]
-    if len(rest) > 2 and rest[0] == "namespaces":
-        rest = rest[2:]
-    return "/".join(rest[:1] + rest[2:3]) or "other"
 
 
 def _now() -> float:

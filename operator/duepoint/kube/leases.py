@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from duepoint.kube import errors, port, times
+from duepoint.kube import errors, port, times, wire
 
 #: leaseTransitions is an int32, and leaseDurationSeconds too.
 INT32_MAX = 2**31 - 1
@@ -118,8 +118,11 @@ class KubeLease:
         }
 
 
+_any_decoder = msgspec.json.Decoder()
+
+
 def _lease(body: bytes) -> Lease:
-    document = _object(msgspec.json.decode(body))
+    document = _object(wire.decoded(_any_decoder, body, "Lease"))
     metadata, spec = _object(document.get("metadata")), _object(document.get("spec"))
     return Lease(
         holder=str(spec.get("holderIdentity") or ""),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint.kube import errors, port
+from duepoint.kube import errors, port, wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ async def resolve(
         body = await api.request("GET", path, timeout_seconds=timeout_seconds)
     except errors.NotFound:
         return _unresolved(namespace, name, Trouble.NOT_FOUND)
-    spec = _service_decoder.decode(body).spec
+    spec = wire.decoded(_service_decoder, body, f"GET {path}").spec
     if spec.type == "ExternalName" or spec.external_name:
         return _unresolved(namespace, name, Trouble.EXTERNAL_NAME)
     chosen = _chosen_port(spec.ports or (), wanted_port)

@@ -1,6 +1,6 @@
 """One leader at a time, by a Lease; a term of work while we are it.
 
-What the protocol promises, and how. Times are those of ``Timing``; all are measured on this
+What the protocol promises, and how. Times are those of ``term.Timing``; all are measured on this
 process's own monotonic clock, never by comparing a time that another machine wrote.
 
 - *Trust window.* A leader trusts itself until ``renew_deadline`` (10 s) after the **start** of its
@@ -38,18 +38,17 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Generic, NewType, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
 from duepoint import clock as clocks
 from duepoint import errors, services
 from duepoint.kube import leases
+from duepoint.maintenance import term as terms
 from duepoint.maintenance import watchdog as watchdogs
 
 _log = structlog.get_logger(__name__)
-
-Epoch = NewType("Epoch", int)
 
 #: The epoch of the newest term, beside the transitions that anybody may edit.
 EPOCH_ANNOTATION = "duepoint.dev/epoch"
@@ -66,33 +65,6 @@ _MOST_PAUSE_SECONDS = 30.0
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """Durations in seconds; lease, deadline and retry are those of kube-controller-manager.
-
-    Attributes:
-        lease: how long a candidate watches a foreign Lease before it takes it.
-        renew_deadline: how long a leader trusts in its last renewal.
-        retry: between renewals; up to a fifth more, by chance.
-        look: between a candidate's looks, at most, so that a handover takes less than 2 s.
-        call: one call to the API server.
-        stop: how long the work of a term may take to stop.
-        release: how long giving the Lease back may take.
-    """
-
-    lease: float = 15.0
-    renew_deadline: float = 10.0
-    retry: float = 2.0
-    look: float = 1.5
-    call: float = 5.0
-    stop: float = 4.0
-    release: float = 1.5
-
-    def __post_init__(self) -> None:
-        if self.renew_deadline + self.stop >= self.lease:
-            raise ValueError("renew_deadline + stop must be less than lease, or terms overlap")
-
-
 class Ending(Enum):
     """Why a term ended."""
 
@@ -101,46 +73,7 @@ class Ending(Enum):
     FAILED = "its work failed"
 
 
-class Term:
-    """One spell of leadership; handed to the work, which asks ``is_held`` before it writes.
-
-    Attributes:
-        epoch: goes with every maintenance script.
-        inherited: annotations of the Lease as it was taken over, such as the layout of the queue.
-    """
-
-    def __init__(
-        self, epoch: Epoch, inherited: Mapping[str, str], monotonic: Callable[[], float]
-    ) -> None:
-        self.epoch = epoch
-        self.inherited = inherited
-        self.notes: dict[str, str] = {}
-        self._monotonic = monotonic
-        self._trusted_until = -1.0
-        self._over = False
-
-    def is_held(self) -> bool:
-        """Whether this process may act as the leader at this instant. For any thread."""
-        return not self._over and self.seconds_left() > 0
-
-    def seconds_left(self) -> float:
-        """How long it may still act if no further renewal succeeds; negative afterwards."""
-        return self._trusted_until - self._monotonic()
-
-    def annotate(self, notes: Mapping[str, str]) -> None:
-        """Keep these annotations on the Lease, from the next renewal on."""
-        self.notes |= notes
-
-    def trust_until(self, monotonic: float) -> None:
-        """For the elector: a renewal succeeded."""
-        self._trusted_until = monotonic
-
-    def end(self) -> None:
-        """For the elector: flag down, for good."""
-        self._over = True
-
-
-Work = Callable[[Term], Coroutine[Any, Any, None]]
+Work = Callable[[terms.Term], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True)
@@ -148,7 +81,7 @@ class _Holding:
     """Our hold on the Lease: its last known state, and the term that it carries."""
 
     lease: leases.Lease
-    term: Term
+    term: terms.Term
 
 
 @dataclass(slots=True)
@@ -190,17 +123,17 @@ class Elector:
         name: str,
         *,
         known_epoch: Callable[[], Awaitable[int]] | None = None,
-        timing: Timing | None = None,
+        timing: terms.Timing | None = None,
         leave: Callable[[str], None] = watchdogs.exit_process,
         watchdog: watchdogs.Watchdog | None = None,
-        on_change: Callable[[bool, Epoch], None] | None = None,
+        on_change: Callable[[bool, terms.Epoch], None] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.identity = f"{name}_{secrets.token_hex(5)}"
         self._port = lease
         self._clock = clock
         self._known_epoch = known_epoch
-        self._timing = timing or Timing()
+        self._timing = timing or terms.Timing()
         self._leave = leave
         self._watchdog = watchdog
         self._on_change = on_change or (lambda _leading, _epoch: None)
@@ -243,10 +176,10 @@ class Elector:
         if look is None or not self._is_free(look.value, started):
             return None
         current = look.value
-        epoch = Epoch(max(await self._redis_epoch(), _epoch_of(current)) + 1)
+        epoch = terms.Epoch(max(await self._redis_epoch(), _epoch_of(current)) + 1)
         inherited = dict(current.annotations) if current else {}
         wanted = self._claim(current, epoch, inherited)
-        holding = _Holding(wanted, Term(epoch, inherited, self._clock.monotonic))
+        holding = _Holding(wanted, terms.Term(epoch, inherited, self._clock.monotonic))
         taken = await self._write(holding, wanted, self._timing.call)
         return holding if taken else None
 
@@ -278,7 +211,7 @@ class Elector:
         return answer.value if answer else 0
 
     def _claim(
-        self, current: leases.Lease | None, epoch: Epoch, inherited: Mapping[str, str]
+        self, current: leases.Lease | None, epoch: terms.Epoch, inherited: Mapping[str, str]
     ) -> leases.Lease:
         kept = {key: text for key, text in inherited.items() if key != RELEASED_ANNOTATION}
         now_us = self._clock.now_us()

@@ -13,6 +13,7 @@ import pytest
 from duepoint import clock
 from duepoint.kube import api, jobs, kubeconfig, leases
 from duepoint.maintenance import elector
+from duepoint.maintenance import term as terms
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
 
@@ -97,7 +98,7 @@ async def test_two_electors_on_a_real_lease_hand_over_within_two_seconds(
     led: asyncio.Queue[tuple[str, int, float]] = asyncio.Queue()
 
     def candidate(name: str) -> asyncio.Task[None]:
-        async def work(term: elector.Term) -> None:
+        async def work(term: terms.Term) -> None:
             led.put_nowait((name, term.epoch, loop.time()))
             await asyncio.Event().wait()
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duepoint import errors as base
-from duepoint.kube import api, errors, lines, port, schedules, times
+from duepoint.kube import errors, lines, port, schedules, times, wire
 
 # -- times ------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ def test_a_message_has_a_bounded_length():
     ],
 )
 def test_metrics_name_the_resource_and_never_the_object(path: str, resource: str):
-    assert api.resource_of(path) == resource
+    assert wire.resource_of(path) == resource
 
 
 def test_a_name_cannot_leave_its_place_in_a_path():

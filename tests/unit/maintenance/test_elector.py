@@ -13,10 +13,11 @@ import pytest
 from duepoint import errors
 from duepoint.kube import leases
 from duepoint.maintenance import elector
+from duepoint.maintenance import term as terms
 from tests.unit.maintenance import virtualtime
 from tests.unit.maintenance.leaseserver import Connection, Fault, LeaseServer
 
-TIMING = elector.Timing()
+TIMING = terms.Timing()
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Replica:
     rate: float = 1.0
     known_epoch: Callable[[], object] | None = None
     stop_seconds: float = 0.0
-    terms: list[elector.Term] = field(default_factory=list)
+    terms: list[terms.Term] = field(default_factory=list)
     changes: list[tuple[bool, int]] = field(default_factory=list)
     leading: asyncio.Event = field(default_factory=asyncio.Event)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -45,7 +46,7 @@ class Replica:
         )
         self.task = asyncio.create_task(self.elector.run(self.work))
 
-    async def work(self, term: elector.Term) -> None:
+    async def work(self, term: terms.Term) -> None:
         self.terms.append(term)
         self.idle.clear()
         self.leading.set()
@@ -62,7 +63,7 @@ class Replica:
             await self.task
 
     @property
-    def term(self) -> elector.Term:
+    def term(self) -> terms.Term:
         return self.terms[-1]
 
 
@@ -217,7 +218,7 @@ def test_a_leader_without_answers_steps_down_ten_seconds_after_its_last_renewal_
 
 def test_is_held_turns_false_by_itself_even_when_the_loop_does_nothing():
     time = 100.0
-    term = elector.Term(elector.Epoch(1), {}, lambda: time)
+    term = terms.Term(terms.Epoch(1), {}, lambda: time)
     term.trust_until(110.0)
     assert term.is_held()
     time = 110.0
@@ -464,7 +465,7 @@ def test_work_that_does_not_stop_ends_the_process_before_anyone_else_may_lead():
 
 def test_a_timing_whose_terms_could_overlap_is_refused():
     with pytest.raises(ValueError, match="overlap"):
-        elector.Timing(renew_deadline=10.0, stop=5.0, lease=15.0)
+        terms.Timing(renew_deadline=10.0, stop=5.0, lease=15.0)
 
 
 @pytest.mark.parametrize("ending", ["returns", "raises"])
@@ -472,7 +473,7 @@ def test_work_that_ends_gives_the_lease_to_somebody_else_and_tries_again_later(e
     async def main():
         server, starts = LeaseServer(), []
 
-        async def work(term: elector.Term) -> None:
+        async def work(term: terms.Term) -> None:
             starts.append(now())
             if ending == "raises":
                 raise OSError("Redis is away")

@@ -9,6 +9,7 @@ import random
 import pytest
 
 from duepoint.maintenance import elector
+from duepoint.maintenance import term as terms
 from tests.unit.maintenance import virtualtime
 from tests.unit.maintenance.leaseserver import Connection, Fault, LeaseServer
 
@@ -25,7 +26,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.server = LeaseServer()
-        self.terms: list[elector.Term] = []
+        self.terms: list[terms.Term] = []
         self.working: set[int] = set()
         self.wrong: list[str] = []
         self.faults_until = 0.0
@@ -50,7 +51,7 @@ class World:
             return Fault.NONE
         return self.random.choice(self.repertoire)
 
-    async def work(self, number: int, term: elector.Term) -> None:
+    async def work(self, number: int, term: terms.Term) -> None:
         self.check(number, term)
         self.terms.append(term)
         self.working.add(number)
@@ -62,7 +63,7 @@ class World:
         finally:
             self.working.remove(number)
 
-    def check(self, number: int, term: elector.Term) -> None:
+    def check(self, number: int, term: terms.Term) -> None:
         """Work that raises is met by the elector, so what is wrong is written down instead."""
         if self.working:
             self.wrong.append(f"{self.working} still work when {number} begins")

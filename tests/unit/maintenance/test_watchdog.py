@@ -8,6 +8,7 @@ import time
 
 from duepoint.clock import SystemClock
 from duepoint.maintenance import elector, watchdog
+from duepoint.maintenance import term as terms
 from tests.unit.maintenance.leaseserver import Connection, LeaseServer
 
 
@@ -47,14 +48,14 @@ def test_a_deadline_moved_on_or_lifted_ends_nothing():
 
 
 def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends():
-    timing = elector.Timing(
+    timing = terms.Timing(
         lease=0.6, renew_deadline=0.3, stop=0.1, retry=0.05, look=0.05, call=0.1, release=0.1
     )
     leave = Exit()
     blocked: list[float] = []
     unblocked = asyncio.Event()
 
-    async def work(term: elector.Term) -> None:
+    async def work(term: terms.Term) -> None:
         began = time.monotonic()
         leave.happened.wait(5)  # blocks the loop on purpose: this is the fault
         blocked.append(time.monotonic() - began)
@@ -78,7 +79,7 @@ def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends
 
 
 def test_a_term_that_ends_well_lifts_the_deadline():
-    timing = elector.Timing(
+    timing = terms.Timing(
         lease=0.4, renew_deadline=0.2, stop=0.1, retry=0.05, look=0.05, call=0.1, release=0.1
     )
     leave = Exit()
@@ -90,7 +91,7 @@ def test_a_term_that_ends_well_lifts_the_deadline():
             Connection(LeaseServer()), SystemClock(), "a", timing=timing, watchdog=dog
         )
 
-        async def work(_term: elector.Term) -> None:
+        async def work(_term: terms.Term) -> None:
             led.set()
             await asyncio.Event().wait()
 

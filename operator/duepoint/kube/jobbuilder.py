@@ -1,0 +1,183 @@
+"""What the Job of a slot looks like: template and facts in, Job out.
+
+The name is made of the Schedule's name and the slot, so that the API server itself refuses a
+second one. The slot's facts stand once, as annotations of the Pod, and each container gets
+variables that refer to them. Whatever shape a template has, the result is something that the API
+server can judge. Pure; parts of the template are shared with the result, none is changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from duepoint import errors as base
+from duepoint.kube import schedules, times
+from duepoint.schedules.conditions import Reason
+
+SCHEDULE_LABEL = "duepoint.dev/schedule"
+SCHEDULED_TIME = "duepoint.dev/scheduled-time"
+PREVIOUS_TIME = "duepoint.dev/previous-time"
+TRIGGER = "duepoint.dev/trigger"
+PAYLOAD = "duepoint.dev/payload"
+#: What tools that know CronJob look for (KEP-4026).
+CRONJOB_SCHEDULED_TIMESTAMP = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+
+#: Environment variable -> annotation of the Pod that holds its value.
+ENVIRONMENT = {
+    "DUEPOINT_SCHEDULED_TIME": SCHEDULED_TIME,
+    "DUEPOINT_PREVIOUS_TIME": PREVIOUS_TIME,
+    "DUEPOINT_TRIGGER": TRIGGER,
+    "DUEPOINT_PAYLOAD": PAYLOAD,
+}
+
+#: A finished Job is the proof that its slot ran: it must outlive the longest redelivery.
+MINIMUM_TTL_SECONDS = 600
+#: Keys and values of all annotations of one object (apimachinery, TotalAnnotationSizeLimitB).
+ANNOTATIONS_LIMIT_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotFacts:
+    """What a Job is told about the slot it runs for.
+
+    Attributes:
+        slot_us: whole seconds; the name carries them.
+        previous_us: the slot before, or None where there is none.
+        trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
+        payload: JSON text, or None.
+        time_zone: the Schedule's IANA zone.
+        run_uid: uid of the ScheduleRun for manual and backfilled slots, else empty.
+    """
+
+    namespace: str
+    schedule_name: str
+    schedule_uid: str
+    slot_us: int
+    previous_us: int | None
+    trigger: str
+    payload: bytes | None
+    time_zone: str
+    run_uid: str = ""
+
+
+def job_name(facts: SlotFacts) -> str:
+    """The one name that this slot's Job can have; at most 63 characters."""
+    seconds = facts.slot_us // 1_000_000
+    if not facts.run_uid:
+        return f"{facts.schedule_name}-{seconds}"
+    digest = hashlib.sha256(facts.run_uid.encode()).hexdigest()[:10]
+    # A cut may leave a dot at the end, and a name whose part begins with "-" is none.
+    return f"{facts.schedule_name[:41].rstrip('.')}-{seconds}-{digest}"
+
+
+def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
+    """The Job to create for a slot.
+
+    Args:
+        template: ``spec.jobTemplate`` of the Schedule; it is not changed, and parts of it are
+            shared with the result.
+        facts: about the slot.
+
+    Raises:
+        errors.InvalidSpec: the annotations together exceed 256 KiB, so no Job can carry them.
+    """
+    metadata = _mapping(template.get("metadata"))
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(facts),
+            "namespace": facts.namespace,
+            "labels": _mapping(metadata.get("labels")) | {SCHEDULE_LABEL: facts.schedule_name},
+            "annotations": _job_annotations(_mapping(metadata.get("annotations")), facts),
+            "ownerReferences": [_owner(facts)],
+        },
+        "spec": _job_spec(_mapping(template.get("spec")), facts),
+    }
+
+
+def _owner(facts: SlotFacts) -> dict[str, Any]:
+    return {
+        "apiVersion": schedules.API_VERSION,
+        "kind": schedules.KIND,
+        "name": facts.schedule_name,
+        "uid": facts.schedule_uid,
+        "controller": True,
+        "blockOwnerDeletion": False,  # True would need rights on the Schedule's finalizers
+    }
+
+
+def _job_annotations(own: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
+    annotations = own | {
+        SCHEDULED_TIME: times.time_text(facts.slot_us),
+        TRIGGER: facts.trigger,
+        CRONJOB_SCHEDULED_TIMESTAMP: times.time_text_in(facts.slot_us, facts.time_zone),
+    }
+    return _within_limit(annotations, "spec.jobTemplate.metadata.annotations")
+
+
+def _pod_annotations(own: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
+    annotations = own | {
+        SCHEDULED_TIME: times.time_text(facts.slot_us),
+        TRIGGER: facts.trigger,
+    }
+    if facts.previous_us is not None:
+        annotations[PREVIOUS_TIME] = times.time_text(facts.previous_us)
+    if facts.payload is not None:
+        annotations[PAYLOAD] = facts.payload.decode(errors="replace")
+    return _within_limit(annotations, "spec.jobTemplate.spec.template.metadata.annotations")
+
+
+def _within_limit(annotations: dict[str, Any], path: str) -> dict[str, Any]:
+    size = sum(len(key.encode()) + len(str(text).encode()) for key, text in annotations.items())
+    if size <= ANNOTATIONS_LIMIT_BYTES:
+        return annotations
+    told = f"annotations, payload included, are {size} bytes; they must stay under 256 KiB"
+    field = base.FieldError(reason=Reason.INVALID_JOB_TEMPLATE, path=path, message=told)
+    raise base.InvalidSpec((field,))
+
+
+def _job_spec(spec: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
+    ttl = spec.get("ttlSecondsAfterFinished")
+    if isinstance(ttl, int) and 0 <= ttl < MINIMUM_TTL_SECONDS:
+        spec["ttlSecondsAfterFinished"] = MINIMUM_TTL_SECONDS
+    pod = _mapping(spec.get("template"))
+    metadata = _mapping(pod.get("metadata"))
+    own = _mapping(metadata.get("annotations"))
+    pod["metadata"] = metadata | {"annotations": _pod_annotations(own, facts)}
+    pod["spec"] = _pod_spec(_mapping(pod.get("spec")))
+    spec["template"] = pod
+    return spec
+
+
+def _pod_spec(spec: dict[str, Any]) -> dict[str, Any]:
+    for field in ("initContainers", "containers"):
+        containers = spec.get(field)
+        if isinstance(containers, list):
+            spec[field] = [_with_environment(container) for container in containers]
+    return spec
+
+
+def _with_environment(container: object) -> object:
+    """Ours come first, so that the container's own variables may refer to them."""
+    if not isinstance(container, Mapping):
+        return container  # the API server says what is wrong with it
+    own = container.get("env") or []
+    if not isinstance(own, list):
+        return container
+    defined = {entry.get("name") for entry in own if isinstance(entry, Mapping)}
+    ours = [_variable(name) for name in ENVIRONMENT if name not in defined]
+    return {**container, "env": [*ours, *own]}
+
+
+def _variable(name: str) -> dict[str, Any]:
+    field = f"metadata.annotations['{ENVIRONMENT[name]}']"
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}}}
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    """A shallow copy to change; {} for null, absent and what is no object."""
+    return dict(value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,123 @@
+"""News that people read, and how few of it reach the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from duepoint.kube import errors, events
+from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.unit.maintenance import virtualtime
+
+
+def news(reason: str = "RunFailed", uid: str = "u1", **changes: Any) -> events.News:
+    about = events.Object(namespace="team", name="nightly", uid=uid)
+    return events.News(regarding=about, reason=reason, action="Run", note="exit 1", **changes)
+
+
+@contextlib.asynccontextmanager
+async def a_recorder(kubernetes: FakeKubernetes) -> AsyncIterator[events.Recorder]:
+    recorder = events.Recorder(kubernetes, virtualtime.VirtualClock(), "operator")
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def writes(kubernetes: FakeKubernetes) -> list[str]:
+    return [verb for verb, _path in kubernetes.requests]
+
+
+def test_a_thing_that_goes_on_for_an_hour_is_one_event_that_is_counted():
+    async def main():
+        kubernetes = FakeKubernetes()
+        async with a_recorder(kubernetes) as recorder:
+            for _ in range(3600):
+                recorder.note(news())
+                await asyncio.sleep(1)
+            await asyncio.sleep(2 * events.WINDOW_SECONDS)
+        (event,) = kubernetes.all_stored("events")
+        assert event["series"]["count"] == 3600
+        assert writes(kubernetes)[0] == "POST"
+        assert 10 <= len(writes(kubernetes)) <= 14
+
+    virtualtime.run(main())
+
+
+def test_what_happens_once_is_written_once():
+    async def main():
+        kubernetes = FakeKubernetes()
+        async with a_recorder(kubernetes) as recorder:
+            recorder.note(news())
+            await asyncio.sleep(3600)
+            assert writes(kubernetes) == ["POST"]
+            (event,) = kubernetes.all_stored("events")
+            assert "series" not in event
+            recorder.note(news())
+            await asyncio.sleep(1)
+            assert writes(kubernetes) == ["POST", "POST"]
+
+    virtualtime.run(main())
+
+
+def test_other_reasons_and_other_schedules_are_told_by_themselves():
+    async def main():
+        kubernetes = FakeKubernetes()
+        async with a_recorder(kubernetes) as recorder:
+            recorder.note(news())
+            recorder.note(news("RunMissed"))
+            recorder.note(news(uid="u2"))
+            await asyncio.sleep(1)
+        assert writes(kubernetes) == ["POST"] * 3
+
+    virtualtime.run(main())
+
+
+def test_a_flood_is_posted_at_twenty_a_second_and_what_is_beyond_the_bound_is_dropped():
+    async def main():
+        kubernetes = FakeKubernetes()
+        async with a_recorder(kubernetes) as recorder:
+            for number in range(2 * events.MOST_WAITING):
+                recorder.note(news(uid=f"u{number}"))
+            await asyncio.sleep(10)
+            assert 195 <= len(writes(kubernetes)) <= 202
+            await asyncio.sleep(60)
+            assert len(writes(kubernetes)) == events.MOST_WAITING
+
+    virtualtime.run(main())
+
+
+def test_an_api_server_that_refuses_events_stops_nothing():
+    async def main():
+        kubernetes = FakeKubernetes()
+        kubernetes.fail_next(
+            errors.Forbidden("no", cause=errors.ForbiddenCause.RIGHTS), resource="events"
+        )
+        async with a_recorder(kubernetes) as recorder:
+            recorder.note(news())
+            recorder.note(news("RunMissed", warning=True))
+            await asyncio.sleep(1)
+        (event,) = kubernetes.all_stored("events")
+        assert (event["reason"], event["type"]) == ("RunMissed", "Warning")
+
+    virtualtime.run(main())
+
+
+def test_a_note_and_a_related_job_are_part_of_it():
+    async def main():
+        kubernetes = FakeKubernetes()
+        job = events.Object(
+            namespace="team", name="nightly-1", uid="j", kind="Job", api_version="batch/v1"
+        )
+        async with a_recorder(kubernetes) as recorder:
+            recorder.note(news(related=job))
+            await asyncio.sleep(1)
+        (event,) = kubernetes.all_stored("events")
+        assert event["note"] == "exit 1"
+        assert event["related"]["kind"] == "Job"
+
+    virtualtime.run(main())

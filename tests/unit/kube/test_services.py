@@ -1,0 +1,90 @@
+"""Addresses of Services whose ClusterIP only a cluster could give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from duepoint.kube import errors, services
+from duepoint.testing.fakekubernetes import FakeKubernetes
+
+PORTS = [
+    {"name": "http", "port": 80, "protocol": "TCP"},
+    {"name": "dns", "port": 53, "protocol": "UDP"},
+]
+
+
+async def a_cluster(**spec: Any) -> FakeKubernetes:
+    kubernetes = FakeKubernetes()
+    manifest = {
+        "metadata": {"namespace": "team", "name": "billing"},
+        "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.7", "ports": PORTS, **spec},
+    }
+    await kubernetes.apply("services", manifest)
+    return kubernetes
+
+
+async def a_slice(kubernetes: FakeKubernetes, *addresses: str, port: int = 8080) -> None:
+    manifest = {
+        "metadata": {
+            "namespace": "team",
+            "name": f"slice-{port}",
+            "labels": {"kubernetes.io/service-name": "billing"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [address]} for address in addresses],
+        "ports": [{"name": "http", "port": port}],
+    }
+    await kubernetes.apply("endpointslices", manifest)
+
+
+@pytest.mark.parametrize("wanted", [80, "80", "http", None])
+async def test_a_service_with_a_cluster_ip_is_dialled_there(wanted: Any):
+    kubernetes = await a_cluster(selector={"app": "billing"})
+    found = await services.resolve(kubernetes, "team", "billing", wanted)
+    assert found == services.Resolved(
+        addresses=(services.Address(host="10.0.0.7", port=80),),
+        server_name="billing.team.svc",
+        has_selector=True,
+    )
+
+
+@pytest.mark.parametrize("wanted", [53, "dns", 8080, "https", 0])
+async def test_a_port_that_is_not_offered_over_tcp_is_none(wanted: Any):
+    kubernetes = await a_cluster(selector={"app": "billing"})
+    found = await services.resolve(kubernetes, "team", "billing", wanted)
+    assert isinstance(found, services.Unresolved)
+    assert found.trouble is services.Trouble.NO_PORT
+    assert "team/billing" in found.message
+
+
+async def test_the_cluster_ip_of_a_service_without_a_selector_is_not_trusted():
+    kubernetes = await a_cluster()
+    await a_slice(kubernetes, "169.254.169.254")
+    found = await services.resolve(kubernetes, "team", "billing", 80)
+    assert isinstance(found, services.Resolved)
+    assert [one.host for one in found.addresses] == ["169.254.169.254"]
+    assert not found.has_selector
+
+
+async def test_names_among_endpoints_are_never_looked_up():
+    kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
+    await a_slice(kubernetes, "example.com", "10.1.1.1", "fd00::1")
+    found = await services.resolve(kubernetes, "team", "billing", 80)
+    assert isinstance(found, services.Resolved)
+    assert [one.host for one in found.addresses] == ["10.1.1.1", "fd00::1"]
+
+
+async def test_an_external_name_is_refused_whatever_the_type_says():
+    kubernetes = await a_cluster(externalName="elsewhere.example.com")
+    found = await services.resolve(kubernetes, "team", "billing", 80)
+    assert isinstance(found, services.Unresolved)
+    assert found.trouble is services.Trouble.EXTERNAL_NAME
+
+
+async def test_an_outage_is_an_outage_and_not_a_missing_service():
+    kubernetes = await a_cluster()
+    kubernetes.fail_next(errors.Unavailable("503"))
+    with pytest.raises(errors.Unavailable):
+        await services.resolve(kubernetes, "team", "billing", 80)
