@@ -441,6 +441,21 @@ async def test_releasing_some_members_keeps_the_others(harness):
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
 
 
+async def test_what_was_given_back_and_taken_by_another_is_not_settled_by_its_former_owner(harness):
+    claim, second = await _two_in_one_claim(harness)
+    await harness.queue.release(claim, [second.member])
+    (heir,) = await harness.claim_all(worker="heir")
+    everything = tuple(point.member for point in claim.points)
+    retry = a_retry(second, due_us=second.due_us)
+    settled = await harness.queue.settle(
+        claim, Settlement(finished=everything, occurrences=(retry,))
+    )
+    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
+    settled = await harness.queue.settle(heir, Settlement(finished=(second.member,)))
+    assert settled == messages.Settled(lost=False, applied=1, remaining=0)
+    assert (await harness.total()).points == 0
+
+
 # -- plan, split ------------------------------------------------------------------------------
 
 

@@ -1,0 +1,105 @@
+"""What the core of the delay queue does, said as plainly as possible: the model of the histories.
+
+One shard, one lane. A point is waiting at a due or held by a claim; a claim lasts "for ever" or
+not at all (its lease has ended when it begins), so that histories need no waiting. No clock, no
+bytes beyond the members' own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+FOR_EVER = 3600.0
+NOT_AT_ALL = 0.0
+
+
+@dataclass
+class ModelClaim:
+    """A claim as the model knows it; ``key`` is the real claim's id."""
+
+    key: bytes
+    lasts: bool
+    attempts: int = 0
+    number: int = 0
+
+
+@dataclass
+class Model:
+    """``points``: member -> due (int) or key of the claim that holds it (bytes)."""
+
+    now_us: int
+    points: dict[bytes, int | bytes] = field(default_factory=dict)
+    claims: dict[bytes, ModelClaim] = field(default_factory=dict)
+    dues: dict[bytes, int] = field(default_factory=dict)
+
+    def arm(self, old_chain: bytes | None, chain: bytes, due: int | None) -> None:
+        if old_chain is not None:
+            self.points.pop(old_chain, None)
+        if due is not None:
+            self.points[chain] = due
+
+    def remove(self, schedule_id: bytes) -> None:
+        for member in [m for m in self.points if m.startswith(schedule_id)]:
+            del self.points[member]
+
+    def held(self, key: bytes) -> list[bytes]:
+        return sorted(m for m, holder in self.points.items() if holder == key)
+
+    def to_claim(self, batch: int) -> tuple[list[bytes], int]:
+        """The members that the next claim gets, and how often they were claimed before."""
+        for claim in list(self.claims.values()):
+            if claim.lasts:
+                continue
+            held = self.held(claim.key)
+            taken = held[: math.ceil(batch / 8**claim.attempts)]
+            if len(taken) == len(held):
+                del self.claims[claim.key]
+            if taken:
+                return taken, claim.attempts + 1
+        due = sorted(
+            (at, member)
+            for member, at in self.points.items()
+            if isinstance(at, int) and at <= self.now_us
+        )
+        return [member for _, member in due[:batch]], 0
+
+    def claim(self, key: bytes, members: list[bytes], attempts: int, *, lasts: bool) -> None:
+        for member in members:
+            at = self.points[member]
+            if isinstance(at, int):
+                self.dues[member] = at
+            self.points[member] = key
+        self.claims[key] = ModelClaim(key, lasts, attempts)
+
+    def settle(
+        self,
+        key: bytes,
+        *,
+        moved: dict[bytes, int],
+        finished: list[bytes],
+        retries: dict[bytes, int],
+    ) -> None:
+        """``retries``: member of the occurrence -> due; stored beside a held named member."""
+        held = set(self.held(key))
+        named = {*moved, *finished, *retries} & held
+        settled_ids = {member[:8] for member in named}
+        for member, due in retries.items():
+            if member in held or (member not in self.points and member[:8] in settled_ids):
+                self.points[member] = due
+        for member, due in moved.items():
+            if member in held:
+                self.points[member] = due
+        for member in finished:
+            if member in held:
+                del self.points[member]
+        self.end_if_empty(key)
+
+    def release(self, key: bytes, members: list[bytes]) -> None:
+        for member in members:
+            self.points[member] = self.dues[member]
+        self.end_if_empty(key)
+
+    def end_if_empty(self, key: bytes) -> None:
+        if not self.held(key):
+            self.claims.pop(key, None)

@@ -1,0 +1,284 @@
+"""Random histories of arming, claiming and settling, on every queue and on a plain model of it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from duepoint.delayqueue import messages
+from duepoint.schedules import definition, points
+from tests.conformance.queuemodel import FOR_EVER, NOT_AT_ALL, Model
+from tests.support import queueing, redisserver
+
+SHARD = messages.ShardId(0)
+NAMES = st.sampled_from(["a", "b", "c"])
+PAST, FUTURE = -1_000_000_000, 1_000_000_000
+DUES = st.one_of(st.integers(PAST, PAST + 5), st.just(FUTURE))
+
+
+class Histories(RuleBasedStateMachine):
+    """Three names, any number of lives and workers."""
+
+    make_harness = None  # set by the test
+
+    def __init__(self):
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.harness = self.run(self.make_harness())
+        self.start_us = self.harness.now_us()
+        self.model = Model(now_us=self.start_us)
+        self.stored: dict[str, definition.Definition] = {}
+        self.claims: list[messages.Claim] = []
+
+    def run(self, awaitable):
+        return self.runner.run(awaitable)
+
+    def teardown(self):
+        self.run(self.harness.queue.close())
+        self.runner.close()
+
+    @initialize()
+    def begin(self):
+        self.run(self.harness.claim_all())
+
+    # -- the operator ---------------------------------------------------------------------------
+
+    @rule(name=NAMES, due=DUES)
+    def arm_or_edit_the_timing(self, name, due):
+        old = self.stored.get(name)
+        generation = old.generation + 1 if old else 1
+        new = self.harness.definition(
+            name=name, uid=old.uid if old else str(uuid.uuid4()), generation=generation
+        )
+        due_us = self.start_us + due
+        arming = messages.Arming(definition=new, due_us=due_us)
+        assert self.upsert(arming) is messages.Armed.APPLIED
+        self.model.arm(_chain(old) if old else None, _chain(new), due_us)
+        self.stored[name] = new
+
+    @precondition(lambda self: self.stored)
+    @rule(name=NAMES)
+    def edit_something_else(self, name):
+        old = self.stored.get(name)
+        if old is None:
+            return
+        new = dataclasses.replace(old, generation=old.generation + 1)
+        arming = messages.Arming(definition=new, due_us=None, keep_chain=True)
+        assert self.upsert(arming) is messages.Armed.APPLIED
+        self.stored[name] = new
+
+    @precondition(lambda self: self.stored)
+    @rule(name=NAMES)
+    def suspend(self, name):
+        old = self.stored.get(name)
+        if old is None:
+            return
+        generation = old.generation + 1
+        new = dataclasses.replace(
+            old,
+            generation=generation,
+            timing_generation=generation,
+            state=definition.State.SUSPENDED,
+        )
+        self.upsert(messages.Arming(definition=new, due_us=None))
+        self.model.arm(_chain(old), _chain(new), None)
+        self.stored[name] = new
+
+    @precondition(lambda self: self.stored)
+    @rule(name=NAMES, due=DUES)
+    def hear_an_old_event_again(self, name, due):
+        old = self.stored.get(name)
+        if old is None:
+            return
+        arming = messages.Arming(definition=old, due_us=self.start_us + due)
+        assert self.upsert(arming) is messages.Armed.UNCHANGED
+
+    @precondition(lambda self: self.stored)
+    @rule(name=NAMES)
+    def delete(self, name):
+        old = self.stored.pop(name, None)
+        if old is None:
+            return
+        removed = self.harness.queue.remove(old.id, old.uid, old.namespace, queueing.EPOCH)
+        assert self.run(removed) is messages.Armed.APPLIED
+        self.model.remove(old.id)
+
+    # -- workers --------------------------------------------------------------------------------
+
+    @rule(batch=st.integers(1, 3), lease=st.sampled_from([FOR_EVER, NOT_AT_ALL]))
+    def claim(self, batch, lease):
+        members, attempts = self.model.to_claim(batch)
+        (answer,) = self.run(
+            self.harness.queue.claim([SHARD], worker="w", batch=batch, lease_seconds=lease)
+        )
+        got = answer.claim
+        assert sorted(p.member for p in got.points) if got else sorted(members) == []
+        if got is None:
+            return
+        assert got.reclaimed == attempts
+        self.model.claim(got.id, members, attempts, lasts=lease == FOR_EVER)
+        dues = {point.member: point.due_us for point in got.points}
+        assert dues == {member: self.model.dues[member] for member in members}
+        self.claims.append(got)
+        self.let_time_pass()
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def settle(self, data):
+        claim = self.pick(data)
+        known = self.model.claims.get(claim.id)
+        moved, finished, retries = {}, [], {}
+        for point in claim.points:
+            fate = data.draw(st.sampled_from(["goes on", "ends", "fails", "still runs"]))
+            chain = point.kind is points.PointKind.CHAIN
+            due = self.start_us + data.draw(DUES)
+            if fate == "goes on" and chain:
+                moved[point.member] = due
+            elif fate in ("ends", "goes on"):
+                finished.append(point.member)
+            elif fate == "fails":
+                retry = queueing.a_retry(point, due_us=due)
+                retries[retry.point.member] = due
+                if chain:
+                    moved[point.member] = due + 1
+        by_member = {point.member: point for point in claim.points}
+        settled = self.run(
+            self.harness.queue.settle(
+                claim,
+                messages.Settlement(
+                    chains=tuple(
+                        dataclasses.replace(by_member[member], due_us=due)
+                        for member, due in moved.items()
+                    ),
+                    finished=tuple(finished),
+                    occurrences=tuple(_occurrence(m, due) for m, due in retries.items()),
+                    number=known.number + 1 if known else 1,
+                ),
+            )
+        )
+        assert settled.lost == (known is None)
+        if known is None:
+            return
+        known.number += 1
+        self.model.settle(claim.id, moved=moved, finished=finished, retries=retries)
+        assert settled.remaining == len(self.model.held(claim.id))
+        for member, due in retries.items():
+            self.model.dues[member] = due
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def release(self, data):
+        claim = self.pick(data)
+        held = self.model.held(claim.id) if claim.id in self.model.claims else []
+        some = [member for member in held if data.draw(st.booleans())]
+        members = data.draw(st.sampled_from([None, some]))
+        given_back = held if members is None else some
+        assert self.run(self.harness.queue.release(claim, members)) == len(given_back)
+        self.model.release(claim.id, given_back)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def extend(self, data):
+        claim = self.pick(data)
+        known = self.model.claims.get(claim.id)
+        longer = self.run(self.harness.queue.extend(claim, FOR_EVER))
+        assert (longer is None) == (known is None)
+        if known:
+            known.lasts = True
+
+    # -- what must always hold ------------------------------------------------------------------
+
+    @invariant()
+    def the_queue_holds_what_the_model_holds(self):
+        if self.model.points != (found := self.run(self.snapshot())):
+            assert found == self.model.points
+
+    async def snapshot(self):
+        raise NotImplementedError
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def upsert(self, arming):
+        return self.run(self.harness.queue.upsert(arming, queueing.BLOB, queueing.EPOCH))
+
+    def pick(self, data):
+        index = data.draw(st.integers(0, len(self.claims) - 1))
+        return self.claims[index]
+
+    def let_time_pass(self):
+        """An instant, so that a lease of no length has ended."""
+        self.run(self.harness.pass_time(0.000_01))
+
+
+class MemoryHistories(Histories):
+    @staticmethod
+    async def make_harness():
+        return await queueing.memory_harness(shards=1)
+
+    async def snapshot(self):
+        shard = self.harness.queue.shards[SHARD]
+        return {m: point.holder or point.due_us for m, point in shard.members.items()}
+
+
+def histories_on(server):
+    class ServerHistories(Histories):
+        @staticmethod
+        async def make_harness():
+            prefix = f"dp:h{os.getpid()}-{uuid.uuid4().hex[:8]}:"
+            return await queueing.redis_harness(server.url, prefix, shards=1)
+
+        async def snapshot(self):
+            names = self.harness.queue._shard(SHARD)
+            client = self.harness.queue._client
+            claims = await client.zrange(names.claims, 0, -1, withscores=True)
+            holders = {score: key for key, score in claims if key}
+            found = {}
+            for lane in await self.harness.queue.namespaces(SHARD):
+                for member, score in await client.zrange(names.lane(lane), 0, -1, withscores=True):
+                    if member:
+                        limit = points.DUE_LIMIT_US
+                        found[member] = int(score) if score < limit else holders[score - limit]
+            return found
+
+    return ServerHistories
+
+
+def _chain(stored):
+    return stored.id + stored.timing_version
+
+
+def _occurrence(member, due_us):
+    point = points.parse_member(member, due_us)
+    return messages.Occurrence(point=point, record=messages.OccurrenceRecord(attempt=1))
+
+
+def _settings(examples):
+    return settings(
+        max_examples=int(os.environ.get("DUEPOINT_HISTORIES", str(examples))),
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def test_every_history_in_memory_agrees_with_the_model():
+    run_state_machine_as_test(MemoryHistories, settings=_settings(40))
+
+
+@pytest.mark.parametrize("kind", redisserver.KINDS)
+def test_every_history_on_a_server_agrees_with_the_model(kind, shared_servers):
+    run_state_machine_as_test(histories_on(shared_servers(kind)), settings=_settings(12))
