@@ -47,8 +47,9 @@ def value(word):
 
 def for_croniter(sample):
     """The text to hand to croniter, or None where it cannot be asked."""
-    for field, size in ((sample.day, 31), (sample.weekday, 7)):
-        if field.plain is not None and not field.starred and len(field.plain) == size:
+    january = [dt.date(2024, 1, day) for day in range(1, 32)]
+    for field in (sample.day, sample.weekday):
+        if not field.starred and all(field.matches(day) for day in january):
             return None
     words = sample.text.split()
     rewritten_words = [
