@@ -58,7 +58,10 @@ class Sweeping(reading.Reading, core.Core):
             findings, following = await self._sweep_points(shard, at[1:], namespaces)
         else:
             findings, following = await self._sweep_occurrences(shard, at[1:], namespaces)
-        armed, dropped, mended = await self._mend(shard, findings, epoch)
+        armed, dropped, mended, wanted = await self._mend(shard, findings, epoch)
+        if wanted:
+            together = _Findings(lanes={int(lane) for lane in wanted})
+            mended += (await self._mend(shard, together, epoch))[2]
         return messages.Swept(
             cursor=following,
             looked_at=findings.looked_at,
@@ -203,7 +206,7 @@ class Sweeping(reading.Reading, core.Core):
 
     async def _mend(
         self, shard: messages.ShardId, findings: _Findings, epoch: messages.Epoch
-    ) -> tuple[int, int, int]:
+    ) -> tuple[int, int, int, list[bytes]]:
         names = self._shard(shard)
         used = [
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
@@ -243,8 +246,8 @@ class Sweeping(reading.Reading, core.Core):
         )
         for name, found in (("add", findings.add), ("forget", findings.forget)):
             arguments.put(name, [(key(names.lane(lane)), put(member)) for lane, member in found])
-        armed, dropped, mended = await self._scripts.run(arguments.call("sweep", used))
-        return armed, dropped, mended
+        armed, dropped, mended, wanted = await self._scripts.run(arguments.call("sweep", used))
+        return armed, dropped, mended, wanted
 
     async def _shard_stats(self, shard: messages.ShardId) -> messages.ShardStats:
         names = self._shard(shard)

@@ -11,7 +11,7 @@
         add {{lane key, member}}, forget {{lane key, member}}: occurrences missing from `occ`, or
           in it without a point,
         latest (us after now that no lease can end)
-  Reply {armed, dropped, mended}
+  Reply {armed, dropped, mended, {lane ...}: to be swept together, for a lease that cannot be}
   Error UNINIT, WRONGLAYOUT, FENCED, OOM
 ]]
 -- include meta
@@ -60,19 +60,37 @@ for _, gone in ipairs(args.forget) do
   end
 end
 
--- A lease that ends later than any can: written while the server's clock was wrong. It lapses now.
-local absurd = redis.call('ZRANGE', CLAIMS, '(' .. string.format('%.0f', now + args.latest), '(+inf',
-  'BYSCORE', 'LIMIT', 0, 100, 'WITHSCORES')
-for i = 1, #absurd, 2 do
-  local old, token = tonumber(absurd[i + 1]), free_token(CLAIMS, now)
-  for _, lane in ipairs(args.lanes) do
-    local held = redis.call('ZRANGE', KEYS[lane.key], CLAIMED + old, CLAIMED + old, 'BYSCORE', 'WITHSCORES')
-    if #held > 0 then
-      rescore(KEYS[lane.key], held, CLAIMED + token)
+-- A lease that ends later than any can: written while the server's clock was wrong. It lapses now;
+-- its points move with it, so all of its lanes must be here.
+local key_of, wanted = {}, {}
+for _, lane in ipairs(args.lanes) do
+  key_of[lane.lane] = KEYS[lane.key]
+end
+
+local function lapse(id, old)
+  local _, lanes = read_record(redis.call('HGET', LEASES, id))
+  for _, lane in ipairs(lanes) do
+    if not key_of[lane] then
+      wanted = lanes
+      return
     end
   end
-  redis.call('ZADD', CLAIMS, 'XX', token, absurd[i])
+  local token = free_token(CLAIMS, now)
+  for _, lane in ipairs(lanes) do
+    local key, band = key_of[lane], CLAIMED + old
+    local held = redis.call('ZRANGE', key, band, band, 'BYSCORE', 'WITHSCORES')
+    if #held > 0 then
+      rescore(key, held, CLAIMED + token)
+    end
+  end
+  redis.call('ZADD', CLAIMS, 'XX', token, id)
   mended = mended + 1
+end
+
+local absurd = redis.call('ZRANGE', CLAIMS, '(' .. string.format('%.0f', now + args.latest), '(+inf',
+  'BYSCORE', 'LIMIT', 0, 10, 'WITHSCORES')
+for i = 1, #absurd, 2 do
+  lapse(absurd[i], tonumber(absurd[i + 1]))
 end
 
 -- Claimed points whose claim does not exist are due again.
@@ -93,4 +111,4 @@ for _, lane in ipairs(args.lanes) do
   end
 end
 announce_head(HEADS, before, WAKE, now)
-return { armed, dropped, mended }
+return { armed, dropped, mended, wanted }

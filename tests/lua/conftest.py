@@ -1,0 +1,135 @@
+"""One shard of an index, and its scripts called one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import pytest
+
+from duepoint.delayqueue import delayqueue, keys, messages, scripting
+from tests.support import queueing
+
+SHARD = messages.ShardId(0)
+TIME_ARGUMENTS = {"due_delay": 0, "expiry_delay": 0}
+FAR_US = 4_000_000_000_000_000
+
+
+@dataclasses.dataclass
+class Bench:
+    """The scripts of one shard on one server."""
+
+    queue: delayqueue.DelayQueue
+    names: keys.ShardKeys
+    lane: int = 1
+
+    @property
+    def client(self) -> Any:
+        return self.queue._client
+
+    async def run(self, name: str, key_names: list[str], arguments: scripting.Arguments) -> Any:
+        return await self.queue._scripts.run(arguments.call(name, key_names))
+
+    def arguments(self, **named: Any) -> scripting.Arguments:
+        return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
+
+    # -- each script, with its usual arguments ---------------------------------------------------
+
+    async def put(self, member: bytes, due: float) -> None:
+        """A point, as if it had been armed."""
+        await self.client.zadd(self.names.lane(self.lane), {b"": float("inf"), member: due})
+        await self.client.zadd(self.names.heads, {str(self.lane): due}, lt=True)
+
+    async def claim(
+        self,
+        claim_id: bytes | None = None,
+        *,
+        lease: int = 10_000_000,
+        batch: int = 500,
+        cap: int = FAR_US,
+        lanes: list[int] | None = None,
+        **named: Any,
+    ) -> list[Any]:
+        lanes = [self.lane] if lanes is None else lanes
+        arguments = self.arguments(
+            worker="w", lease=lease, cap=cap, batch=batch, lanes=[str(n) for n in lanes],
+            **{**TIME_ARGUMENTS, **named},
+        )  # fmt: skip
+        arguments.put("id", arguments.position(claim_id or os.urandom(12)))
+        n = self.names
+        fixed = [n.meta, n.heads, n.claims, n.leases, n.occrec]
+        return await self.run("claim", [*fixed, *(n.lane(lane) for lane in lanes)], arguments)
+
+    async def settle(
+        self,
+        claim_id: bytes,
+        *,
+        chains: tuple[bytes | str, ...] = (),
+        finished: tuple[bytes, ...] = (),
+        occurrences: tuple[bytes | str, ...] = (),
+        records: tuple[bytes, ...] = (),
+        whole: bool = False,
+        named: int = 0,
+        number: int = 1,
+        outcomes: tuple[bytes, ...] = (),
+    ) -> list[Any]:
+        arguments = self.arguments(
+            number=number,
+            whole=whole,
+            named=named,
+            runs_limit=100,
+            dead_limit=100,
+            dead=[],
+            ended=[],
+        )
+        lane = {
+            "lane": str(self.lane),
+            "key": 11,
+            "chains": arguments.run(chains),
+            "finished": arguments.run(finished),
+            "occurrences": arguments.run(occurrences),
+        }
+        arguments.put("lanes", [lane])
+        arguments.put("records", arguments.run(records))
+        arguments.put("outcomes", arguments.run(outcomes))
+        arguments.put("id", arguments.position(claim_id))
+        n = self.names
+        fixed = [
+            n.meta,
+            n.heads,
+            n.claims,
+            n.leases,
+            n.occ,
+            n.occrec,
+            n.runs,
+            n.dead,
+            n.ran,
+            n.wake,
+        ]
+        return await self.run("settle", [*fixed, n.lane(self.lane)], arguments)
+
+    async def extend(self, claim_id: bytes, lease: int) -> list[Any]:
+        arguments = self.arguments(lease=lease)
+        arguments.put("id", arguments.position(claim_id))
+        n = self.names
+        return await self.run("extend", [n.meta, n.claims, n.lane(self.lane)], arguments)
+
+    async def intern(self, *texts: str) -> list[Any]:
+        arguments = self.arguments()
+        arguments.put("texts", arguments.run(texts))
+        return await self.run("intern", [self.names.meta, self.names.interned], arguments)
+
+    async def scores(self) -> dict[bytes, float]:
+        found = await self.client.zrange(self.names.lane(self.lane), 0, -1, withscores=True)
+        return {member: score for member, score in found if member}
+
+    async def head(self) -> float | None:
+        return await self.client.zscore(self.names.heads, str(self.lane))
+
+
+@pytest.fixture
+async def bench(redis_server, key_prefix):
+    harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
+    yield Bench(harness.queue, harness.queue._shard(SHARD))
+    await harness.queue.close()

@@ -1,0 +1,71 @@
+"""What every script's file promises by its form."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from duepoint.delayqueue import scripting
+
+SCRIPTS = scripting.names()
+#: These make room or end work: a full server must let them through. The others need memory.
+DRAINING = {"beat", "claim", "extend", "plan", "release", "remove", "settle"}
+WITHOUT_SHARD = {"append", "beat", "open"}
+
+
+def _file(name):
+    from importlib import resources
+
+    folder = resources.files("duepoint.delayqueue") / "scripts"
+    return (folder / f"{name}.lua").read_text()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_opens_with_its_contract(name):
+    header = re.match(r"#!lua.*\n--\[\[\n(.*?)\]\]", _file(name), re.DOTALL)
+    assert header, "no header"
+    for part in ("KEYS", "ARGV", "Reply"):
+        assert re.search(rf"^  {part}", header[1], re.MULTILINE), f"says nothing of {part}"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_drains_may_run_on_a_full_server_and_nothing_else_may(name):
+    first = _file(name).splitlines()[0]
+    assert ("allow-oom" in first) == (name in DRAINING)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_of_a_shard_reads_meta_before_it_writes(name):
+    text = scripting.source(name)
+    code = text[text.index("]]") :]
+    if name in WITHOUT_SHARD:
+        assert "refusal(" not in code
+        return
+    body = _file(name)
+    body = body[body.index("]]") :]
+    checked = re.search(r"= (fenced_)?refusal\(META\)", body)
+    written = re.search(r"redis\.call\('[XZH](ADD|SET|REM|DEL)", body)
+    assert checked
+    assert (
+        name == "init"
+        or written is None
+        or "local function" in body
+        or (checked.start() < written.start())
+    )
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_script_makes_the_name_of_a_key(name):
+    calls = re.findall(r"redis\.call\('(\w+)', ([^,)]+)", scripting.source(name))
+    assert calls or name == ""
+    for command, first in calls:
+        if command not in {"TIME", "XGROUP"}:
+            assert re.fullmatch(r"[A-Za-z_.\[\] +\d]+", first.strip()), (command, first)
+
+
+def test_an_unknown_include_is_a_mistake_of_ours():
+    with pytest.raises(FileNotFoundError):
+        scripting._INCLUDE.sub(
+            lambda match: (_ for _ in ()).throw(FileNotFoundError(match[1])), "-- include nothing"
+        )

@@ -1,0 +1,77 @@
+"""Every script of a shard refuses a shard that is not the one its caller knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint import errors
+from duepoint.delayqueue import scripting
+
+OF_A_SHARD = sorted(set(scripting.names()) - {"append", "beat", "open", "init"})
+FENCED = {"intern", "remove", "sweep", "upsert"}
+
+
+async def _call(bench, name, **named):
+    n = bench.names
+    keys = [n.meta, *(f"{n.tag}:unused{number}" for number in range(12))]
+    values = {"layout": 1, "epoch": 7, "lanes": [], **named}
+    return await bench.run(name, keys, scripting.Arguments(**values))
+
+
+async def _untouched(bench):
+    return await bench.client.keys(f"{bench.names.tag}:unused*") == []
+
+
+@pytest.mark.parametrize("name", OF_A_SHARD)
+async def test_an_emptied_shard_is_told_apart_from_an_empty_one(bench, name):
+    await bench.client.delete(bench.names.meta)
+    with pytest.raises(scripting.Uninitialised):
+        await _call(bench, name)
+    assert await _untouched(bench)
+
+
+@pytest.mark.parametrize("name", [*OF_A_SHARD, "init"])
+async def test_another_layout_is_refused(bench, name):
+    with pytest.raises(scripting.LayoutChanged):
+        await _call(bench, name, layout=2)
+    assert await _untouched(bench)
+
+
+@pytest.mark.parametrize("name", OF_A_SHARD)
+async def test_a_closed_shard_is_refused(bench, name):
+    await bench.client.hset(bench.names.meta, "state", "closed")
+    with pytest.raises(scripting.LayoutChanged):
+        await _call(bench, name)
+
+
+@pytest.mark.parametrize("name", sorted(FENCED | {"init"}))
+async def test_an_older_term_is_fenced_off(bench, name):
+    await bench.client.hset(bench.names.meta, "epoch", 8)
+    with pytest.raises(scripting.Fenced):
+        await _call(bench, name)
+    assert await _untouched(bench)
+
+
+async def test_a_newer_term_is_remembered(bench):
+    arguments = scripting.Arguments(layout=1, epoch=9)
+    arguments.put("texts", arguments.run(["nx"]))
+    await bench.run("intern", [bench.names.meta, bench.names.interned], arguments)
+    assert await bench.client.hget(bench.names.meta, "epoch") == b"9"
+
+
+async def test_numbers_of_a_former_life_are_refused(bench):
+    with pytest.raises(scripting.LayoutChanged):
+        await _call(bench, "upsert", incarnation="another life")
+    assert await _untouched(bench)
+
+
+async def test_a_stream_under_another_type_is_told(bench):
+    stream = bench.queue._keys.stream("default", "ticks")
+    await bench.client.set(stream, "text")
+    with pytest.raises(scripting.WrongType):
+        await bench.queue.append_stream("default", "ticks", {"a": "b"}, 10)
+
+
+async def test_a_mistake_in_a_call_is_a_bug_of_ours(bench):
+    with pytest.raises(errors.Bug):
+        await bench.run("claim", [bench.names.meta], scripting.Arguments(layout=1))

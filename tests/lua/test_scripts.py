@@ -1,0 +1,397 @@
+"""Each script alone, by its keys and replies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from duepoint.delayqueue import scripting
+from duepoint.schedules import points
+from tests.support import queueing
+
+CLAIMED = float(points.DUE_LIMIT_US)
+A, B, C = (bytes([65 + n]) * 12 for n in range(3))  # chains of three schedules
+OCCURRENCE = A + bytes([points.PointKind.RETRY]) + (5_000_000).to_bytes(8, "big")
+MINE, OTHER = b"my claim id!", b"another's id"
+
+
+# -- init, open, intern -------------------------------------------------------------------------
+
+
+async def test_fixed_keys_exist_from_the_start(bench):
+    n = bench.names
+    fixed = (
+        n.meta,
+        n.heads,
+        n.claims,
+        n.leases,
+        n.occ,
+        n.occrec,
+        n.blobs,
+        n.interned,
+        n.runs,
+        n.dead,
+    )
+    assert await bench.client.exists(*fixed) == len(fixed)
+
+
+async def test_making_a_shard_again_keeps_its_life_and_its_content(bench):
+    before = await bench.client.hget(bench.names.meta, "incarnation")
+    await bench.put(A, 1)
+    await bench.queue.open_layout(1, queueing.EPOCH)
+    assert await bench.client.hget(bench.names.meta, "incarnation") == before
+    assert await bench.scores() == {A: 1}
+
+
+async def test_a_text_has_one_number_for_ever(bench):
+    incarnation, first, second = await bench.intern("nteam-a", "nteam-b")
+    assert await bench.intern("nteam-b", "nteam-a") == [incarnation, second, first]
+    assert first != second
+    assert await bench.client.hget(bench.names.interned, f"n:{first}") == b"nteam-a"
+
+
+async def test_two_operators_interning_at_once_agree(redis_server, key_prefix):
+    first = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
+    second = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
+    texts = [f"ntext {number}".encode() for number in range(50)]
+    a, b = await asyncio.gather(
+        first.queue._intern(0, texts, queueing.EPOCH),
+        second.queue._intern(0, texts[::-1], queueing.EPOCH),
+    )
+    assert a == b
+    assert len(set(a.values())) == 50
+    await first.queue.close()
+    await second.queue.close()
+
+
+# -- claim --------------------------------------------------------------------------------------
+
+
+async def test_a_claimed_point_is_in_the_band_above_every_due(bench):
+    await bench.put(A, 1_000)
+    reply = await bench.claim(MINE)
+    assert reply[0] == b"claimed"
+    token = int(reply[2])
+    assert await bench.scores() == {A: CLAIMED + token}
+    assert await bench.client.zscore(bench.names.claims, MINE) == token
+    assert reply[8] == [b"1", [A, b"1000"]]
+
+
+async def test_a_claim_without_the_due_lanes_names_them_and_changes_nothing(bench):
+    await bench.put(A, 1_000)
+    assert await bench.claim(MINE, lanes=[]) == [b"lanes", [b"1"]]
+    assert await bench.client.zscore(bench.names.claims, MINE) is None
+    assert await bench.scores() == {A: 1_000}
+
+
+async def test_a_reclaim_without_its_lanes_names_them_and_changes_nothing(bench):
+    await bench.put(A, 1_000)
+    await bench.claim(OTHER, lease=0)
+    before = await bench.scores()
+    assert await bench.claim(MINE, lanes=[]) == [b"lanes", [b"1"]]
+    assert await bench.scores() == before
+
+
+async def test_a_claim_moves_the_lanes_head_to_the_next_unclaimed_due(bench):
+    await bench.put(A, 1_000)
+    await bench.put(B, 2_000)
+    await bench.claim(MINE, batch=1)
+    assert await bench.head() == 2_000
+    await bench.claim(OTHER, batch=1)
+    assert await bench.head() is None
+
+
+async def test_a_stale_head_is_put_right_instead_of_claimed(bench):
+    await bench.client.zadd(bench.names.heads, {"1": 5})
+    reply = await bench.claim(MINE)
+    assert reply[:2] == [b"idle", -1] or reply[:2] == [b"idle", b"-1"]
+    assert await bench.head() is None
+
+
+async def test_the_callers_clock_behind_delays_and_ahead_does_not_hasten(bench):
+    now = await _server_us(bench)
+    await bench.put(A, now - 1_000)
+    hour = 3_600_000_000
+    kind, wait, _ = await bench.claim(MINE, cap=now - hour)
+    assert kind == b"idle"
+    assert abs(int(wait) - hour) < 60_000_000
+    await bench.put(B, now + hour)
+    reply = await bench.claim(MINE, cap=now + 2 * hour)
+    assert reply[8] == [b"1", [A, str(now - 1_000).encode()]]
+
+
+async def test_tokens_of_a_shard_are_unique(bench):
+    for number in range(20):
+        await bench.put(bytes([number]) * 12, number)
+    ids = [os.urandom(12) for _ in range(20)]
+    # a lease that ends at the same moment for all of them is made by one server-side clock read
+    for claim_id in ids:
+        await bench.claim(claim_id, batch=1, lease=10_000_000)
+    tokens = [
+        score for _, score in await bench.client.zrange(bench.names.claims, 0, -1, withscores=True)
+    ]
+    assert len(set(tokens)) == 21  # and the sentinel
+
+
+async def test_an_orphaned_claim_disappears_at_the_next_look(bench):
+    await bench.put(A, 1)
+    await bench.claim(OTHER, lease=0)
+    await bench.client.zrem(bench.names.lane(1), A)
+    reply = await bench.claim(MINE)
+    assert reply[0] == b"idle"
+    assert await bench.client.zcard(bench.names.claims) == 1
+    assert await bench.client.hlen(bench.names.leases) == 1
+
+
+@pytest.mark.parametrize("score", [-1.0, float("-inf")])
+async def test_a_due_that_cannot_be_is_handed_over_as_a_stranger(bench, score):
+    await bench.put(A, score)
+    (answer,) = await bench.queue.claim([0], worker="w")
+    assert answer.claim.points == ()
+    assert answer.claim.strangers == ((A, score),)
+
+
+async def test_a_member_of_no_known_format_is_handed_over_as_a_stranger(bench):
+    await bench.put(b"from the future", 1)
+    (answer,) = await bench.queue.claim([0], worker="w")
+    assert answer.claim.strangers == ((b"from the future", 1.0),)
+    letter = _letter(b"from the future")
+    settled = await bench.queue.settle(answer.claim, letter)
+    assert (settled.applied, settled.remaining) == (1, 0)
+    assert await bench.scores() == {}
+
+
+async def test_more_lanes_than_one_script_may_touch_are_claimed_in_turns(bench):
+    for lane in range(1, 101):
+        await bench.client.zadd(bench.names.lane(lane), {bytes([lane]) * 12: lane})
+        await bench.client.zadd(bench.names.heads, {str(lane): lane})
+    seen = set()
+    while True:
+        (answer,) = await bench.queue.claim([0], worker="w")
+        if answer.claim is None:
+            break
+        seen.update(point.member for point in answer.claim.points)
+    assert len(seen) == 100
+
+
+async def test_racing_workers_share_what_is_due_without_overlap(redis_server, key_prefix):
+    harnesses = [
+        await queueing.redis_harness(redis_server.url, key_prefix, shards=1) for _ in range(4)
+    ]
+    bench_queue = harnesses[0].queue
+    lane = bench_queue._shard(0).lane(1)
+    wanted = {number.to_bytes(12, "big"): number + 1 for number in range(2_000)}
+    await bench_queue._client.zadd(lane, wanted)
+    await bench_queue._client.zadd(bench_queue._shard(0).heads, {"1": 1})
+
+    async def take_all(queue):
+        taken = []
+        while True:
+            (answer,) = await queue.claim([0], worker="w", batch=37)
+            if answer.claim is None:
+                return taken
+            taken += [point.member for point in answer.claim.points]
+
+    shares = await asyncio.gather(*(take_all(harness.queue) for harness in harnesses))
+    everything = [member for share in shares for member in share]
+    assert len(everything) == len(wanted)
+    assert set(everything) == set(wanted)
+    for harness in harnesses:
+        await harness.queue.close()
+
+
+# -- settle -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["all at once", "one by one"])
+async def test_both_roads_of_a_settlement_end_alike(bench, whole):
+    for member, due in ((A, 1), (B, 2), (OCCURRENCE, 3)):
+        await bench.put(member, due)
+    await bench.client.zadd(bench.names.occ, {OCCURRENCE: 0})
+    await bench.client.hset(bench.names.occrec, OCCURRENCE, b"record")
+    await bench.claim(MINE)
+    retry = B + bytes([points.PointKind.RETRY]) + (7).to_bytes(8, "big")
+    reply = await bench.settle(
+        MINE,
+        chains=("100", A, "200", B),
+        finished=(OCCURRENCE,),
+        occurrences=("150", retry),
+        records=(retry, b"new record"),
+        whole=whole,
+        named=3,
+        outcomes=(b"o",),
+    )
+    assert reply == [b"settled", 3, 0]
+    assert await bench.scores() == {A: 100, B: 200, retry: 150}
+    assert await bench.head() == 100
+    assert await bench.client.zrange(bench.names.occ, 0, -1) == [b"", retry]
+    assert await bench.client.hgetall(bench.names.occrec) == {b"": b"", retry: b"new record"}
+    assert await bench.client.zcard(bench.names.claims) == 1
+    assert await bench.client.hkeys(bench.names.leases) == [b""]
+    assert await bench.client.xlen(bench.names.runs) == 1
+
+
+async def test_the_quick_road_is_not_taken_when_something_is_missing(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 2)
+    await bench.claim(MINE)
+    await bench.client.zrem(bench.names.lane(1), B)
+    reply = await bench.settle(MINE, finished=(A, B), whole=True, named=2)
+    assert reply == [b"settled", 1, 0]
+    assert await bench.scores() == {}
+
+
+async def test_the_same_token_after_a_rollback_does_not_let_a_late_owner_settle(bench):
+    # A failover lost the first claim; the new primary gave the same token to another worker.
+    await bench.put(A, 1)
+    await bench.put(B, 2)
+    reply = await bench.claim(MINE)
+    token = reply[2]
+    await bench.client.zrem(bench.names.claims, MINE)
+    await bench.client.zadd(bench.names.claims, {OTHER: token})
+    held = await bench.scores()
+    assert await bench.settle(MINE, finished=(A, B), whole=True, named=2) == [b"lost"]
+    assert await bench.scores() == held
+    assert await bench.settle(OTHER, finished=(A,)) == [b"settled", 1, 1]
+
+
+async def test_a_retry_is_not_stored_when_its_schedule_is_gone(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 2)
+    await bench.claim(MINE)
+    await bench.client.zrem(bench.names.lane(1), A)
+    retry = A + bytes([points.PointKind.RETRY]) + (7).to_bytes(8, "big")
+    await bench.settle(
+        MINE, chains=("9", A, "9", B), occurrences=("5", retry), records=(retry, b"r")
+    )
+    assert await bench.scores() == {B: 9}
+    assert await bench.client.hgetall(bench.names.occrec) == {b"": b""}
+
+
+async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(bench):
+    pubsub = bench.client.pubsub()
+    await pubsub.ssubscribe(bench.names.wake)
+    assert (await pubsub.get_message(timeout=5))["type"] == "ssubscribe"
+    await bench.put(A, 1)
+    await bench.claim(MINE)
+    await bench.settle(MINE, chains=("77000", A), whole=True, named=1)
+    message = await pubsub.get_message(timeout=5)
+    due, lane, _ = message["data"].split(b" ")
+    assert (due, lane) == (b"77000", b"1")
+    await bench.put(B, 1)
+    await bench.claim(MINE)
+    await bench.settle(MINE, chains=("88000", A, "99000", B), whole=True, named=2)
+    assert b"88000" in (await pubsub.get_message(timeout=5))["data"]
+    await pubsub.aclose()
+
+
+# -- extend -------------------------------------------------------------------------------------
+
+
+async def test_an_extension_moves_the_points_with_the_claim(bench):
+    await bench.put(A, 1)
+    reply = await bench.claim(MINE, lease=1_000_000)
+    extended = await bench.extend(MINE, 60_000_000)
+    assert int(extended[1]) > int(reply[2])
+    assert await bench.scores() == {A: CLAIMED + int(extended[1])}
+    assert await bench.client.zscore(bench.names.claims, MINE) == int(extended[1])
+
+
+async def test_extending_twice_is_harmless(bench):
+    await bench.put(A, 1)
+    await bench.claim(MINE, lease=1_000_000)
+    await bench.extend(MINE, 60_000_000)
+    _, token, _ = await bench.extend(MINE, 60_000_000)
+    assert await bench.scores() == {A: CLAIMED + int(token)}
+    assert await bench.settle(MINE, finished=(A,), whole=True, named=1) == [b"settled", 1, 0]
+
+
+async def test_a_lost_claim_is_not_extended(bench):
+    assert await bench.extend(b"never was..!", 1_000) == [b"lost"]
+
+
+# -- sweep --------------------------------------------------------------------------------------
+
+
+async def test_the_sweep_takes_out_points_without_a_definition(bench):
+    await bench.intern("ndefault")
+    await bench.put(A, 1)
+    await bench.put(OCCURRENCE, 1)
+    await bench.client.zadd(bench.names.occ, {OCCURRENCE: 0})
+    swept = await _sweep(bench)
+    assert sum(each.dropped for each in swept) == 2
+    assert await bench.scores() == {}
+    assert await bench.client.zrange(bench.names.occ, 0, -1) == [b""]
+
+
+async def test_the_sweep_puts_heads_and_the_list_of_occurrences_right(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=5 * 10**14)
+    stored = harness.definition()
+    occurrence = stored.id + OCCURRENCE[8:]
+    await bench.client.zadd(bench.names.lane(1), {occurrence: 7 * 10**14})
+    await bench.client.zrem(bench.names.heads, "1")
+    await bench.client.zadd(bench.names.occ, {stored.id + b"gone": 0})
+    swept = await _sweep(bench)
+    assert sum(each.mended for each in swept) == 3
+    assert await bench.head() == 5 * 10**14
+    assert await bench.client.zrange(bench.names.occ, 0, -1) == [b"", occurrence]
+    assert sum(each.mended for each in await _sweep(bench)) == 0
+
+
+async def test_the_sweep_ends_a_lease_that_a_wrong_clock_wrote(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=1)
+    (answer,) = await bench.queue.claim([0], worker="w", lease_seconds=3_600)
+    await _sweep(bench)
+    (again,) = await bench.queue.claim([0], worker="heir")
+    assert again.claim.points == answer.claim.points
+
+
+async def test_the_sweep_frees_points_whose_claim_does_not_exist(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=1)
+    (answer,) = await bench.queue.claim([0], worker="w")
+    await bench.client.zrem(bench.names.claims, answer.claim.id)
+    await _sweep(bench)
+    (again,) = await bench.queue.claim([0], worker="heir")
+    assert [point.member for point in again.claim.points] == [answer.claim.points[0].member]
+
+
+async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=2)
+    old = harness.definition().id + b"old!"
+    await bench.client.zadd(bench.names.lane(1), {old: 1})
+    assert sum(each.dropped for each in await _sweep(bench)) == 1
+    assert old not in await bench.scores()
+
+
+# -- steps --------------------------------------------------------------------------------------
+
+
+async def _server_us(bench):
+    seconds, us = await bench.client.time()
+    return seconds * 1_000_000 + us
+
+
+async def _sweep(bench):
+    swept, cursor = [], None
+    while not swept or cursor is not None:
+        swept.append(await bench.queue.sweep(0, cursor, queueing.EPOCH))
+        cursor = swept[-1].cursor
+    return swept
+
+
+def _letter(member):
+    from duepoint.delayqueue import messages
+
+    return messages.Settlement(
+        dead=(messages.DeadLetter(member=member, entry={"reason": "UnknownFormat"}),)
+    )
+
+
+def test_the_scripts_are_found_in_the_package():
+    assert {"claim", "settle", "upsert", "remove"} <= set(scripting.names())
