@@ -65,7 +65,7 @@ SCHEDULE_NAMES = st.from_regex(
 ).filter(lambda name: len(name) <= 52)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(name=SCHEDULE_NAMES, run_uid=st.sampled_from(["", "a", "b"]))
 def test_every_name_is_one_that_a_job_may_have(name: str, run_uid: str):
     made = jobs.job_name(replace(FACTS, schedule_name=name, run_uid=run_uid))

@@ -15,14 +15,14 @@ from duepoint.kube import errors, lines, port, schedules, times, wire
 # -- times ------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(min_value=0, max_value=4_102_444_800_000_000))
 def test_an_instant_comes_back_from_its_text(instant_us: int):
     assert times.parse_us(times.micro_time_text(instant_us)) == instant_us
     assert times.parse_us(times.time_text(instant_us)) == instant_us - instant_us % 1_000_000
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.integers(min_value=0, max_value=4_102_444_800).map(lambda second: second * 1_000_000))
 @pytest.mark.parametrize("zone", ["Europe/Rome", "Asia/Kathmandu", "Etc/UTC", "America/New_York"])
 def test_a_local_text_names_the_same_instant(zone: str, instant_us: int):
@@ -38,7 +38,7 @@ def test_a_text_that_names_no_instant_is_refused(text: str):
 # -- lines ------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.binary(max_size=20)), st.data())
 def test_lines_do_not_depend_on_how_they_were_cut(parts: list[bytes], data: st.DataObject):
     stream = b"\n".join(parts) + b"\n"
