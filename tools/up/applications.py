@@ -83,6 +83,7 @@ def egress() -> dict[str, str]:
 def start(place: Workplace, record: Record, wanted: list[Program]) -> Record:
     """Start `wanted`, each in the record before the next one starts."""
     for program in wanted:
+        place.log(program.name).unlink(missing_ok=True)
         running = processes.start(program, place.log(program.name), place.state.folder)
         record = dataclasses.replace(record, applications=(*record.applications, running))
         place.state.write(record)

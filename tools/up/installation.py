@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ CRDS = REPOSITORY / "crds"
 COMPONENT = "app.kubernetes.io/component"
 KINDS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 ROLES = ("operator", "worker")
+ESTABLISHED_SECONDS = 30.0
+POLL_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +41,26 @@ def install(kubectl: Kubectl, helm: Path) -> Accounts:
     """Everything in place, and the CRDs served."""
     for path in sorted(CRDS.glob("*.yaml")):
         kubectl.apply(path.read_text())
-    kubectl.run("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    _wait_until_established(kubectl)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     kubectl.apply(yaml.safe_dump(namespace))
     objects = accounts_and_roles(rendered(helm))
     kubectl.apply(yaml.safe_dump_all(objects))
     return accounts(objects)
+
+
+def _wait_until_established(kubectl: Kubectl) -> None:
+    """`kubectl wait` fails on a CRD so new that it has no conditions yet, so this asks itself."""
+    deadline = time.monotonic() + ESTABLISHED_SECONDS
+    while not all(map(is_established, kubectl.json("get", "-f", str(CRDS))["items"])):
+        if time.monotonic() > deadline:
+            raise DevClusterError(f"the CRDs are not served after {ESTABLISHED_SECONDS:.0f} s")
+        time.sleep(POLL_SECONDS)
+
+
+def is_established(crd: dict[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 def rendered(helm: Path) -> str:

@@ -82,3 +82,17 @@ def test_every_example_in_the_repository_is_found():
     written = sorted(examples.FOLDER.rglob("*.yaml"))
 
     assert len(list(examples.manifests(examples.FOLDER, 8089))) == len(written) > 0
+
+
+@pytest.mark.parametrize(
+    ("status", "established"),
+    [
+        ({}, False),
+        ({"conditions": None}, False),
+        ({"conditions": [{"type": "Established", "status": "False"}]}, False),
+        ({"conditions": [{"type": "Established", "status": "True"}]}, True),
+    ],
+    ids=["fresh", "null", "not yet", "served"],
+)
+def test_a_crd_is_used_only_once_it_is_served(status, established):
+    assert installation.is_established({"status": status}) is established
