@@ -284,6 +284,10 @@ async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(benc
     await bench.claim(MINE)
     await bench.settle(MINE, chains=("88000", A, "99000", B), whole=True, named=2)
     assert b"88000" in (await pubsub.get_message(timeout=5))["data"]
+    await bench.claim(MINE)
+    await bench.settle(MINE, finished=(A, B), whole=True, named=2)  # nothing is left to wake for
+    await bench.client.spublish(bench.names.wake, b"the end")
+    assert (await pubsub.get_message(timeout=5))["data"] == b"the end"
     await pubsub.aclose()
 
 

@@ -65,6 +65,9 @@ class Subscription:
             except (redis.exceptions.RedisError, OSError) as error:
                 failures += 1
                 log.warning("subscription lost", error=str(error), failures=failures)
+            except Exception:  # a message of another version must not end all waking
+                failures += 1
+                log.exception("subscription failed on a message")
             else:
                 failures = 0
             wait = random.uniform(*_RECONNECT_SECONDS) * 2 ** min(failures, 5)  # noqa: S311

@@ -24,7 +24,7 @@ end
 -- Message: due, lane, server time, so that a sleeper needs no agreement of clocks.
 local function announce_head(heads, before, channel, now)
   local due, lane = shard_head(heads)
-  if due <= before - 1000 then
+  if due < math.huge and due <= before - 1000 then
     redis.call('SPUBLISH', channel, string.format('%.0f %s %.0f', due, lane, now))
   end
 end
