@@ -58,9 +58,11 @@ def title(now: dt.datetime, width: int) -> Text:
 
 
 def schedule_table(schedules: Sequence[Schedule], now: dt.datetime, *, wide: bool) -> Table:
-    table = _table("SCHEDULE", "WHEN", "NEXT", "LAST", "RESULT")
-    for name in ("LATE", "RUNS"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table("SCHEDULE", "WHEN", "NEXT", "LAST")
+    # Answers keep their width; names and expressions give way.
+    table.add_column("RESULT", no_wrap=True, min_width=len("Reconciling"))
+    table.add_column("LATE", justify="right", no_wrap=True, min_width=len("123 ms"))
+    table.add_column("RUNS", justify="right", no_wrap=True, min_width=len("RUNS"))
     if wide:
         table.add_column("TARGET", no_wrap=True, overflow="ellipsis", ratio=1)
     several = len({one.namespace for one in schedules}) > 1
