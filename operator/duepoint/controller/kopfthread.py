@@ -116,6 +116,7 @@ class KopfThread:
                 )
             finally:
                 announcing.cancel()
+                await _close_connections()
 
         trouble = "it ended by itself"
         try:
@@ -171,6 +172,14 @@ class _Life:
 async def _announce(is_ready: asyncio.Event, ready: Callable[[], object]) -> None:
     await is_ready.wait()
     ready()
+
+
+async def _close_connections() -> None:
+    """Stopped in the middle of its discovery, kopf opens another session and leaves it open."""
+    transports = getattr(asyncio.get_running_loop(), "_transports", {})
+    for transport in list(transports.values()):
+        transport.abort()
+    await asyncio.sleep(0)  # abort() closes in the loop's next turn
 
 
 def _set_result(future: asyncio.Future[str], value: str) -> None:

@@ -175,7 +175,7 @@ async def test_outcomes_of_the_streams_reach_the_status_and_leave_the_stream(
         runs_key, ran = _stream_of(installation, held)
         with installation._server.client() as client:
             client.xadd(runs_key, {"o": runs.pack([event])})
-            client.publish(ran, "")
+            client.execute_command("SPUBLISH", ran, "")
             status = await installation.until(lambda status: "lastRun" in status)
             assert status["runs"]["succeeded"] == 1
             assert status["lastRun"]["httpStatus"] == 204
