@@ -99,7 +99,7 @@ env: $(STAMP) ## print shell commands to use that cluster: eval "$(make env)"
 
 .PHONY: status
 status: $(STAMP) ## what runs
-	@$(PY) -m tools.devcluster status
+	@$(PY) -m tools.devcluster status || true
 
 .PHONY: up
 up: $(STAMP) ## cluster, operator, worker, webhook receiver and examples, with a live view (DETACH=1)
