@@ -110,11 +110,12 @@ class Claiming(core.Core):
         released, _ = await self._scripts.run(arguments.call("release", keys))
         return int(released)
 
-    def expect_lane(self, shard: messages.ShardId, lane: bytes) -> None:
+    def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
         """A wake-up said that this lane has the shard's head."""
         lanes = self._lanes.setdefault(shard, [])
-        if lane not in lanes:
-            lanes.insert(0, lane)
+        text = str(lane).encode()
+        if text not in lanes:
+            lanes.insert(0, text)
             del lanes[_MOST_LANES:]
 
     def _claim_arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:

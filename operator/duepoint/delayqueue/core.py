@@ -119,7 +119,7 @@ class Core:
 
     async def _read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
         """Replies of plain reading commands, in one round trip."""
-        async with scripting.translating(attempted):
+        async with scripting.translating(attempted, self._client):
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)

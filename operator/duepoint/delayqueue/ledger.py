@@ -119,13 +119,13 @@ class RedisLedger:
             runs = self._names(shard).runs
             pipeline.execute_command("XACK", runs, group, *ids)
             pipeline.execute_command("XDEL", runs, *ids)
-        async with scripting.translating("acknowledge outcomes"):
+        async with scripting.translating("acknowledge outcomes", self._client):
             await pipeline.execute()
 
     async def dead_letters(
         self, shard: messages.ShardId, *, count: int = 100
     ) -> list[messages.DeadEntry]:
-        async with scripting.translating("read dead letters"):
+        async with scripting.translating("read dead letters", self._client):
             pipeline = self._client.pipeline(transaction=False)
             pipeline.execute_command("XREVRANGE", self._names(shard).dead, "+", "-", "COUNT", count)
             (found,) = await pipeline.execute()
@@ -142,7 +142,7 @@ class RedisLedger:
             pipeline = self._client.pipeline(transaction=False)
             for shard in shards:
                 pipeline.execute_command(*command(self._names(shard).runs))
-            async with scripting.translating("read outcomes"):
+            async with scripting.translating("read outcomes", self._client):
                 replies = await pipeline.execute(raise_on_error=False)
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if not failed:
@@ -157,7 +157,7 @@ class RedisLedger:
         pipeline = self._client.pipeline(transaction=False)
         for shard in shards:
             pipeline.execute_command("XGROUP", "CREATE", self._names(shard).runs, group, "0")
-        async with scripting.translating("make the consumer group"):
+        async with scripting.translating("make the consumer group", self._client):
             await pipeline.execute(raise_on_error=False)
 
     def _shard_by_runs(self, runs: str) -> messages.ShardId:

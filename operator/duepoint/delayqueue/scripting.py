@@ -119,7 +119,7 @@ class Scripts:
         pipeline = self._client.pipeline(transaction=False)
         for text in self._sources.values():
             pipeline.script_load(text)
-        async with translating("load the scripts"):
+        async with translating("load the scripts", self._client):
             await pipeline.execute()
 
     async def run(self, call: Call) -> Any:  # noqa: ANN401 - the one place with raw replies
@@ -131,6 +131,8 @@ class Scripts:
 
     async def run_many(self, calls: Sequence[Call]) -> list[Any]:
         """The replies in order, in one round trip; an error stands in the place of its reply."""
+        if not calls:
+            return []
         replies = await self._round_trip(calls)
         refused = [
             index
@@ -148,7 +150,7 @@ class Scripts:
         ]
 
     async def _round_trip(self, calls: Sequence[Call]) -> list[Any]:
-        async with translating(f"run {calls[0].script}" if calls else "run nothing"):
+        async with translating(f"run {calls[0].script}", self._client):
             if len(calls) == 1:
                 return [await self._one(calls[0])]
             pipeline = self._client.pipeline(transaction=False)
@@ -168,12 +170,18 @@ class Scripts:
 
 
 @contextlib.asynccontextmanager
-async def translating(attempted: str) -> AsyncIterator[None]:
-    """A time limit for what is inside; errors of the library become ours, cancellation passes."""
+async def translating(attempted: str, client: redis.asyncio.Redis) -> AsyncIterator[None]:
+    """A time limit for what is inside; errors of the library become ours, cancellation passes.
+
+    When a connection breaks, the idle ones beside it are closed too: after a restart of the
+    server they are just as dead, and each would cost one more failure.
+    """
     try:
         async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
             yield
     except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
+        if isinstance(error, redis.exceptions.ConnectionError | OSError):
+            await client.connection_pool.disconnect(inuse_connections=False)
         raise translated(error, attempted) from error
 
 

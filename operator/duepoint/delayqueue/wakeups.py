@@ -24,7 +24,7 @@ class RedisWakeups(alarms.Alarms):
         names: Callable[[messages.ShardId], keys.ShardKeys],
         layout: messages.Layout,
         clock: clocks.Clock,
-        expect_lane: Callable[[messages.ShardId, bytes], None],
+        expect_lane: Callable[[messages.ShardId, int], None],
     ) -> None:
         shards = sharding.all_shards(layout)
         super().__init__(clock, shards)
@@ -45,6 +45,10 @@ class RedisWakeups(alarms.Alarms):
 
     def _on_message(self, channel: str, data: bytes) -> None:
         shard = self._shard_of[channel]
-        due, lane, now = data.split(b" ")
+        try:
+            due, lane, now = (int(part) for part in data.split(b" "))
+        except ValueError:  # of another version: look, and see
+            self.wake(shard, 0.0)
+            return
         self._expect_lane(shard, lane)
-        self.wake(shard, (int(due) - int(now)) / 1_000_000)
+        self.wake(shard, (due - now) / 1_000_000)

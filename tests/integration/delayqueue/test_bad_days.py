@@ -1,0 +1,241 @@
+"""What the queue does when its server is emptied, full, restarted, silent, or somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint import errors
+from duepoint.delayqueue import core, delayqueue, messages, scripting, seal, sharding
+from tests.support import queueing, redisserver
+from tests.support.queueing import BLOB, EPOCH, moved
+
+
+async def test_scripts_forgotten_by_the_server_are_loaded_again_inside_a_pipeline(harness):
+    await harness.arm()
+    await harness.queue._client.script_flush()
+    (claim,) = await harness.claim_all()  # one pipeline over four shards
+    await harness.queue._client.script_flush()
+    settled = await harness.queue.settle(
+        claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
+    )
+    assert settled.applied == 1
+
+
+async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_server):
+    await lonely.arm()
+    (claim,) = await lonely.claim_all()
+    before = await lonely.queue.beat("w")
+    with own_server.client() as client:
+        client.flushall()
+    with pytest.raises(scripting.Uninitialised):
+        await lonely.arm(name="another")
+    with pytest.raises(scripting.Uninitialised):
+        await lonely.look()
+    with pytest.raises(scripting.Uninitialised):
+        await lonely.queue.settle(claim, messages.Settlement(outcomes=b"late"))
+    beat = await lonely.queue.beat("w")
+    assert (beat.layout, beat.incarnation) == (None, "")
+    with own_server.client() as client:
+        assert client.keys("*{g1*") == []  # nothing but the operator makes a shard
+    await lonely.queue.open_layout(4, EPOCH)
+    assert (await lonely.queue.beat("w")).incarnation not in ("", before.incarnation)
+
+
+async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server):
+    for namespace in ("a", "b", "c"):
+        await lonely.arm(namespace=namespace, name=namespace)
+    with own_server.client() as client:
+        client.flushall()
+    await lonely.queue.open_layout(4, messages.Epoch(EPOCH + 1))
+    for namespace in ("c", "b", "a"):  # another order, so other numbers
+        arming = lonely.arming(namespace=namespace, name=namespace)
+        await lonely.queue.upsert(arming, BLOB, messages.Epoch(EPOCH + 1))
+    for claim in await lonely.claim_all():
+        ids = [point.schedule_id for point in claim.points]
+        for stored in (await lonely.queue.read_definitions(claim.shard, ids)).values():
+            assert stored.namespace == stored.name
+
+
+async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harness):
+    for number in range(12):
+        await harness.arm(name=f"s{number}", due_in=60.0)
+    counts = {stats.shard: stats.points for stats in await harness.queue.stats()}
+    lost = max(counts, key=counts.get)
+    names = harness.queue._shard(lost)
+    client = harness.queue._client
+    await client.delete(*await client.keys(_escaped(names.tag) + "*"))
+    await harness.queue.open_layout(4, messages.Epoch(EPOCH + 1))
+    after = {stats.shard: stats.points for stats in await harness.queue.stats()}
+    assert after == {**counts, lost: 0}
+
+
+async def test_a_restarted_server_is_used_again(lonely, own_server):
+    own_server.kill()
+    with pytest.raises(errors.QueueUnavailable):
+        await lonely.look()
+    own_server.start()
+    await lonely.queue.open_layout(4, EPOCH)
+    await lonely.arm()
+    assert len(await lonely.claim_all()) == 1
+
+
+async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely, own_server):
+    await lonely.arm(name="claimed")
+    await lonely.arm(name="waiting", due_in=-0.5)
+    (first, *_) = await lonely.claim_all(batch=1)
+    with own_server.client() as client:
+        client.config_set("maxmemory", 1)
+    before = await lonely.total()
+    with pytest.raises(errors.QueueUnavailable):
+        await lonely.arm(name="refused")
+    with pytest.raises(errors.QueueUnavailable):
+        await lonely.queue.append_stream("default", "ticks", {"a": "b"}, 10)
+    assert await lonely.total() == before
+    settled = await lonely.queue.settle(
+        first,
+        messages.Settlement(
+            chains=(moved(first.points[0], 1),),
+            occurrences=(queueing.a_retry(first.points[0]),),
+            outcomes=b"ran",
+        ),
+    )
+    assert settled.applied == 1
+    assert await lonely.claim_all()
+    assert (await lonely.queue.beat("w")).workers == ("w",)
+    with own_server.client() as client:
+        client.config_set("maxmemory", 0)
+    assert await lonely.arm(name="refused") is messages.Armed.APPLIED
+
+
+async def test_a_silent_server_is_given_up_after_the_time_limit(lonely, own_server, monkeypatch):
+    monkeypatch.setattr(scripting, "COMMAND_TIMEOUT_SECONDS", 0.2)
+    own_server.pause()
+    with pytest.raises(errors.QueueUnavailable):
+        await lonely.look()
+    own_server.resume()
+    monkeypatch.undo()
+    assert len(await lonely.look()) == 4
+
+
+async def test_a_cancelled_command_leaves_no_reply_for_the_next_one(redis_server, key_prefix):
+    # Cancelled after every number of turns of the event loop that a look takes.
+    made = await queueing.redis_harness(redis_server.url, key_prefix, connections=1)
+    shards = await made.shards()
+    for turns in range(40):
+        looking = asyncio.create_task(made.queue.claim(shards, worker="w"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        looking.cancel()
+        await asyncio.wait({looking}, timeout=5)
+        assert looking.done()
+        echo = str(turns).encode()
+        assert await made.queue._client.execute_command("ECHO", echo) == echo
+    await made.queue.close()
+
+
+async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_prefix):
+    # A library that waits with asyncio.wait_for loses cancellations on Python 3.11.
+    made = await queueing.redis_harness(redis_server.url, key_prefix)
+    shards = await made.shards()
+
+    async def for_ever():
+        while True:
+            await made.queue.claim(shards, worker="w")
+
+    for turns in range(30):
+        working = asyncio.create_task(for_ever())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        working.cancel()
+        done, _ = await asyncio.wait({working}, timeout=5)
+        assert done
+        assert working.cancelled()
+    await made.queue.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("http://localhost", errors.InvalidSetting),
+        ("redis://localhost:notaport/0", errors.InvalidSetting),
+        ("redis://127.0.0.1:1/0", errors.QueueUnavailable),
+        ("redis://no-such-host.invalid:6379/0", errors.QueueUnavailable),
+    ],
+)
+async def test_a_wrong_address_is_told_by_what_to_do_about_it(url, kind):
+    async def connect():
+        queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY)
+        try:
+            await queue.start()
+        finally:
+            await queue.close()
+
+    with pytest.raises(kind):
+        await connect()
+
+
+async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
+    own_server, key_prefix
+):
+    with own_server.client() as client:
+        client.config_set("requirepass", "right")
+    url = own_server.url.replace("redis://", "redis://:wrong@")
+    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
+    with pytest.raises(errors.QueueUnavailable):
+        await queue.start()
+    await queue.close()
+    right = await queueing.redis_harness(url.replace("wrong", "right"), key_prefix)
+    await right.arm()
+    await right.queue.close()
+
+
+async def test_a_server_that_evicts_is_not_fit(lonely, own_server):
+    assert await lonely.queue.problems() == ()
+    with own_server.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    (problem,) = await lonely.queue.problems()
+    assert "maxmemory-policy noeviction" in problem
+
+
+async def test_compact_buckets_are_asked_for_at_the_start(lonely, own_server):
+    with own_server.client() as client:
+        client.config_set("hash-max-listpack-value", 64)
+        assert await lonely.queue.problems() == ()
+        assert int(client.config_get("hash-max-listpack-value")["hash-max-listpack-value"]) >= 512
+    await lonely.arm(name="n" * 200)
+    stored = lonely.definition(name="n" * 200)
+    names = lonely.queue._shard(sharding.shard_of(stored.id, 4))
+    bucket = names.bucket_of(stored.id, lonely.queue._buckets)
+    assert await lonely.queue._client.object("ENCODING", bucket) == b"listpack"
+
+
+async def test_a_forged_blob_is_refused(harness):
+    await harness.arm()
+    stored = harness.definition()
+    shard = sharding.shard_of(stored.id, 4)
+    names = harness.queue._shard(shard)
+    forged = seal.Seal(b"the attacker's own key").pack(b"rm -rf")
+    await harness.queue._client.hset(names.blobs, stored.target, forged)
+    with pytest.raises(seal.BlobForged):
+        await harness.queue.blob("default", stored.target, shard)
+
+
+async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(harness):
+    await harness.arm(name="good", due_in=60.0)
+    stored = harness.definition(name="good")
+    shard = sharding.shard_of(stored.id, 4)
+    names = harness.queue._shard(shard)
+    bucket = names.bucket_of(stored.id, harness.queue._buckets)
+    await harness.queue._client.hset(bucket, b"another!", b"\x63from a later version")
+    assert [s.name async for s in harness.queue.all_definitions(shard)] == ["good"]
+
+
+def _escaped(tag):
+    return tag.replace("{", "\\{")
+
+
+def test_every_server_there_is_takes_part():
+    assert "valkey" in redisserver.KINDS
+    assert core.CONNECT_TIMEOUT_SECONDS < 10

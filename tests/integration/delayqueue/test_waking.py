@@ -1,0 +1,217 @@
+"""Sleeping costs nothing, waking is prompt, and clocks that disagree make nobody early."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from duepoint import errors
+from duepoint.delayqueue import delayqueue, messages, subscription
+from tests.support import queueing
+from tests.support.queueing import moved
+
+HOUR_US = 3_600_000_000
+
+
+async def test_an_idle_worker_sends_nothing_but_the_keepalive(lonely, own_server, monkeypatch):
+    monkeypatch.setattr(subscription, "KEEPALIVE_SECONDS", 0.25)
+    for number in range(50):
+        await lonely.arm(name=f"s{number}", due_in=86_400.0)
+    wakeups = await _asleep(lonely)
+    ledger = lonely.queue.ledger()
+    await ledger.start()
+    while await ledger.wait_for_outcomes(0.1):
+        pass
+    async with _monitored(own_server) as commands:
+        assert await wakeups.wait_until_due(1.1) == ()
+    assert commands
+    assert set(commands) == {"PING"}
+    assert len(commands) <= 10  # two connections, four turns each, and a margin
+    await wakeups.close()
+    await ledger.close()
+
+
+async def test_an_insert_while_the_subscriber_reconnects_is_not_missed(lonely, own_server):
+    wakeups = await _asleep(lonely)
+    with own_server.client() as client:
+        client.client_kill_filter(_type="pubsub")
+        await lonely.arm()
+    async with asyncio.timeout(10):
+        while not (claims := await _claims_of(lonely, await wakeups.wait_until_due(10))):
+            pass
+    assert len(claims) == 1
+    await wakeups.close()
+
+
+async def test_a_restarted_server_is_subscribed_again(lonely, own_server):
+    wakeups = await _asleep(lonely)
+    own_server.kill()
+    own_server.start()
+    with contextlib.suppress(errors.QueueUnavailable):  # the connection in hand is dead
+        await lonely.queue.layout()
+    await lonely.queue.open_layout(4, queueing.EPOCH)  # and the idle ones went with it
+    await lonely.arm()
+    async with asyncio.timeout(15):
+        while not (claims := await _claims_of(lonely, await wakeups.wait_until_due(15))):
+            pass
+    assert len(claims) == 1
+    await wakeups.close()
+
+
+async def test_a_message_that_cannot_be_read_does_not_end_the_waking(harness):
+    wakeups = await _asleep(harness)
+    channel = harness.queue._shard(messages.ShardId(0)).wake
+    await harness.queue._client.spublish(channel, "from another version")
+    await harness.arm()
+    async with asyncio.timeout(10):
+        while not (claims := await _claims_of(harness, await wakeups.wait_until_due(10))):
+            pass
+    assert len(claims) == 1
+    await wakeups.close()
+
+
+async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(redis_server, key_prefix):
+    true = await queueing.redis_harness(redis_server.url, key_prefix)
+    ahead = await _with_clock(redis_server, key_prefix, HOUR_US)
+    await true.arm(due_in=600.0)
+    assert await ahead.claim_all() == []
+    await true.queue.close()
+    await ahead.queue.close()
+
+
+async def test_a_worker_whose_clock_is_behind_claims_late_and_others_cover(
+    redis_server, key_prefix
+):
+    true = await queueing.redis_harness(redis_server.url, key_prefix)
+    behind = await _with_clock(redis_server, key_prefix, -HOUR_US)
+    await true.arm()
+    assert await behind.claim_all() == []
+    assert len(await true.claim_all()) == 1
+    await true.queue.close()
+    await behind.queue.close()
+
+
+async def test_leases_do_not_care_about_the_workers_clock(redis_server, key_prefix):
+    true = await queueing.redis_harness(redis_server.url, key_prefix)
+    ahead = await _with_clock(redis_server, key_prefix, HOUR_US)
+    await true.arm()
+    (claim,) = await true.claim_all(lease_seconds=30.0)
+    assert await ahead.claim_all() == []
+    settled = await true.queue.settle(
+        claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
+    )
+    assert settled.applied == 1
+    await true.queue.close()
+    await ahead.queue.close()
+
+
+async def test_a_worker_behind_by_300_ms_needs_few_commands_for_a_point(
+    lonely, own_server, key_prefix
+):
+    behind = await _with_clock(own_server, key_prefix, -300_000)
+    wakeups = await _asleep(behind)
+    async with _monitored(own_server) as commands:
+        await lonely.arm(due_in=0.05)
+        async with asyncio.timeout(10):
+            while not (
+                claims := await _claims_of(behind, await wakeups.wait_until_due(10), wakeups)
+            ):
+                pass
+        await behind.queue.settle(
+            claims[0], messages.Settlement(finished=(claims[0].points[0].member,))
+        )
+    arming = 2  # intern, upsert
+    assert commands.count("EVALSHA") - arming <= 5
+    await wakeups.close()
+    await behind.queue.close()
+
+
+async def test_a_step_of_the_servers_clock_makes_everything_be_looked_at(harness):
+    wakeups = await _asleep(harness)
+    beat = await harness.queue.beat("w")
+    wakeups.note_beat(beat)
+    assert await wakeups.wait_until_due(0.05) == ()
+    stepped = messages.Beat(
+        workers=beat.workers,
+        layout=beat.layout,
+        incarnation=beat.incarnation,
+        time_us=beat.time_us + HOUR_US,
+    )
+    wakeups.note_beat(stepped)
+    assert len(await wakeups.wait_until_due(1.0)) == 4
+    await wakeups.close()
+
+
+class _Skewed:
+    """This machine's clocks, the wall clock wrong by so much."""
+
+    def __init__(self, skew_us):
+        from duepoint.clock import SystemClock
+
+        self._true, self._skew_us = SystemClock(), skew_us
+
+    def now_us(self):
+        return self._true.now_us() + self._skew_us
+
+    def monotonic(self):
+        return self._true.monotonic()
+
+    async def sleep(self, seconds):
+        await self._true.sleep(seconds)
+
+
+async def _with_clock(server, prefix, skew_us):
+    clock = _Skewed(skew_us)
+    queue = delayqueue.DelayQueue(
+        server.url, blob_key=queueing.BLOB_KEY, prefix=prefix, clock=clock
+    )
+    await queue.start()
+    await queue.open_layout(4, queueing.EPOCH)
+    return queueing.Harness(queue, clock.now_us, asyncio.sleep)
+
+
+async def _asleep(harness):
+    """Wake-ups whose subscription stands and that know every head."""
+    wakeups = harness.queue.wakeups()
+    await wakeups.start()
+    async with asyncio.timeout(10):
+        while shards := await wakeups.wait_until_due(0.3):
+            await _claims_of(harness, shards, wakeups)
+    return wakeups
+
+
+async def _claims_of(harness, shards, wakeups=None):
+    if not shards:
+        return []
+    answers = await harness.queue.claim(shards, worker="sleeper")
+    for answer in answers if wakeups else ():
+        wakeups.note(answer)
+    return [answer.claim for answer in answers if answer.claim]
+
+
+@contextlib.asynccontextmanager
+async def _monitored(server):
+    """The names of the commands that the server got meanwhile, scripts' own not counted."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"MONITOR\r\n")
+    assert await reader.readline() == b"+OK\r\n"
+    commands: list[str] = []
+
+    async def read():
+        while line := await reader.readline():
+            where, _, rest = line.decode(errors="replace").partition("] ")
+            if not where.endswith("lua"):
+                commands.append(rest.split('"')[1].upper())
+
+    reading = asyncio.create_task(read())
+    yield commands
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reading
+    writer.close()
+    await writer.wait_closed()
+
+
+pytestmark = pytest.mark.timeout(60)
