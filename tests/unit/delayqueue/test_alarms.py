@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.delayqueue import alarms, messages
+from duepoint.testing import fakeclock
+
+SHARDS = tuple(messages.ShardId(number) for number in range(3))
+
+
+@pytest.fixture
+def clock():
+    return fakeclock.FakeClock()
+
+
+@pytest.fixture
+async def quiet(clock):
+    """Alarms whose shards have all been looked at."""
+    made = alarms.Alarms(clock, SHARDS)
+    assert await made.wait_until_due(0) == SHARDS
+    return made
+
+
+def _answer(shard, wait, *, more=False):
+    return messages.Claimed(shard=messages.ShardId(shard), claim=None, wait_seconds=wait, more=more)
+
+
+async def _asleep(clock, awaitable):
+    task = asyncio.create_task(awaitable)
+    await clock.settle()
+    assert not task.done()
+    return task
+
+
+async def test_the_sleeper_wakes_exactly_at_the_earliest_due(quiet, clock):
+    quiet.note(_answer(0, 30.0))
+    quiet.note(_answer(1, 12.5))
+    begin = clock.monotonic()
+    sleeping = await _asleep(clock, quiet.wait_until_due(60))
+    await clock.advance(12.499_999)
+    assert not sleeping.done()
+    await clock.advance(0.000_001)
+    assert await sleeping == (1,)
+    assert clock.monotonic() - begin == pytest.approx(12.5)
+
+
+async def test_a_wake_up_shortens_the_sleep(quiet, clock):
+    quiet.note(_answer(0, 3600.0))
+    sleeping = await _asleep(clock, quiet.wait_until_due(7200))
+    quiet.wake(messages.ShardId(2), 1.0)
+    await clock.advance(1.0)
+    assert await sleeping == (2,)
+
+
+async def test_a_wake_up_that_overtakes_an_answer_is_not_lost(quiet, clock):
+    quiet.wake(messages.ShardId(0), 0.5)  # an insert after the claim, before its answer
+    quiet.note(_answer(0, 3600.0))
+    sleeping = await _asleep(clock, quiet.wait_until_due(60))
+    await clock.advance(0.5)
+    assert await sleeping == (0,)
+
+
+async def test_an_empty_shard_sets_no_alarm(quiet, clock):
+    quiet.note(_answer(0, None))
+    sleeping = await _asleep(clock, quiet.wait_until_due(60))
+    await clock.advance(60)
+    assert await sleeping == ()
+
+
+async def test_a_shard_with_more_is_due_at_once(quiet):
+    quiet.note(_answer(1, 10.0, more=True))
+    assert await quiet.wait_until_due(60) == (1,)
+
+
+async def test_a_returned_shard_is_not_returned_again(quiet):
+    quiet.wake(messages.ShardId(1), 0.0)
+    assert await quiet.wait_until_due(60) == (1,)
+    assert await quiet.wait_until_due(0) == ()
+
+
+async def test_a_failed_look_is_repeated_after_the_wait(quiet, clock):
+    quiet.look_again([messages.ShardId(2)], after_seconds=2.0)
+    sleeping = await _asleep(clock, quiet.wait_until_due(60))
+    await clock.advance(2.0)
+    assert await sleeping == (2,)
+
+
+async def test_a_standby_shard_is_woken_after_the_preferred_worker(quiet, clock):
+    quiet.standby = frozenset({messages.ShardId(1)})
+    quiet.wake(messages.ShardId(1), 0.0)
+    sleeping = await _asleep(clock, quiet.wait_until_due(60))
+    await clock.advance(0.19)
+    assert not sleeping.done()
+    await clock.advance(0.32)
+    assert await sleeping == (1,)
+
+
+async def test_an_index_made_anew_is_looked_at_whole(quiet, clock):
+    quiet.note_beat(_beat(clock, incarnation="first"))
+    assert await quiet.wait_until_due(0) == ()
+    quiet.note_beat(_beat(clock, incarnation="second"))
+    assert await quiet.wait_until_due(0) == SHARDS
+
+
+async def test_a_drifting_clock_is_not_a_step(quiet, clock):
+    quiet.note_beat(_beat(clock))
+    quiet.note_beat(_beat(clock, ahead_us=10_000))
+    assert await quiet.wait_until_due(0) == ()
+
+
+async def test_a_cancelled_sleeper_leaves_no_task_behind(quiet, clock):
+    sleeping = await _asleep(clock, quiet.wait_until_due(60))
+    sleeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def _beat(clock, *, incarnation="one", ahead_us=0):
+    return messages.Beat(
+        workers=("w",),
+        layout=messages.Layout(number=1, shards=3),
+        incarnation=incarnation,
+        time_us=clock.now_us() + ahead_us,
+    )

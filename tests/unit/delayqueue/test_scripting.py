@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+import redis.exceptions as redis_errors
+
+from duepoint import errors
+from duepoint.delayqueue import interning, messages, scripting
+
+ERRORS = {
+    "uninitialised": (redis_errors.ResponseError("UNINIT no index"), scripting.Uninitialised),
+    "another layout": (redis_errors.ResponseError("WRONGLAYOUT x"), scripting.LayoutChanged),
+    "fenced": (redis_errors.ResponseError("FENCED term 1"), scripting.Fenced),
+    "wrong type": (redis_errors.ResponseError("WRONGTYPE Operation"), scripting.WrongType),
+    "full": (redis_errors.OutOfMemoryError("command not allowed"), errors.QueueUnavailable),
+    "full, in a script": (redis_errors.ResponseError("OOM command"), errors.QueueUnavailable),
+    "busy": (redis_errors.ResponseError("BUSY Redis is busy"), errors.QueueUnavailable),
+    "loading": (redis_errors.BusyLoadingError("loading"), errors.QueueUnavailable),
+    "read-only": (redis_errors.ReadOnlyError("You can't write"), errors.QueueUnavailable),
+    "disk": (redis_errors.ResponseError("MISCONF Redis is"), errors.QueueUnavailable),
+    "slot moving": (redis_errors.TryAgainError("Multiple keys"), errors.QueueUnavailable),
+    "cluster down": (redis_errors.ClusterDownError("CLUSTERDOWN x"), errors.QueueUnavailable),
+    "master down": (redis_errors.ResponseError("MASTERDOWN Link"), errors.QueueUnavailable),
+    "no password": (redis_errors.AuthenticationError("NOAUTH"), errors.QueueUnavailable),
+    "wrong password": (redis_errors.AuthenticationError("invalid"), errors.QueueUnavailable),
+    "no right": (redis_errors.NoPermissionError("no permissions"), errors.QueueUnavailable),
+    "too many clients": (redis_errors.MaxConnectionsError("max"), errors.QueueUnavailable),
+    "refused": (redis_errors.ConnectionError("refused"), errors.QueueUnavailable),
+    "timed out": (redis_errors.TimeoutError("slow"), errors.QueueUnavailable),
+    "time limit": (TimeoutError(), errors.QueueUnavailable),
+    "reset": (ConnectionResetError("reset"), errors.QueueUnavailable),
+    "our mistake": (redis_errors.ResponseError("ERR wrong number of arguments"), errors.Bug),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=list(ERRORS))
+def test_an_error_is_translated_by_what_to_do_next(case):
+    error, kind = ERRORS[case]
+    translated = scripting.translated(error, "claim")
+    assert type(translated) is kind
+    assert str(translated).startswith("could not claim: ")
+
+
+def test_a_long_message_is_cut():
+    error = redis_errors.ResponseError("ERR " + "x" * 10_000)
+    assert len(str(scripting.translated(error, "claim"))) < 300
+
+
+def test_arguments_are_named_and_values_stand_by_position():
+    arguments = scripting.Arguments(layout=1)
+    arguments.put("id", arguments.position(b"\xff\x00"))
+    arguments.put("members", arguments.run([b"a", b"b"]))
+    arguments.put("nothing", arguments.run([]))
+    call = arguments.call("claim", ["key"])
+    assert list(call.arguments[1:]) == [b"\xff\x00", b"a", b"b"]
+    named = msgspec.msgpack.decode(call.arguments[0])
+    assert named == {"layout": 1, "id": 2, "members": [3, 4], "nothing": [5, 4]}
+
+
+def test_includes_are_put_in_place():
+    text = scripting.source("claim")
+    assert "-- include" not in text
+    assert text.startswith("#!lua flags=allow-oom\n")
+    assert "local function refusal" in text
+
+
+def test_every_script_fits_its_neighbours_limits():
+    for name in scripting.names():
+        assert len(scripting.source(name)) < 20_000
+
+
+def test_another_incarnation_of_a_shard_is_forgotten_whole():
+    interned = interning.Interned()
+    shard, other = messages.ShardId(1), messages.ShardId(2)
+    for each in (shard, other):
+        interned.see(each, "first")
+        interned.learn(each, 7, b"ntext")
+    interned.see(shard, "second")
+    assert interned.number(shard, b"ntext") is None
+    assert interned.text(shard, 7) is None
+    assert interned.number(other, b"ntext") == 7
