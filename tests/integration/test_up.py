@@ -1,0 +1,82 @@
+"""`make up DETACH=1`: from nothing to the first Job and the first webhook, and back to nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.devcluster import cluster, processes
+from tools.devcluster.state import REPOSITORY, State
+
+pytestmark = [pytest.mark.xdist_group("development-cluster"), pytest.mark.timeout(300)]
+
+OF_THE_SHELL = ("KUBECONFIG", "REDIS_URL", "DUEPOINT_TEST_STATE")
+
+
+@pytest.fixture
+def state(tmp_path: Path):
+    state = State(tmp_path / "state")
+    yield state
+    cluster.down(state)
+
+
+def up(state: State, *options: str) -> subprocess.Popen[str]:
+    environment = {name: text for name, text in os.environ.items() if name not in OF_THE_SHELL}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tools.up", *options],
+        cwd=REPOSITORY,
+        env=environment | {"DUEPOINT_STATE": str(state.folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_everything_comes_up_is_left_running_and_goes_at_the_first_interrupt(state):
+    detached = up(state, "--detach")
+    output, _ = detached.communicate()
+
+    assert detached.returncode == 0, output
+    assert "First Job: " in output
+    assert "First webhook: /hooks/" in output
+    assert "NO CONTAINER RUNS" in output
+
+    record = state.read()
+    assert record is not None
+    assert [one.name for one in record.applications] == [
+        "receiver",
+        "accounts",
+        "operator",
+        "worker",
+    ]
+    everything = (*record.processes, *record.applications)
+    assert all(map(processes.is_alive, everything))
+
+    # Once more, looking on: without a terminal, a line for each arrival.
+    attached = up(state)
+    assert attached.stdout is not None
+    line = next(line for line in attached.stdout if "webhook" in line)
+    assert "first-webhook" in line
+    attached.send_signal(signal.SIGINT)
+    rest, _ = attached.communicate()
+
+    assert attached.returncode == 0, rest
+    assert not [one for one in everything if processes.is_alive(one)]
+
+
+def test_processes_that_cannot_start_are_told_with_their_last_words(state, monkeypatch):
+    monkeypatch.setenv("DUEPOINT_SHARDS", "63")
+
+    failed = up(state, "--detach")
+    output, _ = failed.communicate()
+
+    assert failed.returncode == 1
+    assert "worker has ended: " in output
+    assert "DUEPOINT_SHARDS: 63 is not a power of two" in output
+    left = state.read()
+    assert left is not None and left.complete, "it is left running for somebody to look at"
