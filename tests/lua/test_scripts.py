@@ -122,6 +122,12 @@ async def test_the_callers_clock_behind_delays_and_ahead_does_not_hasten(bench):
     assert reply[8] == [b"1", [A, str(now - 1_000).encode()]]
 
 
+async def test_a_wait_is_never_shorter_than_a_millisecond(bench):
+    await bench.put(A, 1_000_000)
+    kind, wait, _ = await bench.claim(MINE, cap=1_000_000 - 10)
+    assert (kind, int(wait)) == (b"idle", 1_000)
+
+
 async def test_tokens_of_a_shard_are_unique(bench):
     for number in range(20):
         await bench.put(bytes([number]) * 12, number)
