@@ -79,4 +79,5 @@ def test_processes_that_cannot_start_are_told_with_their_last_words(state, monke
     assert "worker has ended: " in output
     assert "DUEPOINT_SHARDS: 63 is not a power of two" in output
     left = state.read()
-    assert left is not None and left.complete, "it is left running for somebody to look at"
+    assert left is not None
+    assert left.complete, "it is left running for somebody to look at"
