@@ -21,6 +21,7 @@ from tools.devcluster.state import Running
 
 MARKER = "DUEPOINT_STATE_OF_PROCESS"
 GRACE_SECONDS = 10.0
+KILL_SECONDS = 30.0  # nobody can refuse, but a busy machine takes its time
 POLL_SECONDS = 0.02
 
 #: Our own living children by pid. Nobody else may wait for them, and an ended one must be reaped
@@ -81,7 +82,7 @@ def end(running: Iterable[Running], grace_seconds: float = GRACE_SECONDS) -> Non
     left = _wait_for_end(left, grace_seconds)
     for one in left:
         _signal(one, signal.SIGKILL)
-    _wait_for_end(left, grace_seconds)
+    _wait_for_end(left, KILL_SECONDS)
 
 
 def marked(folder: Path) -> list[Running]:
