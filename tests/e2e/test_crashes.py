@@ -1,0 +1,138 @@
+"""kill -9, SIGTERM, SIGSTOP: nothing is lost, no Job is doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import itertools
+import signal
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.e2e.test_firing import slot_us
+from tests.support import proxy, receiver
+from tests.support.builders import JOB_TEMPLATE
+
+LEASE_SECONDS = 2.0
+
+
+def in_seconds(seconds: float) -> str:
+    """An ``@at`` so far ahead, on a whole second."""
+    at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+    return f"@at {at.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
+
+
+def api_of(stack) -> tuple[str, int]:
+    parts = urlsplit(stack.plane.server)
+    return parts.hostname, parts.port
+
+
+@pytest.mark.parametrize("gate", ["forward", "backward"])
+async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack, gate):
+    """Forward held: killed between claim and fire. Backward held: between fire and settle."""
+    operator = stack.operator()
+    await operator.wait_until_ready()
+    async with proxy.between(*api_of(stack)) as between:
+        login = stack.login("worker", f"https://127.0.0.1:{between.port}")
+        doomed = stack.worker("doomed", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
+        await doomed.wait_until_ready()
+        await stack.apply(
+            "task",
+            {
+                "schedule": in_seconds(3),
+                "startingDeadlineSeconds": 300,
+                "jobTemplate": JOB_TEMPLATE,
+            },
+        )
+        await stack.wait_until_ready("task")
+        getattr(between, gate).clear()
+        await asyncio.wait_for(between.held.wait(), 30)
+        if gate == "backward":
+            await stack.wait_for_job("task")
+        await doomed.kill()
+    heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
+    await heir.wait_until_ready()
+    await stack.wait_for_schedule(
+        "task",
+        lambda found: found["status"].get("runs", {}).get("succeeded") == 1,
+        "run to its end",
+    )
+    (job,) = await stack.jobs("task")
+    runs = (await stack.schedule("task"))["status"]["runs"]
+    assert runs["started"] == 1
+    assert job["metadata"]["name"].startswith("task-")
+
+
+async def test_a_worker_killed_during_a_webhook_is_followed_by_the_same_delivery(stack):
+    operator = stack.operator()
+    await operator.wait_until_ready()
+    doomed = stack.worker("doomed", lease_seconds=str(LEASE_SECONDS))
+    await doomed.wait_until_ready()
+    stack.answer = receiver.in_turn(receiver.hang, receiver.status(204))
+    await stack.apply(
+        "call",
+        {
+            "schedule": in_seconds(2),
+            "startingDeadlineSeconds": 300,
+            "webhook": stack.webhook(),
+        },
+    )
+    await stack.wait_for_deliveries(1, "call")
+    await doomed.kill()
+    heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
+    await heir.wait_until_ready()
+    first, second = await stack.wait_for_deliveries(2, "call")
+    assert first.webhook_id == second.webhook_id
+    late = (second.arrived_us - slot_us(second.slot)) / 1_000_000
+    assert late < LEASE_SECONDS + 10  # the heir had to start first
+
+
+async def test_a_drained_worker_loses_nothing_and_ends_by_itself(stack):
+    operator = stack.operator()
+    await operator.wait_until_ready()
+    leaving, staying = stack.worker("leaving"), stack.worker("staying")
+    await leaving.wait_until_ready()
+    await staying.wait_until_ready()
+    spec = {"schedule": "@every 1s", "catchUpPolicy": "All", "webhook": stack.webhook()}
+    for number in range(5):
+        await stack.apply(f"busy-{number}", spec)
+    await stack.wait_for_deliveries(10)
+    assert await leaving.drain() == 0
+    count = len(stack.deliveries)
+    deliveries = await stack.wait_for_deliveries(count + 15)
+    assert len({one.webhook_id for one in deliveries}) == len(deliveries)
+    for number in range(5):
+        slots = sorted(slot_us(one.slot) for one in stack.delivered(f"busy-{number}"))
+        assert {b - a for a, b in itertools.pairwise(slots)} == {1_000_000}
+
+
+async def test_a_paused_worker_sends_nothing_late_once_its_claim_was_taken_over(stack):
+    operator = stack.operator()
+    await operator.wait_until_ready()
+    async with proxy.between(*api_of(stack)) as between:
+        login = stack.login("worker", f"https://127.0.0.1:{between.port}")
+        paused = stack.worker("paused", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
+        await paused.wait_until_ready()
+        between.forward.clear()
+        await stack.apply(
+            "task",
+            {
+                "schedule": in_seconds(2),
+                "startingDeadlineSeconds": 300,
+                "jobTemplate": JOB_TEMPLATE,
+            },
+        )
+        await asyncio.wait_for(between.held.wait(), 30)
+        paused.send(signal.SIGSTOP)
+        heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
+        await heir.wait_until_ready()
+        await stack.wait_for_job("task")
+        paused.send(signal.SIGCONT)
+        between.forward.set()
+        await stack.wait_for_schedule(
+            "task",
+            lambda found: found["status"].get("runs", {}).get("succeeded") == 1,
+            "run to its end",
+        )
+    assert len(await stack.jobs("task")) == 1

@@ -1,0 +1,130 @@
+"""Edits, suspension, deletion, restarts: what is fired is what is asked for now."""
+
+from __future__ import annotations
+
+from tests.support.stack import eventually
+
+
+async def test_after_an_edit_was_seen_nothing_of_the_old_spec_is_sent(stack):
+    await stack.running()
+    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook("/old")})
+    await stack.wait_until_ready("call")
+    await stack.wait_for_deliveries(2, "call")
+    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook("/new")})
+    await stack.wait_until_ready("call", generation=2)
+    seen = len(stack.deliveries)
+    deliveries = await stack.wait_for_deliveries(seen + 3, "call")
+    # One delivery may have been under way while Ready was written.
+    assert {one.path for one in deliveries[seen + 1 :]} == {"/new"}
+    slots = [one.slot for one in deliveries]
+    assert len(set(slots)) == len(slots)
+
+
+async def test_an_edit_of_the_timing_starts_from_now(stack):
+    await stack.running()
+    await stack.apply("call", {"schedule": "@every 1h", "webhook": stack.webhook()})
+    before = await stack.wait_until_ready("call")
+    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook()})
+    after = await stack.wait_until_ready("call", generation=2)
+    assert after["status"]["settledThrough"] > before["status"]["settledThrough"]
+    deliveries = await stack.wait_for_deliveries(2, "call")
+    assert all(one.slot > after["status"]["settledThrough"] for one in deliveries)
+
+
+async def test_a_suspended_schedule_is_ready_and_silent_until_resumed(stack):
+    await stack.running()
+    spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
+    await stack.apply("pause", spec)
+    await stack.apply("pulse", spec)
+    await stack.wait_for_deliveries(1, "pause")
+    await stack.apply("pause", {**spec, "suspend": True})
+    found = await stack.wait_until_ready("pause", generation=2)
+    ready = next(one for one in found["status"]["conditions"] if one["type"] == "Ready")
+    assert ready["reason"] == "Suspended"
+    assert not found["status"].get("nextScheduleTime")
+    seen = len(stack.delivered("pause"))
+    await stack.wait_for_deliveries(len(stack.delivered("pulse")) + 3, "pulse")
+    assert len(stack.delivered("pause")) <= seen + 1
+    quiet = len(stack.delivered("pause"))
+    await stack.apply("pause", {**spec, "suspend": False})
+    await stack.wait_until_ready("pause", generation=3)
+    await stack.wait_for_deliveries(quiet + 2, "pause")
+    skipped = (await stack.schedule("pause"))["status"]["runs"]["skipped"]
+    assert skipped >= 1
+
+
+async def test_a_deleted_schedule_fires_no_more(stack):
+    await stack.running()
+    spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
+    await stack.apply("gone", spec)
+    await stack.apply("pulse", spec)
+    await stack.wait_for_deliveries(1, "gone")
+    await stack.delete("gone")
+    await stack.wait_for_deliveries(len(stack.delivered("pulse")) + 1, "pulse")
+    seen = len(stack.delivered("gone"))
+    await stack.wait_for_deliveries(len(stack.delivered("pulse")) + 3, "pulse")
+    assert len(stack.delivered("gone")) == seen
+
+
+async def test_a_schedule_of_the_same_name_is_another_one(stack):
+    await stack.running()
+    spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
+    first = await stack.apply("again", spec)
+    await stack.wait_for_deliveries(1, "again")
+    await stack.delete("again")
+    second = await stack.apply("again", spec)
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+    await stack.wait_until_ready("again")
+
+    async def fired_for_the_second() -> bool:
+        uids = [one.body["data"]["schedule"]["uid"] for one in stack.delivered("again")]
+        return second["metadata"]["uid"] in uids
+
+    await eventually(fired_for_the_second, "the second one fires")
+
+
+async def test_deletions_while_no_operator_runs_leave_no_ghost(stack):
+    operator, _ = await stack.running()
+    spec = {"schedule": "@every 1s", "webhook": stack.webhook()}
+    await stack.apply("ghost", spec)
+    await stack.apply("pulse", spec)
+    await stack.wait_for_deliveries(1, "ghost")
+    await operator.kill()
+    await stack.delete("ghost")
+    await stack.apply("born", {"schedule": "@every 1s", "webhook": stack.webhook()})
+    # Firing needs no operator; the lost deletion is noticed by the next one.
+    await stack.wait_for_deliveries(len(stack.delivered("pulse")) + 2, "pulse")
+    stack.operator("operator-2")
+    await stack.wait_until_ready("born")
+
+    async def nothing_left() -> bool:
+        seen = len(stack.delivered("ghost"))
+        await stack.wait_for_deliveries(len(stack.delivered("pulse")) + 2, "pulse")
+        return len(stack.delivered("ghost")) == seen
+
+    await eventually(nothing_left, "the ghost is gone")
+    await stack.wait_for_deliveries(1, "born")
+
+
+async def test_a_standby_takes_over_when_the_leader_drains(stack):
+    first = stack.operator("first")
+    await first.wait_until_ready()
+    await stack.apply("one", {"schedule": "@every 1h", "webhook": stack.webhook()})
+    await stack.wait_until_ready("one")
+    second = stack.operator("second")
+    await second.wait_until_ready()
+    assert await first.drain() == 0
+    await stack.apply("two", {"schedule": "@every 1h", "webhook": stack.webhook()})
+    await stack.wait_until_ready("two")
+    assert "duepoint_leader 1.0" in await second.metrics()
+
+
+async def test_nothing_is_written_to_the_spec_and_nothing_holds_the_object_back(stack):
+    await stack.running()
+    applied = await stack.apply("calm", {"schedule": "@every 1s", "webhook": stack.webhook()})
+    await stack.wait_for_deliveries(3, "calm")
+    found = await stack.schedule("calm")
+    assert found["spec"] == applied["spec"]
+    assert found["metadata"]["generation"] == 1
+    assert "finalizers" not in found["metadata"]
+    assert found["metadata"].get("annotations") == applied["metadata"].get("annotations")

@@ -1,0 +1,148 @@
+"""Redis or the API server away, at start or later: waited for, said, and then caught up."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from urllib.parse import urlsplit
+
+from tests.support import proxy
+from tests.support.builders import JOB_TEMPLATE
+from tests.support.stack import eventually
+
+
+async def test_redis_away_at_start_is_waited_for_and_said(stack):
+    stack.redis.kill()
+    operator, worker = stack.operator(), stack.worker()
+
+    async def both_say_so() -> bool:
+        try:
+            return "queue" in await operator.troubles() and "queue" in await worker.troubles()
+        except OSError:
+            return False
+
+    await eventually(both_say_so, "both say that the queue is away")
+    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook()})
+    stack.redis.start()
+    await operator.wait_until_ready()
+    await worker.wait_until_ready()
+    await stack.wait_until_ready("call")
+    await stack.wait_for_deliveries(1, "call")
+
+
+async def test_an_edit_during_an_outage_of_redis_is_reconciling_and_then_ready(stack):
+    operator, worker = await stack.running()
+    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook("/old")})
+    await stack.apply("quiet", {"schedule": "@every 1h", "webhook": stack.webhook()})
+    await stack.wait_until_ready("quiet")
+    await stack.wait_for_deliveries(1, "call")
+    stack.redis.kill()
+    await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook("/new")})
+    found = await stack.wait_for_schedule("call", _is_reconciling, "Reconciling is told")
+    reasons = {one["type"]: one["reason"] for one in found["status"]["conditions"]}
+    assert reasons["Reconciling"] == "QueueUnavailable"
+    quiet = await stack.schedule("quiet")
+    assert "Reconciling" not in {one["type"] for one in quiet["status"]["conditions"]}
+    stack.redis.start()  # empty: everything is rebuilt from the objects
+    await stack.wait_until_ready("call", generation=2)
+    await operator.wait_until_ready()
+    await worker.wait_until_ready()
+    seen = len(stack.deliveries)
+    deliveries = await stack.wait_for_deliveries(seen + 2)
+    assert {one.path for one in deliveries[seen:]} == {"/new"}
+    ids = [one.webhook_id for one in stack.deliveries]
+    assert len(ids) == len(set(ids))
+
+
+async def test_an_emptied_redis_comes_back(stack):
+    await stack.running()
+    spec = {"schedule": "@every 1s", "catchUpPolicy": "All", "webhook": stack.webhook()}
+    await stack.apply("call", spec)
+    await stack.wait_for_deliveries(2, "call")
+    with stack.redis.client() as client:
+        client.flushall()
+    seen = len(stack.deliveries)
+    await stack.wait_for_deliveries(seen + 3, "call")
+
+
+async def test_the_api_server_away_does_not_stop_webhooks_and_delays_jobs(stack):
+    parts = urlsplit(stack.plane.server)
+    operator = stack.operator()
+    await operator.wait_until_ready()
+    async with proxy.between(parts.hostname, parts.port) as between:
+        login = stack.login("worker", f"https://127.0.0.1:{between.port}")
+        worker = stack.worker(kubeconfig=str(login))
+        await worker.wait_until_ready()
+        await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook()})
+        task = {"schedule": "@every 3s", "catchUpPolicy": "All", "jobTemplate": JOB_TEMPLATE}
+        await stack.apply("task", task)
+        await stack.wait_for_job("task")
+        await between.refuse()
+        await stack.wait_for_deliveries(len(stack.deliveries) + 4, "call")
+        await between.accept()
+        jobs = await stack.wait_for_job("task", 4)
+    slots = sorted(int(job["metadata"]["name"].removeprefix("task-")) for job in jobs)
+    assert {b - a for a, b in itertools.pairwise(slots)} == {3}
+
+
+async def test_the_api_server_away_at_start_is_waited_for(stack):
+    parts = urlsplit(stack.plane.server)
+    async with proxy.between(parts.hostname, parts.port) as between:
+        await between.refuse()
+        login = stack.login("operator", f"https://127.0.0.1:{between.port}")
+        operator = stack.operator(kubeconfig=str(login))
+        await stack.apply("call", {"schedule": "@every 1h", "webhook": stack.webhook()})
+
+        async def says_so() -> bool:
+            try:
+                return bool(await operator.troubles())
+            except OSError:
+                return False
+
+        await eventually(says_so, "the operator says that it is not ready")
+        await between.accept()
+        await stack.wait_until_ready("call")
+        await operator.wait_until_ready()
+
+
+async def test_a_webhook_reaches_a_service_of_its_own_namespace(stack):
+    """A headless Service whose endpoint is this machine: the simulated node has no kube-proxy."""
+    await stack.running()
+    admin = stack.plane.admin()
+    space = f"/api/v1/namespaces/{stack.namespace}"
+    ports = [{"name": "http", "port": stack.receiver_port, "protocol": "TCP"}]
+    admin.post(
+        f"{space}/services",
+        {
+            "metadata": {"name": "billing"},
+            "spec": {"clusterIP": "None", "selector": {"app": "billing"}, "ports": ports},
+        },
+    )
+    admin.post(
+        f"/apis/discovery.k8s.io/v1/namespaces/{stack.namespace}/endpointslices",
+        {
+            "metadata": {
+                "name": "billing-1",
+                "labels": {"kubernetes.io/service-name": "billing"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [_own_address()], "conditions": {"ready": True}}],
+            "ports": ports,
+        },
+    )
+    service = {"name": "billing", "port": stack.receiver_port, "path": "/hooks/nightly"}
+    await stack.apply("call", {"schedule": "@every 1s", "webhook": {"service": service}})
+    (first, *_) = await stack.wait_for_deliveries(1, "call")
+    assert first.path == "/hooks/nightly"
+
+
+def _is_reconciling(found) -> bool:
+    conditions = found.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Reconciling" and one["status"] == "True" for one in conditions)
+
+
+def _own_address() -> str:
+    """An address of this machine that is not loopback, which an EndpointSlice may not hold."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # documentation range; nothing is sent
+        return str(probe.getsockname()[0])

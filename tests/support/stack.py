@@ -1,0 +1,404 @@
+"""Duepoint as it is deployed: operators and workers as processes, with the chart's own rights.
+
+A Stack has a Valkey of its own, a namespace of its own for the installation and one for Schedules,
+and a webhook receiver in this process that writes down when each request arrived. Operators and
+workers log in with tokens of the chart's ServiceAccounts, so that a right that the chart forgets is
+missing here. Processes can be killed, paused and drained. Waiting is for facts: a watch of the API
+server, a request at the receiver, a line of readiness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from duepoint.kube import api as kubeapi
+from duepoint.kube import kubeconfig, port
+from tests.support import receiver
+from tests.support.controlplane import ControlPlane
+from tests.support.redisserver import RedisServer
+from tools.devcluster import binaries, ports
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPONENT = "app.kubernetes.io/component"
+PATHS = {
+    "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts/{name}",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles/{name}",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings/{name}",
+}
+SCHEDULES = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedules"
+JOBS = "/apis/batch/v1/namespaces/{ns}/jobs"
+LONGEST_WAIT_SECONDS = 30.0
+
+Object = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One request at the receiver."""
+
+    arrived_us: int
+    path: str
+    webhook_id: str
+    body: Object
+
+    @property
+    def slot(self) -> str:
+        return str(self.body["data"]["scheduled_time"])
+
+    @property
+    def schedule(self) -> str:
+        return str(self.body["data"]["schedule"]["name"])
+
+
+class Process:
+    """An operator or a worker."""
+
+    def __init__(self, role: str, name: str, environment: Mapping[str, str], log: Path) -> None:
+        self.role = role
+        self.name = name
+        self.log = log
+        self._environment = {**os.environ, **environment}
+        self._http = f"http://127.0.0.1:{environment['DUEPOINT_HTTP_PORT']}"
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as output:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "duepoint", self.role],
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    async def kill(self) -> None:
+        """As kill -9: it says nothing to anybody."""
+        self.send(signal.SIGKILL)
+        await self.wait_for_end()
+
+    async def drain(self) -> int:
+        """SIGTERM; the exit code once it has ended."""
+        self.send(signal.SIGTERM)
+        return await self.wait_for_end()
+
+    async def wait_for_end(self) -> int:
+        assert self._child is not None
+        return await asyncio.wait_for(asyncio.to_thread(self._child.wait), LONGEST_WAIT_SECONDS)
+
+    async def wait_until_ready(self) -> None:
+        await eventually(self._is_ready, f"{self.name} is ready; see {self.log}")
+
+    async def troubles(self) -> str:
+        """What /readyz says; empty when ready."""
+        return await asyncio.to_thread(self._readyz)
+
+    async def metrics(self) -> str:
+        request = functools.partial(urllib.request.urlopen, f"{self._http}/metrics", timeout=5)
+        with await asyncio.to_thread(request) as answer:
+            return str(answer.read().decode())
+
+    async def _is_ready(self) -> bool:
+        try:
+            return not await self.troubles()
+        except OSError:
+            return False
+
+    def _readyz(self) -> str:
+        try:
+            with urllib.request.urlopen(f"{self._http}/readyz", timeout=5):
+                return ""
+        except urllib.error.HTTPError as refused:
+            return refused.read().decode()
+
+    def end(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.send(signal.SIGCONT)
+            self._child.kill()
+            self._child.wait()
+
+
+class Stack:
+    """An installation; make one with ``installed``."""
+
+    def __init__(
+        self, plane: ControlPlane, redis: RedisServer, folder: Path, api: kubeapi.ApiSession
+    ) -> None:
+        self.plane = plane
+        self.redis = redis
+        self.folder = folder
+        self.api = api
+        self.namespace = plane.create_namespace("e2e")
+        self.system = plane.create_namespace("e2e-system")
+        self.deliveries: list[Delivery] = []
+        self.answer: receiver.Behaviour = receiver.status(204)
+        self.receiver_port = 0
+        self._arrived = asyncio.Condition()
+        self._key = folder / "blob-key"
+        self._key.write_bytes(secrets.token_bytes(32))
+        self._processes: list[Process] = []
+        self._accounts: dict[str, str] = {}
+
+    # -- processes -----------------------------------------------------------------------------
+
+    def operator(self, name: str = "operator", **settings: str) -> Process:
+        """A started operator."""
+        return self._start("operator", name, settings)
+
+    def worker(self, name: str = "worker", **settings: str) -> Process:
+        """A started worker; it may call the receiver and no other loopback address."""
+        return self._start("worker", name, {"egress_allowed_cidrs": "127.0.0.1/32", **settings})
+
+    async def running(self) -> tuple[Process, Process]:
+        """An operator and a worker, both ready."""
+        operator, worker = self.operator(), self.worker()
+        await operator.wait_until_ready()
+        await worker.wait_until_ready()
+        return operator, worker
+
+    def _start(self, role: str, name: str, settings: Mapping[str, str]) -> Process:
+        login = settings.get("kubeconfig") or self.login(role)
+        chosen = {
+            "redis_url": self.redis.url,
+            "kubeconfig": str(login),
+            "namespace": self.system,
+            "watch_namespaces": self.namespace,
+            "identity": name,
+            "blob_key_file": str(self._key),
+            "http_host": "127.0.0.1",
+            "http_port": str(ports.any_free()),
+            **settings,
+        }
+        environment = {f"DUEPOINT_{key.upper()}": value for key, value in chosen.items()}
+        process = Process(role, name, environment, self.folder / f"{name}.log")
+        self._processes.append(process)
+        process.start()
+        return process
+
+    def login(self, role: str, server: str | None = None) -> Path:
+        """A kubeconfig of the chart's account for this role, by way of another address if given."""
+        account = self._accounts[role]
+        folder = self.folder / (server or "direct").rpartition(":")[2]
+        folder.mkdir(exist_ok=True)
+        login = self.plane.service_account_kubeconfig(self.system, account, folder)
+        if server is not None:
+            login.write_text(login.read_text().replace(self.plane.server, server))
+        return login
+
+    # -- objects -------------------------------------------------------------------------------
+
+    async def apply(self, name: str, spec: Object) -> Object:
+        """Server-side apply of a Schedule."""
+        body = {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "Schedule",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": spec,
+        }
+        answer = await self.api.request(
+            "PATCH",
+            f"{self._schedules}/{name}",
+            body,
+            query={"fieldManager": "e2e", "force": "true"},
+            content_type="application/apply-patch+yaml",
+        )
+        return self._decoded(answer)
+
+    async def delete(self, name: str) -> None:
+        await self.api.request("DELETE", f"{self._schedules}/{name}")
+
+    async def schedule(self, name: str) -> Object:
+        return self._decoded(await self.api.request("GET", f"{self._schedules}/{name}"))
+
+    async def jobs(self, schedule: str | None = None) -> list[Object]:
+        answer = self._decoded(await self.api.request("GET", JOBS.format(ns=self.namespace)))
+        return [
+            job
+            for job in answer["items"]
+            if schedule in (None, job["metadata"].get("labels", {}).get("duepoint.dev/schedule"))
+        ]
+
+    @property
+    def _schedules(self) -> str:
+        return SCHEDULES.format(ns=self.namespace)
+
+    @staticmethod
+    def _decoded(body: bytes) -> Object:
+        decoded: Object = json.loads(body)
+        return decoded
+
+    # -- facts to wait for -----------------------------------------------------------------------
+
+    async def wait_until_ready(self, name: str, generation: int = 1) -> Object:
+        """The Schedule once Ready is True for this generation."""
+        return await self.wait_for_condition(name, "Ready", generation)
+
+    async def wait_for_condition(self, name: str, kind: str, generation: int = 1) -> Object:
+        def holds(found: Object) -> bool:
+            status = found.get("status", {})
+            conditions = {one["type"]: one for one in status.get("conditions", ())}
+            condition = conditions.get(kind, {})
+            return (
+                condition.get("status") == "True"
+                and condition.get("observedGeneration") == generation
+                and status.get("observedGeneration") == generation
+            )
+
+        return await self.wait_for_schedule(name, holds, f"{kind} at generation {generation}")
+
+    async def wait_for_schedule(
+        self, name: str, holds: Callable[[Object], bool], what: str
+    ) -> Object:
+        """The Schedule once it is so; told by a watch."""
+        async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+            try:
+                return await self._watched(self._schedules, name, holds)
+            except TimeoutError:
+                last = await self.schedule(name)
+                raise TimeoutError(f"{name}: {what} in vain; {last.get('status')}") from None
+
+    async def wait_for_job(self, schedule: str, count: int = 1) -> list[Object]:
+        """The Jobs of a Schedule once there are so many."""
+
+        async def enough() -> bool:
+            return len(await self.jobs(schedule)) >= count
+
+        await eventually(enough, f"{count} Jobs of {schedule}")
+        return await self.jobs(schedule)
+
+    async def wait_for_deliveries(self, count: int, schedule: str | None = None) -> list[Delivery]:
+        """The deliveries once there are so many."""
+        async with asyncio.timeout(LONGEST_WAIT_SECONDS), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.delivered(schedule)) >= count)
+        return self.delivered(schedule)
+
+    def delivered(self, schedule: str | None = None) -> list[Delivery]:
+        return [one for one in self.deliveries if schedule in (None, one.schedule)]
+
+    def webhook(self, path: str = "/hook", **fields: Any) -> Object:
+        """A webhook to the receiver."""
+        return {"url": f"http://127.0.0.1:{self.receiver_port}{path}", **fields}
+
+    async def _watched(self, collection: str, name: str, holds: Callable[[Object], bool]) -> Object:
+        query = {"fieldSelector": f"metadata.name={name}"}
+        listed = self._decoded(await self.api.request("GET", collection, query=query))
+        for item in listed["items"]:
+            if holds(item):
+                return dict(item)
+        version = listed["metadata"]["resourceVersion"]
+        async for change in self.api.watch(collection, _Any, version, query=query):
+            found = {"metadata": {}, "status": change.item.status, "spec": change.item.spec}
+            if holds(found):
+                return await self.schedule(name)
+        raise AssertionError("a watch goes on for ever")
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def install_roles(self) -> None:
+        """The chart's accounts and roles, for this namespace alone."""
+        admin = self.plane.admin()
+        for one in rendered(self.system, self.namespace):
+            if one["kind"] not in PATHS:
+                continue
+            metadata = one["metadata"]
+            space = metadata.setdefault("namespace", self.system)
+            admin.apply(PATHS[one["kind"]].format(ns=space, name=metadata["name"]), one)
+            if one["kind"] == "ServiceAccount":
+                self._accounts[metadata["labels"][COMPONENT]] = metadata["name"]
+
+    async def receive(self, request: receiver.Request, writer: asyncio.StreamWriter) -> None:
+        arrived_us = time.time_ns() // 1000
+        async with self._arrived:
+            self.deliveries.append(
+                Delivery(
+                    arrived_us=arrived_us,
+                    path=request.target,
+                    webhook_id=request.header("webhook-id") or "",
+                    body=json.loads(request.body or b"{}"),
+                )
+            )
+            self._arrived.notify_all()
+        await self.answer(request, writer)
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.end()
+        for namespace in (self.namespace, self.system):
+            self.plane.delete_namespace(namespace)
+
+
+class _Any(msgspec.Struct, frozen=True):
+    """A Schedule as it comes."""
+
+    metadata: port.Metadata
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@functools.cache
+def helm() -> str:
+    ready = os.environ.get("DUEPOINT_TOOL_HELM")
+    return ready or str(binaries.ensure(["helm"])["helm"])
+
+
+def rendered(system: str, namespace: str) -> list[Object]:
+    """The chart's objects for an installation that looks after one namespace."""
+    done = subprocess.run(
+        [
+            helm(), "template", "duepoint", str(ROOT / "charts" / "duepoint"),
+            "--namespace", system, "--kube-version", "v1.36.0",
+            "--set", "crds.enabled=false", "--set", "redis.url=redis://elsewhere:6379/0",
+            "--set", f"watchNamespaces={{{namespace}}}",
+        ],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [one for one in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if one]
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Poll a check of something that announces itself nowhere."""
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    while not await holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {LONGEST_WAIT_SECONDS:g} s until {what}, in vain")
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def installed(plane: ControlPlane, redis: RedisServer, folder: Path) -> AsyncIterator[Stack]:
+    """A Stack without processes; everything it starts ends with it."""
+    access = kubeconfig.credentials_for(plane.kubeconfig)
+    async with kubeapi.ApiSession(access, component="e2e") as api:
+        stack = Stack(plane, redis, folder, api)
+        try:
+            await asyncio.to_thread(stack.install_roles)
+            async with receiver.listening(stack.receive, host="0.0.0.0") as listening:
+                stack.receiver_port = listening.port
+                yield stack
+        finally:
+            stack.end()
