@@ -1,0 +1,39 @@
+"""Every metric and every reason has a row on its page, and the pages name no others."""
+
+import re
+from pathlib import Path
+
+from duepoint import telemetry
+from duepoint.schedules.conditions import Reason
+
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
+
+
+def first_cells(page):
+    """What stands first in each row of the page's tables, where it is code."""
+    return re.findall(r"^\| `([^`]+)` \|", (REFERENCE / page).read_text(), re.MULTILINE)
+
+
+def test_every_metric_has_a_row_and_every_row_a_metric():
+    # A counter's samples carry the suffix that its family's name leaves out.
+    served = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in telemetry.registry.collect()
+        if family.name.startswith("duepoint_")
+    }
+
+    assert sorted(first_cells("metrics.md")) == sorted(served)
+
+
+def test_the_labels_of_a_metric_are_told():
+    text = (REFERENCE / "metrics.md").read_text()
+    for family in vars(telemetry).values():
+        labels = getattr(family, "_labelnames", ())
+        if labels:
+            row = re.search(rf"^\| `{family._name}(?:_total)?` .*$", text, re.MULTILINE)
+            assert row is not None
+            assert all(f"`{label}`" in row[0].split("|")[3] for label in labels)
+
+
+def test_every_reason_has_exactly_one_row():
+    assert sorted(first_cells("errors-and-reasons.md")) == sorted(Reason)

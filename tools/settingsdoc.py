@@ -1,0 +1,159 @@
+"""`python -m tools.settingsdoc [--check]`: write docs/reference/settings.md from the settings.
+
+Names, defaults and meanings are read off `duepoint.settings`; what a default was chosen for, and
+which values are taken, is said here, for every setting or the page is not made. With --check
+nothing is written, and a page that is not current is exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+from duepoint import settings
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Note:
+    """What the code does not say of a setting."""
+
+    values: str
+    reason: str
+
+
+NOTES = {
+    "redis_url": Note("URL", "the wrong Redis is worse than none, so nothing is assumed"),
+    "redis_password_file": Note("path", "a file can be rotated; an address in a log tells nothing"),
+    "kubeconfig": Note("path", "in a Pod nothing needs to be said"),
+    "context": Note("name", "as kubectl does"),
+    "namespace": Note("name", "two installations with namespaces of their own do not meet"),
+    "identity": Note("text", "a Pod's name is unique already"),
+    "watch_namespaces": Note(
+        "names", "one installation serves a cluster; fewer rights are a choice"
+    ),
+    "blob_key_file": Note("path", "whoever can write to Redis must not be able to create Jobs"),
+    "shards": Note("1 to 4096, a power of two", "64 keep scripts short up to 10 million Schedules"),
+    "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
+    "http_port": Note("0 to 65535", "the usual one"),
+    "log_level": Note("debug, info, warning, error", "info tells starts, ends and troubles only"),
+    "log_format": Note("json, text", "logs are collected by machines"),
+    "lease_name": Note("name", "the chart grants rights on this name"),
+    "resync_seconds": Note(
+        "5 to 86400 seconds", "changes come by watch; this is for what a watch may have missed"
+    ),
+    "status_writes_per_second": Note(
+        "1 to 1000 per second", "a status write costs the API server about as much as a create"
+    ),
+    "lease_seconds": Note(
+        "2 to 300 seconds",
+        "shorter: a pause of the process loses claims; longer: a crash delays what it held",
+    ),
+    "batch": Note("1 to 500 points", "a claim of 500 keeps Redis busy for about 0.5 ms"),
+    "concurrency": Note("1 to 4096 targets", "one process keeps that many requests going"),
+    "grace_seconds": Note(
+        "0 to 3600 seconds", "below the 30 s that a Pod is given; the rest is handed back in time"
+    ),
+    "egress_mode": Note(
+        "public-only, same-namespace, allowlist, open",
+        "whoever may create a Schedule must not reach every private address",
+    ),
+    "egress_allowed_cidrs": Note("address ranges", "nothing is opened unasked"),
+    "egress_denied_cidrs": Note("address ranges", "wins over everything else"),
+    "egress_allow_http": Note("true, false", "payloads do not cross the internet in the clear"),
+}
+
+#: Defaults that are found at start, in words.
+FOUND_AT_START = {
+    "namespace": "the Pod's own, else `duepoint-system`",
+    "identity": "the host's name",
+}
+
+_HEAD = """\
+# Settings
+
+<!-- Written by `python -m tools.settingsdoc`; edit that, or operator/duepoint/settings.py. -->
+
+`duepoint operator` and `duepoint worker` read each setting from a flag or from an environment
+variable, once, at start; a flag wins. There is no configuration file. A wrong value, a required
+setting that is missing, and a variable with our prefix that names no setting end the process with
+exit code 2 and one line that names it. Lists are separated by commas. The chart sets these from
+its values; see [Install with Helm](../howto/install-with-helm.md).
+"""
+
+_COLUMNS = (
+    "| variable | flag | values | default | meaning | why this default |\n" + "|---" * 6 + "|"
+)
+
+
+def page() -> str:
+    """The whole page."""
+    own = {field.name for field in dataclasses.fields(settings.Settings)}
+    parts = [_HEAD, "## Of both processes\n", _table(settings.Settings, frozenset())]
+    for title, kind in (
+        ("Of the operator", settings.OperatorSettings),
+        ("Of the worker", settings.WorkerSettings),
+    ):
+        parts += [f"## {title}\n", _table(kind, frozenset(own))]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(kind: type[settings.Settings], without: frozenset[str]) -> str:
+    rows = [_row(field) for field in dataclasses.fields(kind) if field.name not in without]
+    return "\n".join([_COLUMNS, *rows]) + "\n"
+
+
+def _row(field: dataclasses.Field[Any]) -> str:
+    note = NOTES[field.name]
+    cells = (
+        f"`{settings.variable(field.name)}`",
+        f"`{settings.flag(field.name)}`",
+        note.values,
+        _default(field),
+        field.metadata["help"],
+        note.reason,
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.name in FOUND_AT_START:
+        return FOUND_AT_START[field.name]
+    made = field.default_factory
+    value = field.default if made is dataclasses.MISSING else made()
+    for known, words in ((dataclasses.MISSING, "required"), (None, "unset"), ((), "empty")):
+        if value is known or value == known:
+            return words
+    return f"`{_shown(value)}`"
+
+
+def _shown(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.settingsdoc", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args(arguments)
+    wanted = page()
+    if PAGE.is_file() and PAGE.read_text() == wanted:
+        return 0
+    if options.check:
+        print(f"{PAGE.name} is not current; run `python -m tools.settingsdoc`", file=sys.stderr)
+        return 1
+    PAGE.write_text(wanted)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
