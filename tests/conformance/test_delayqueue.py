@@ -512,6 +512,17 @@ async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
     assert heir.records == {slot.point.member: slot.record for slot in slots}
 
 
+async def test_a_removed_schedule_takes_its_planned_slots_along(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (chain,) = claim.points
+    slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
+    planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 10**9)
+    await harness.queue.plan(claim, planning)
+    await _remove(harness, harness.definition())
+    assert (await harness.total()).points == 0
+
+
 async def test_a_planned_slot_can_become_a_retry(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
@@ -707,6 +718,17 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
     async with asyncio.timeout(5):
         assert await sleeping == (1,)
     assert harness.now_us() >= following.due_us
+    await wakeups.close()
+
+
+async def test_given_back_points_wake_the_sleeper(harness):
+    await harness.arm(uid=_uid_in_shard(harness, 2, 0))
+    (claim,) = await harness.claim_all()
+    wakeups = await _asleep(harness)
+    sleeping = asyncio.create_task(wakeups.wait_until_due(5.0))
+    await harness.queue.release(claim)
+    async with asyncio.timeout(4):
+        assert await sleeping == (2,)
     await wakeups.close()
 
 

@@ -109,6 +109,21 @@ class Bench:
         ]
         return await self.run("settle", [*fixed, n.lane(self.lane)], arguments)
 
+    async def plan(self, claim_id: bytes, *, chain: bytes, slot: bytes, due: int) -> list[Any]:
+        arguments = self.arguments(runs_limit=100, lanes=[{"lane": str(self.lane), "key": 10}])
+        plan = {
+            "key": 10,
+            "chain": arguments.position(chain),
+            "slots": arguments.run([slot, b"record"]),
+            "due": due,
+        }
+        arguments.put("plans", [plan])
+        arguments.put("outcomes", arguments.run([]))
+        arguments.put("id", arguments.position(claim_id))
+        n = self.names
+        fixed = [n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.runs, n.ran, n.wake]
+        return await self.run("plan", [*fixed, n.lane(self.lane)], arguments)
+
     async def extend(self, claim_id: bytes, lease: int) -> list[Any]:
         arguments = self.arguments(lease=lease)
         arguments.put("id", arguments.position(claim_id))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 import pytest
 
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue import scripting, sweeping
 from duepoint.schedules import points
 from tests.support import queueing
 
@@ -128,17 +127,14 @@ async def test_a_wait_is_never_shorter_than_a_millisecond(bench):
     assert (kind, int(wait)) == (b"idle", 1_000)
 
 
-async def test_tokens_of_a_shard_are_unique(bench):
-    for number in range(20):
-        await bench.put(bytes([number]) * 12, number)
-    ids = [os.urandom(12) for _ in range(20)]
-    # a lease that ends at the same moment for all of them is made by one server-side clock read
-    for claim_id in ids:
-        await bench.claim(claim_id, batch=1, lease=10_000_000)
-    tokens = [
-        score for _, score in await bench.client.zrange(bench.names.claims, 0, -1, withscores=True)
-    ]
-    assert len(set(tokens)) == 21  # and the sentinel
+async def test_a_lease_that_would_end_with_another_ends_a_moment_later(bench):
+    # Two claims with one expiry would own each other's points.
+    await bench.client.zadd(bench.names.claims, {b"one": 100, b"two": 101})
+    text = scripting.source("claim")
+    helpers = text[text.index("local RECORD_FORMAT") : text.index("local function drop_claim")]
+    script = helpers + "return free_token(KEYS[1], tonumber(ARGV[1]))"
+    assert await bench.client.eval(script, 1, bench.names.claims, 100) == 102
+    assert await bench.client.eval(script, 1, bench.names.claims, 99) == 99
 
 
 async def test_an_orphaned_claim_disappears_at_the_next_look(bench):
@@ -297,6 +293,19 @@ async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(benc
     await pubsub.aclose()
 
 
+async def test_a_chain_that_was_planned_is_not_finished_by_the_quick_road(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 2)
+    await bench.claim(MINE)
+    slot = A + bytes([points.PointKind.PLANNED]) + (5).to_bytes(8, "big")
+    await bench.plan(MINE, chain=A, slot=slot, due=900)
+    # The owner names what the claim began with; the number of points it holds is still two.
+    reply = await bench.settle(MINE, finished=(A, B), whole=True, named=2)
+    assert reply == [b"settled", 1, 1]
+    assert (await bench.scores())[A] == 900
+    assert await bench.settle(MINE, finished=(slot,), number=2) == [b"settled", 1, 0]
+
+
 # -- extend -------------------------------------------------------------------------------------
 
 
@@ -377,6 +386,20 @@ async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
     await bench.client.zadd(bench.names.lane(1), {old: 1})
     assert sum(each.dropped for each in await _sweep(bench)) == 1
     assert old not in await bench.scores()
+
+
+async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=10**14)
+    stored = harness.definition()
+    chain = stored.id + stored.timing_version
+    seen = sweeping._Findings(
+        arm=[(1, stored.id, chain, 5)],
+        drop=[(1, stored.id, chain)],
+        forget=[(1, chain)],
+    )
+    assert (await bench.queue._mend(0, seen, queueing.EPOCH))[:3] == (0, 0, 0)
+    assert await bench.scores() == {chain: 10**14}
 
 
 # -- steps --------------------------------------------------------------------------------------
