@@ -20,7 +20,7 @@ from duepoint import errors, probes, services, settings, telemetry
 from duepoint.delayqueue import delayqueue
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
-from duepoint.maintenance import elector
+from duepoint.maintenance import elector, leasehealth
 from duepoint.maintenance import watchdog as watchdogs
 from duepoint.targets import egress, egressrules, servicecache, target
 from duepoint.targets import job as jobtarget
@@ -128,7 +128,9 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
         ).work
         watchdog = watchdogs.Watchdog()
         elected = elector.Elector(
-            leases.KubeLease(api, chosen.namespace, chosen.lease_name),
+            leasehealth.WatchedLease(
+                leases.KubeLease(api, chosen.namespace, chosen.lease_name), health
+            ),
             clock,
             chosen.identity,
             known_epoch=queue.newest_epoch,

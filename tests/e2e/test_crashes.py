@@ -23,6 +23,18 @@ def in_seconds(seconds: float) -> str:
     return f"@at {at.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
 
 
+def a_job(schedule: str) -> dict:
+    return {
+        "schedule": schedule,
+        "startingDeadlineSeconds": 300,
+        "jobTemplate": JOB_TEMPLATE,
+    }
+
+
+def has_run(found: dict) -> bool:
+    return found["status"].get("runs", {}).get("succeeded") == 1
+
+
 def api_of(stack) -> tuple[str, int]:
     parts = urlsplit(stack.plane.server)
     return parts.hostname, parts.port
@@ -37,14 +49,10 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
         login = stack.login("worker", f"https://127.0.0.1:{between.port}")
         doomed = stack.worker("doomed", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
         await doomed.wait_until_ready()
-        await stack.apply(
-            "task",
-            {
-                "schedule": in_seconds(3),
-                "startingDeadlineSeconds": 300,
-                "jobTemplate": JOB_TEMPLATE,
-            },
-        )
+        # One Job first: its connection stays open, so that only a POST meets the closed gate.
+        await stack.apply("warm", a_job(in_seconds(2)))
+        await stack.wait_for_schedule("warm", has_run, "run to its end")
+        await stack.apply("task", a_job(in_seconds(3)))
         await stack.wait_until_ready("task")
         getattr(between, gate).clear()
         await asyncio.wait_for(between.held.wait(), 30)
@@ -53,11 +61,7 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
         await doomed.kill()
     heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
     await heir.wait_until_ready()
-    await stack.wait_for_schedule(
-        "task",
-        lambda found: found["status"].get("runs", {}).get("succeeded") == 1,
-        "run to its end",
-    )
+    await stack.wait_for_schedule("task", has_run, "run to its end")
     (job,) = await stack.jobs("task")
     runs = (await stack.schedule("task"))["status"]["runs"]
     assert runs["started"] == 1
@@ -115,14 +119,7 @@ async def test_a_paused_worker_sends_nothing_late_once_its_claim_was_taken_over(
         paused = stack.worker("paused", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
         await paused.wait_until_ready()
         between.forward.clear()
-        await stack.apply(
-            "task",
-            {
-                "schedule": in_seconds(2),
-                "startingDeadlineSeconds": 300,
-                "jobTemplate": JOB_TEMPLATE,
-            },
-        )
+        await stack.apply("task", a_job(in_seconds(2)))
         await asyncio.wait_for(between.held.wait(), 30)
         paused.send(signal.SIGSTOP)
         heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
@@ -130,9 +127,5 @@ async def test_a_paused_worker_sends_nothing_late_once_its_claim_was_taken_over(
         await stack.wait_for_job("task")
         paused.send(signal.SIGCONT)
         between.forward.set()
-        await stack.wait_for_schedule(
-            "task",
-            lambda found: found["status"].get("runs", {}).get("succeeded") == 1,
-            "run to its end",
-        )
+        await stack.wait_for_schedule("task", has_run, "run to its end")
     assert len(await stack.jobs("task")) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.e2e.test_firing import slot_us
 from tests.support.stack import eventually
 
 
@@ -26,9 +27,10 @@ async def test_an_edit_of_the_timing_starts_from_now(stack):
     before = await stack.wait_until_ready("call")
     await stack.apply("call", {"schedule": "@every 1s", "webhook": stack.webhook()})
     after = await stack.wait_until_ready("call", generation=2)
-    assert after["status"]["settledThrough"] > before["status"]["settledThrough"]
+    edited_us = slot_us(after["status"]["settledThrough"])
+    assert edited_us > slot_us(before["status"]["settledThrough"])
     deliveries = await stack.wait_for_deliveries(2, "call")
-    assert all(one.slot > after["status"]["settledThrough"] for one in deliveries)
+    assert all(slot_us(one.slot) > edited_us for one in deliveries)
 
 
 async def test_a_suspended_schedule_is_ready_and_silent_until_resumed(stack):
