@@ -113,10 +113,10 @@ down: ## stop everything that `make cluster` and `make up` started
 
 .PHONY: bench
 bench: $(STAMP) ## the short benchmarks, one JSON line a figure
-	@$(PY) -m benchmarks
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks
 
-bench-%: $(STAMP) ## one benchmark by name
-	@$(PY) -m benchmarks $*
+bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks $*
 
 ##@ Cleaning
 

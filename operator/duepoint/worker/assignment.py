@@ -12,6 +12,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from duepoint.delayqueue import messages
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import definition as definitions
@@ -19,6 +21,9 @@ from duepoint.schedules import points, policies, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot, Slots
+
+#: Points whose slot belongs to the schedule's own sequence.
+_REGULAR_KINDS = frozenset({PointKind.CHAIN, PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
 
 Definitions = Mapping[points.ScheduleId, definitions.Definition]
 
@@ -70,11 +75,13 @@ class Assignment:
         attempts: groups of attempts; a group is made in its order, oldest slot first, and groups
             do not wait for one another (a retry that hangs must not hold up the next slot).
         splits: chain points that move on before their slots are tried.
+        opened: what is told of those slots, which from then on are open on their own.
         finished, chains, ended, dead, events: what the closing settlement says of the others.
     """
 
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
+    opened: list[RunEvent] = field(default_factory=list)
     finished: list[bytes] = field(default_factory=list)
     chains: list[DuePoint] = field(default_factory=list)
     ended: list[points.ScheduleId] = field(default_factory=list)
@@ -148,6 +155,8 @@ def _bury(
         return
     reason = f"claimed alone {claim.alone} times and never settled"
     letter = _dead(point, known, Reason.POISON, reason)
+    if point.kind in _REGULAR_KINDS:
+        assignment.events.append(_given_up(known, point, Reason.POISON, reason, claim.now_us))
     if point.kind is not PointKind.CHAIN:
         assignment.dead.append(letter)
         return
@@ -168,7 +177,8 @@ def _assign_chain(
 ) -> None:
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
     decision = _decide(claim, chain, known, timeline)
-    missed = [_missed_event(known, group, claim.now_us) for group in decision.missed]
+    first_us = timeline.at_or_before(chain.due_us) or 0
+    missed = [_missed_event(known, group, first_us, claim.now_us) for group in decision.missed]
     match decision.run:
         case ():
             _close_chain(assignment, chain, decision.following)
@@ -181,6 +191,8 @@ def _assign_chain(
         case _:
             assignment.events.extend(missed)
             _split(assignment, chain, known, timeline, decision)
+            opened = _opened_event(known, assignment.attempts[-1], claim.now_us)
+            assignment.opened.append(opened)
 
 
 def _decide(
@@ -287,6 +299,9 @@ def _assign_occurrence(
         # Written by a newer version: nothing here can act on them, and they must not be lost.
         reason = f"points of kind {point.kind.name} are not known to this version"
         assignment.dead.append(_dead(point, known, Reason.UNSUPPORTED, reason))
+        if point.kind in _REGULAR_KINDS:
+            event = _given_up(known, point, Reason.UNSUPPORTED, reason, claim.now_us)
+            assignment.events.append(event)
         return
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
     record = claim.records.get(point.member, messages.OccurrenceRecord())
@@ -308,6 +323,14 @@ def _assign_occurrence(
 # -- what is said of points without an attempt -----------------------------------------------
 
 
+def _given_up(
+    known: definitions.Definition, point: DuePoint, reason: Reason, message: str, now_us: int
+) -> RunEvent:
+    """No slot ends without a trace, not even one that nobody survives."""
+    event = _event(known, point.slot_us, RunState.MISSED, reason, now_us)
+    return msgspec.structs.replace(event, message=message, settled_us=point.slot_us)
+
+
 def _event(
     known: definitions.Definition, slot_us: int, state: RunState, reason: Reason, now_us: int
 ) -> RunEvent:
@@ -324,7 +347,29 @@ def _event(
     )
 
 
-def _missed_event(known: definitions.Definition, group: policies.Missed, now_us: int) -> RunEvent:
+def _opened_event(
+    known: definitions.Definition, attempts: tuple[Attempt, ...], now_us: int
+) -> RunEvent:
+    """The slots of a chain that moves on: no later slot's end speaks for them."""
+    oldest, *others = attempts
+    return RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=oldest.slot_us,
+        trigger=oldest.trigger,
+        state=RunState.PENDING,
+        reason="",
+        at_us=now_us,
+        due_us=oldest.due_us,
+        more_us=tuple(attempt.slot_us for attempt in others),
+    )
+
+
+def _missed_event(
+    known: definitions.Definition, group: policies.Missed, first_us: int, now_us: int
+) -> RunEvent:
     return RunEvent(
         uid=known.uid,
         namespace=known.namespace,
@@ -337,6 +382,7 @@ def _missed_event(known: definitions.Definition, group: policies.Missed, now_us:
         at_us=now_us,
         count=group.count,
         settled_us=group.newest_us,
+        since_us=first_us,
     )
 
 

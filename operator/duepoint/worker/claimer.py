@@ -132,12 +132,13 @@ class Claimer:
         if not due or self._draining.is_set():
             return
         await self._wait_for_room()
-        room = self._limits.under_way - self._under_way
+        # The batch is per shard: together they may fill the room, not each of them.
+        share = (self._limits.under_way - self._under_way) // len(due)
         started = self._clock.monotonic()
         answers = await self._queue.claim(
             due,
             worker=self._worker,
-            batch=max(1, min(self._limits.batch, room)),
+            batch=max(1, min(self._limits.batch, share)),
             lease_seconds=self._limits.lease_seconds,
             standby=wakeups.standby,
         )

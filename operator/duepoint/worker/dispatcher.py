@@ -9,6 +9,7 @@ included, is an outcome of that point; the batch and its neighbours go on.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
+from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
@@ -126,8 +128,10 @@ class Dispatcher:
         """The attempts that are still ours once the split chains have moved on."""
         if not work.splits:
             return work.attempts
+        # In the same script: whatever a later slot tells is read after it.
+        first = dataclasses.replace(work.splits[0], outcomes=run.pack(work.opened))
         try:
-            held = await self._queue.split(settler.claim, work.splits)
+            held = await self._queue.split(settler.claim, [first, *work.splits[1:]])
         except (errors.TryLater, errors.WorldChanged) as trouble:
             # Not knowing whether the chains moved, nothing of them may be fired now: the claim
             # runs out and whoever reclaims it finds either the chain or its planned slots.

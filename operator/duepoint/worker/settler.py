@@ -14,6 +14,8 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
@@ -103,16 +105,24 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     if due_us is None:
         return _given_up(tried, wanted)
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
-    event = _event(
-        tried,
-        RunState.RUNNING,
-        wanted.reason,
-        wanted.message,
-        http_status=wanted.http_status,
-        settled=tried.kind is not actions.JobAction,
-    )
-    events = (event,) if wanted.started else ()
-    return _end(tried, Closing(occurrences=(retry,), events=events))
+    return _end(tried, Closing(occurrences=(retry,), events=_news_of_retry(tried, wanted)))
+
+
+def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]:
+    """A slot that was tried has started; one that was put off before it started is open.
+
+    A Job starts with its Job, so its slot is open for as long as it is tried.
+    """
+    attempt = tried.attempt
+    status = wanted.http_status
+    if wanted.started and tried.kind is not actions.JobAction:
+        state = RunState.RUNNING
+        return (_event(tried, state, wanted.reason, wanted.message, http_status=status),)
+    has_started = tried.kind is not actions.JobAction and attempt.first_try_us > 0
+    if has_started or not attempt.is_regular:
+        return ()
+    put_off = _event(tried, RunState.PENDING, wanted.reason, wanted.message, settled=False)
+    return (msgspec.structs.replace(put_off, due_us=attempt.due_us, completed=False),)
 
 
 def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Closing:

@@ -1,0 +1,1 @@
+"""Scenarios that measure; each prints one JSON line a figure."""

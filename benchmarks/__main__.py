@@ -1,0 +1,36 @@
+"""``python -m benchmarks [NAME ...]``: all short scenarios, or those named."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from benchmarks import report
+
+SCENARIOS = ("lateness", "ready", "idle")
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - set(SCENARIOS)
+    if unknown:
+        report.say(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(SCENARIOS)}")
+        return 2
+    if "DUEPOINT_TEST_STATE" not in os.environ:
+        report.say("these need a cluster of their own: run `make bench` or `make bench-NAME`")
+        return 2
+    print(report.environment(), flush=True)
+    missed = 0
+    for name in names or SCENARIOS:
+        scenario = importlib.import_module(f"benchmarks.{name}")
+        for figure in asyncio.run(scenario.run()):
+            print(figure.line(), flush=True)
+            missed += figure.holds is False
+    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).parents[1])
+    sys.exit(main(sys.argv[1:]))

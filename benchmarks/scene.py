@@ -1,0 +1,50 @@
+"""The installation that scenarios measure: a Stack on the cluster of this run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tests.integration.crds import kubeapi
+from tests.integration.crds.conftest import CRDS, definition, install
+from tests.support import controlplane
+from tests.support import stack as stacks
+from tests.support.redisserver import RedisServer
+from tools.devcluster import state as states
+
+
+@contextlib.asynccontextmanager
+async def stack() -> AsyncIterator[stacks.Stack]:
+    """An installation without processes, on the cluster that DUEPOINT_TEST_STATE names."""
+    state = states.State(Path(os.environ["DUEPOINT_TEST_STATE"]))
+    record = state.read()
+    assert record is not None
+    plane = controlplane.of(state, record)
+    client = kubeapi.KubeApi(plane.kubeconfig)
+    for path in CRDS:
+        install(client, definition(path))
+    client.close()
+    with tempfile.TemporaryDirectory() as folder:
+        server = RedisServer("valkey", Path(folder))
+        server.start()
+        try:
+            async with stacks.installed(plane, server, Path(folder)) as installed:
+                yield installed
+        finally:
+            server.stop()
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_megabytes(pid: int) -> float:
+    """Resident memory of a process, in MB of 10^6 bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    kilobytes = next(line.split()[1] for line in lines if line.startswith("VmRSS"))
+    return int(kilobytes) * 1024 / 1e6
