@@ -128,6 +128,59 @@ async def test_an_edit_that_counts_on_another_timing_is_told_to_read_again(harne
         await harness.arm(keep_chain=True, generation=3, timing_generation=2)
 
 
+async def test_open_occurrences_can_be_read_whether_they_are_claimed_or_wait(harness):
+    await harness.arm(name="retried")
+    await harness.arm(name="planned")
+    claims = await harness.claim_all()
+    found = {point.schedule_id: (claim, point) for claim in claims for point in claim.points}
+    retried, planned = (harness.definition(name=name) for name in ("retried", "planned"))
+    claim, point = found[retried.id]
+    retry = dataclasses.replace(
+        a_retry(point, due_us=harness.now_us() + 60_000_000, last_error="QuotaExceeded"),
+        source=point.member,
+    )
+    later = moved(point, 60)
+    await harness.queue.settle(claim, Settlement(occurrences=(retry,), chains=(later,)))
+    claim, point = found[planned.id]
+    slots = tuple(a_planned(point, point.slot_us + n) for n in range(1_200))
+    planning = messages.Planning(chain=point, slots=slots, next_due_us=later.due_us)
+    assert await harness.queue.plan(claim, planning)
+    read = [
+        one for shard in await harness.shards()
+        async for one in harness.queue.all_occurrences(shard)
+    ]  # fmt: skip
+    (open_retry,) = [one for one in read if one.schedule_id == retried.id]
+    assert (open_retry.kind, open_retry.slot_us, open_retry.record) == (
+        points.PointKind.RETRY,
+        retry.point.slot_us,
+        retry.record,
+    )
+    assert sorted(one.slot_us for one in read if one.schedule_id == planned.id) == [
+        slot.point.slot_us for slot in slots
+    ]
+
+
+async def test_the_outcomes_of_a_split_are_written_where_any_of_its_chains_moved(harness):
+    for name in ("five", "six"):  # of one shard
+        await harness.arm(name=name)
+    (claim,) = await harness.claim_all()
+    await harness.arm(name="five", generation=2, due_in=60.0)
+    five = harness.definition(name="five").id
+    splits = [
+        messages.Planning(
+            chain=point,
+            slots=(a_planned(point, point.slot_us),),
+            next_due_us=point.due_us + 60_000_000,
+            outcomes=b"of five" if point.schedule_id == five else b"",
+        )
+        for point in sorted(claim.points, key=lambda point: point.schedule_id != five)
+    ]
+    assert await harness.queue.split(claim, splits[:1]) == (False,)
+    assert await harness.outcomes() == []
+    assert await harness.queue.split(claim, splits) == (False, True)
+    assert await harness.outcomes() == [b"of five"]
+
+
 async def test_a_suspended_schedule_has_no_point(harness):
     await harness.arm(generation=1)
     await harness.arm(generation=2, due_in=None, state=definition.State.SUSPENDED)

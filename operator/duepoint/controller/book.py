@@ -8,6 +8,7 @@ takeover needs to look at no object that is in order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from duepoint.controller import plan, shown, statustext
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot, OpenSlots
+from duepoint.runs.run import RunEvent
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition, State
@@ -41,6 +44,7 @@ class Entry:
         definition: what the queue holds, once known.
         holds_nothing: the queue holds nothing of this Schedule (refused).
         summary: the fold of its runs; None until it is needed.
+        open: slots that have not ended although later ones may have.
         active: references to Jobs that have not ended, as the API spells them; None = unknown.
     """
 
@@ -55,6 +59,7 @@ class Entry:
     definition: Definition | None = None
     holds_nothing: bool = False
     summary: summaries.Summary | None = None
+    open: OpenSlots = field(default_factory=OpenSlots)
     active: tuple[dict[str, Any], ...] | None = None
     active_count: int = 0
     is_outdated: bool = False
@@ -112,6 +117,48 @@ def entry_of(seen: Sighting) -> Entry:
     )
 
 
+def put_off(entry: Entry, event: RunEvent, now_us: int) -> None:
+    """Slots of the entry are open; news of one that has ended are old."""
+    runs = entry.runs()
+    for slot_us in (event.slot_us, *event.more_us):
+        is_old = slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
+        if slot_us in entry.open or not is_old:
+            entry.open.put(
+                OpenSlot(
+                    slot_us=slot_us,
+                    # of several, each is due no sooner than itself
+                    due_us=max(event.due_us, slot_us),
+                    told_us=now_us,
+                    reason=event.reason,
+                    message=event.message,
+                )
+            )
+
+
+def fold(entry: Entry, event: RunEvent, *, replayed: bool, by_queue: bool) -> None:
+    """What the event tells is part of the entry's runs.
+
+    Only the queue ends an open slot: a Job that is watched may be one whose creation was never
+    answered, and while it is asked for again its name must not become free.
+    """
+    if by_queue and event.trigger in summaries.REGULAR:
+        entry.open.end(event.slot_us, since_us=event.since_us)
+    entry.summary = summaries.fold(
+        entry.runs(),
+        event,
+        replayed=replayed,
+        timing_generation=entry.timing_generation,
+        open_us=entry.open.oldest_us(),
+    )
+
+
+def compare_open(entry: Entry, held: Iterable[OpenSlot], began_us: int) -> None:
+    """The queue was found to hold these open slots of the entry."""
+    runs = entry.runs()
+    entry.open.compare(held, passed_us=runs.settled_us, began_us=began_us)
+    entry.summary = summaries.settled(runs, 0, open_us=entry.open.oldest_us())
+
+
 def take(entry: Entry, report: Report) -> bool:
     """The report is true of the entry now; False where it is of an older generation."""
     if report.generation < entry.generation:
@@ -134,7 +181,7 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
         missed=runs.counts.missed + report.missed,
         skipped=runs.counts.skipped + report.skipped,
     )
-    runs = summaries.settled(replace(runs, counts=counts), report.settled_us)
+    runs = summaries.passed(replace(runs, counts=counts), report.settled_us)
     if report.definition is None:
         return runs
     return replace(runs, completed=report.definition.state is State.COMPLETED)

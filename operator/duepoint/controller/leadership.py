@@ -20,6 +20,7 @@ from duepoint.controller.dryruns import DryRuns
 from duepoint.controller.indexwatch import IndexWatch
 from duepoint.controller.jobwatch import JobWatch
 from duepoint.controller.kopfthread import KopfThread
+from duepoint.controller.openreader import OpenReader
 from duepoint.controller.outcomes import Outcomes
 from duepoint.controller.reconcile import Reconcile
 from duepoint.controller.reconciler import Reconciler
@@ -172,6 +173,7 @@ class Leadership:
             outcomes=Outcomes(
                 queue=queue,
                 reporter=reporter,
+                open_slots=OpenReader(queue=queue, layout=layout, reporter=reporter, clock=clock),
                 consumer=self._settings.identity,
                 clock=clock,
                 health=health,

@@ -1,7 +1,9 @@
 """The shards' ``runs`` streams, read as the one consumer of a group and handed to the reporter.
 
 An entry is acknowledged when the statuses that its events changed have been written, so a crash
-loses nothing: what was read and not acknowledged is read again first, as a replay. A status needs
+loses nothing: what was read and not acknowledged is read again first, as a replay. Before the
+first, the slots that are open in the queue are read, because news of those may have been
+acknowledged long ago. A status needs
 its object, so reading begins once a complete list has been seen; the events of a uid that is
 unknown then belong to a Schedule that is gone. Bounded: with too many entries outstanding, reading
 waits for the writer.
@@ -17,6 +19,7 @@ import msgspec
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.openreader import OpenReader
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.reporter import Reporter
 from duepoint.delayqueue import messages, port
@@ -30,6 +33,9 @@ _BATCH = 100
 #: A look at least this often; what is added wakes us at once.
 _LOOK_SECONDS = 60.0
 _ACK_SECONDS = 0.2
+#: While slots are open they are compared with the queue this often: an end that was lost with a
+#: full stream must not hold a watermark for ever.
+_COMPARE_SECONDS = 600.0
 
 _EntryKey = tuple[messages.ShardId, str]
 
@@ -42,11 +48,14 @@ class Outcomes:
         *,
         queue: port.Queue,
         reporter: Reporter,
+        open_slots: OpenReader,
         consumer: str,
         clock: Clock,
         health: services.Health,
     ) -> None:
         self._ledger = queue.ledger()
+        self._open_slots = open_slots
+        self._compared_at = 0.0
         self._reporter = reporter
         self._consumer = consumer
         self._clock = clock
@@ -73,14 +82,25 @@ class Outcomes:
         """One subscription's life: first what was read before, then what is new."""
         try:
             await self._ledger.start()
+            await self._compare_open_slots()
             self._take(await self._ledger.recover_outcomes(GROUP, self._consumer), replayed=True)
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
                 self._health.well("outcomes")
                 while shards and (entries := await self._read_some(shards)):
                     self._take(entries, replayed=False)
+                if self._is_time_to_compare():
+                    await self._compare_open_slots()
         finally:
             await self._ledger.close()
+
+    async def _compare_open_slots(self) -> None:
+        await self._open_slots.compare()
+        self._compared_at = self._clock.monotonic()
+
+    def _is_time_to_compare(self) -> bool:
+        age = self._clock.monotonic() - self._compared_at
+        return age >= _COMPARE_SECONDS and self._reporter.has_open_slots()
 
     async def _read_some(self, shards: tuple[messages.ShardId, ...]) -> list[messages.OutcomeEntry]:
         while len(self._outstanding) >= _MOST_OUTSTANDING:

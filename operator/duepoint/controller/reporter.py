@@ -13,7 +13,7 @@ leader that is behind, is dropped too, and the next sighting of the object is be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, status
-from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.definition import Definition
 
@@ -114,11 +114,11 @@ class Reporter:
         line = self._lines.get(event.uid)
         if line is None:
             return  # of a Schedule that is gone
-        entry = line.entry
-        before = entry.runs()
-        entry.summary = summaries.fold(
-            before, event, replayed=replayed, timing_generation=entry.timing_generation
-        )
+        if event.state is RunState.PENDING:
+            # The queue holds the slot and tells of it again at the next beginning: no receipt.
+            book.put_off(line.entry, event, self._clock.now_us())
+            return
+        book.fold(line.entry, event, replayed=replayed, by_queue=receipt is not None)
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
@@ -136,10 +136,33 @@ class Reporter:
         line.entry.active, line.entry.active_count = references, count
         self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
 
+    def compare_open(self, held: Mapping[str, Collection[OpenSlot]], began_us: int) -> None:
+        """The queue holds these open slots and, since before that instant, no others."""
+        for uid, line in self._lines.items():
+            slots = held.get(uid, ())
+            if not slots and not line.entry.open:
+                continue
+            before = line.entry.runs()
+            book.compare_open(line.entry, slots, began_us)
+            if line.entry.runs() is not before:
+                self._due_in(uid, line, self._rest(line))
+
+    def has_open_slots(self) -> bool:
+        """Whether any slot is known that has not ended while later ones may have."""
+        return any(line.entry.open for line in self._lines.values())
+
     def settled_us(self, uid: str) -> int:
-        """The watermark as the API server has it; 0 where there is none."""
+        """Up to here every slot has ended for good, by what the API server has; 0 = none.
+
+        Below the written watermark where an edit of the timing has passed a slot whose Job is
+        still being asked for: that Job's name must not become free.
+        """
         line = self._lines.get(uid)
-        return 0 if line is None else line.entry.settled_written_us
+        if line is None:
+            return 0
+        oldest_us = line.entry.open.oldest_us()
+        written_us = line.entry.settled_written_us
+        return written_us if oldest_us is None else min(written_us, oldest_us - 1)
 
     def watermark_us(self, uid: str) -> int:
         """The watermark as it is known here, written or not."""

@@ -206,7 +206,8 @@ class Planning:
         chain: the claimed chain point.
         slots: chosen slots as occurrences of this claim (kind PLANNED), oldest first.
         next_due_us: due of the chain's next slot, or None where there is none.
-        outcomes: packed outcomes for the slots that were not chosen.
+        outcomes: packed outcomes; those of one call are written where any of its plans was
+            applied.
     """
 
     chain: points.DuePoint
@@ -261,6 +262,16 @@ class Stored:
     state: definition.State
     due_us: int | None
     claimed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredOccurrence:
+    """An occurrence that the queue holds, claimed or not: a slot that has not ended."""
+
+    schedule_id: points.ScheduleId
+    kind: points.PointKind
+    slot_us: int
+    record: OccurrenceRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

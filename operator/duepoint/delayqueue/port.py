@@ -174,6 +174,13 @@ class Queue(Protocol):
         """Every stored definition of a shard, read in chunks; none twice."""
         ...
 
+    def all_occurrences(self, shard: messages.ShardId) -> AsyncIterator[messages.StoredOccurrence]:
+        """Every occurrence of a shard, read in chunks.
+
+        One that comes or goes meanwhile may be among them or not.
+        """
+        ...
+
     # -- claiming and settling (worker) ---------------------------------------------------------
 
     async def claim(

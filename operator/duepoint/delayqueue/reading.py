@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from duepoint.delayqueue import core, interning, keys, messages, scripting, seal
+from duepoint.delayqueue import core, interning, keys, messages, records, scripting, seal
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -25,12 +25,13 @@ log = structlog.get_logger(__name__)
 _BLOBS_CACHED_BYTES = 16 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
+_OCCURRENCES_PER_CHUNK = 500
 
 _parsed = functools.lru_cache(maxsize=50_000)(rules.parse)
 
 
 class Reading(core.Core):
-    """read_definitions, definition, all_definitions, blob."""
+    """read_definitions, definition, all_definitions, all_occurrences, blob."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
         super().__init__(*args, **named)
@@ -83,6 +84,27 @@ class Reading(core.Core):
                 packed.update(unpacked((points.ScheduleId(k), v) for k, v in reply.items()))
             for stored in await self._stored(shard, packed, namespaces):
                 yield stored
+
+    async def all_occurrences(
+        self, shard: messages.ShardId
+    ) -> AsyncIterator[messages.StoredOccurrence]:
+        names = self._shard(shard)
+        begin = b"-"
+        while True:
+            (members,) = await self._read(
+                "read all occurrences",
+                ("ZRANGE", names.occ, begin, "+", "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_CHUNK),
+            )
+            if not members:
+                return
+            (found,) = await self._read("read all occurrences", ("HMGET", names.occrec, *members))
+            for member, record in zip(members, found, strict=True):
+                point = points.parse_member(member, 0)
+                if point is not None:  # a sentinel keeps the key
+                    yield _as_occurrence(point, record)
+            if len(members) < _OCCURRENCES_PER_CHUNK:
+                return
+            begin = b"(" + members[-1]
 
     async def namespaces(self, shard: messages.ShardId) -> dict[int, str]:
         """Lane numbers of a shard and their namespaces."""
@@ -212,6 +234,15 @@ def _as_stored(
         state=record.state,
         due_us=None if claimed else due,
         claimed=claimed,
+    )
+
+
+def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.StoredOccurrence:
+    return messages.StoredOccurrence(
+        schedule_id=point.schedule_id,
+        kind=point.kind,
+        slot_us=point.slot_us,
+        record=messages.OccurrenceRecord() if record is None else records.unpack(record),
     )
 
 

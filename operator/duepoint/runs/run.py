@@ -14,7 +14,11 @@ import msgspec
 
 
 class RunState(enum.StrEnum):
-    """How far a slot has come. The first three are runs, the others are slots without one."""
+    """How far a slot has come.
+
+    The first three are runs, the next three slots that ended without one. A pending slot has not
+    ended: it was handed over or put off, and later slots may end before it.
+    """
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
@@ -22,6 +26,7 @@ class RunState(enum.StrEnum):
     SKIPPED = "Skipped"
     MISSED = "Missed"
     SUPERSEDED = "Superseded"
+    PENDING = "Pending"
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -34,6 +39,9 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         started_us, finished_us: 0 = not yet.
         settled_us: every slot up to here has ended; 0 = this event does not move the watermark.
         completed: no slot is left.
+        due_us: of a pending slot: slot plus jitter.
+        since_us: of several missed slots, the oldest; 0 = ``slot_us`` alone is meant.
+        more_us: further slots of which a pending event tells the same.
     """
 
     uid: str
@@ -54,6 +62,9 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     http_status: int | None = None
     settled_us: int = 0
     completed: bool = False
+    due_us: int = 0
+    since_us: int = 0
+    more_us: tuple[int, ...] = ()
 
 
 _decoder = msgspec.msgpack.Decoder(list[RunEvent])

@@ -13,13 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.conditions import Reason
 
 #: Slots remembered by name; older ones are told by the floors.
 REMEMBERED = 32
 
-_REGULAR = frozenset({"Schedule", "CatchUp"})
+#: Triggers of a schedule's own slots.
+REGULAR = frozenset({"Schedule", "CatchUp"})
 _ENDED_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED})
 _RUN = _ENDED_RUN | {RunState.RUNNING}
+_UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 #: A slot as told apart from others: its time, and what it was run by or missed for.
 Key = tuple[int, str]
@@ -63,6 +66,14 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """A slot without a Job because its name was taken."""
+
+    slot_us: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
     """What the loaded status already covered: newest slot, start and ends, and the watermark."""
 
@@ -80,7 +91,9 @@ class Summary:
     Attributes:
         last_slot_us: newest slot of a started regular run.
         settled_us: the watermark.
+        reached_us: where the watermark would be if no slot were open below it.
         completed: no slot is left.
+        conflict: the newest slot whose Job's name belongs to something else, until a run starts.
         recent: newest known slots with how far they have come, oldest first.
     """
 
@@ -91,7 +104,9 @@ class Summary:
     last_failure_us: int = 0
     verdict: Verdict | None = None
     settled_us: int = 0
+    reached_us: int = 0
     completed: bool = False
+    conflict: Conflict | None = None
     floors: Floors = Floors()
     recent: tuple[tuple[Key, RunState], ...] = ()
 
@@ -108,15 +123,45 @@ def loaded(summary: Summary) -> Summary:
     return replace(summary, floors=floors)
 
 
-def settled(summary: Summary, through_us: int) -> Summary:
-    """The summary with its watermark raised, never lowered."""
-    if through_us <= summary.settled_us:
+def settled(summary: Summary, through_us: int, *, open_us: int | None = None) -> Summary:
+    """The summary with its watermark raised, never lowered.
+
+    Args:
+        summary: before it.
+        through_us: every slot up to here has ended, but for those that are open.
+        open_us: the oldest open slot; the watermark stays below it.
+    """
+    reached_us = max(summary.reached_us, summary.settled_us, through_us)
+    may_reach_us = reached_us if open_us is None else min(reached_us, open_us - 1)
+    settled_us = max(summary.settled_us, may_reach_us)
+    if (settled_us, reached_us) == (summary.settled_us, summary.reached_us):
         return summary
-    return replace(summary, settled_us=through_us)
+    return replace(summary, settled_us=settled_us, reached_us=reached_us)
+
+
+def passed(summary: Summary, through_us: int) -> Summary:
+    """The summary with its watermark raised by somebody who decides: an edit passes open slots."""
+    return replace(
+        summary,
+        settled_us=max(summary.settled_us, through_us),
+        reached_us=max(summary.reached_us, through_us),
+    )
+
+
+def has_ended(summary: Summary, slot_us: int) -> bool:
+    """Whether a regular slot is remembered as started, skipped, missed or superseded."""
+    return any(
+        key[0] == slot_us and (not key[1] or key[1].startswith(_UNRUN)) for key, _ in summary.recent
+    )
 
 
 def fold(
-    summary: Summary, event: RunEvent, *, replayed: bool = False, timing_generation: int = 0
+    summary: Summary,
+    event: RunEvent,
+    *,
+    replayed: bool = False,
+    timing_generation: int = 0,
+    open_us: int | None = None,
 ) -> Summary:
     """The summary after an event.
 
@@ -126,7 +171,10 @@ def fold(
         replayed: the event may have been folded by an earlier process.
         timing_generation: generation of the last edit of a timing field; an older event's
             ``completed`` speaks of slots that do not count any more.
+        open_us: the oldest slot that has not ended, the event taken into account.
     """
+    if event.state is RunState.PENDING:
+        return summary
     key = _key(event)
     known = dict(summary.recent).get(key)
     after = _fold_run(summary, event, known) if event.state in _RUN else summary
@@ -134,13 +182,14 @@ def fold(
         after = _fold_unrun(after, event, replayed=replayed)
     if event.completed and event.generation >= timing_generation and not after.completed:
         after = replace(after, completed=True)
-    return _remembering(settled(after, event.settled_us), key, event.state, known)
+    after = settled(_fold_conflict(after, event), event.settled_us, open_us=open_us)
+    return _remembering(after, key, event.state, known)
 
 
 def _key(event: RunEvent) -> Key:
     if event.state not in _RUN:
         return (event.slot_us, f"{event.state} {event.reason}")
-    if event.trigger in _REGULAR:
+    if event.trigger in REGULAR:
         return (event.slot_us, "")
     return (event.slot_us, f"{event.trigger} {event.job_name}")
 
@@ -163,7 +212,7 @@ def _fold_run(summary: Summary, event: RunEvent, known: RunState | None) -> Summ
 
 
 def _is_regular(event: RunEvent) -> bool:
-    return event.trigger in _REGULAR
+    return event.trigger in REGULAR
 
 
 def _is_covered(summary: Summary, event: RunEvent) -> bool:
@@ -205,7 +254,7 @@ def _newest(shown: LastRun | None, event: RunEvent) -> LastRun:
     if shown is None:
         return _run_of(event)
     is_same = shown.slot_us == event.slot_us and (
-        shown.trigger == event.trigger or {shown.trigger, event.trigger} <= _REGULAR
+        shown.trigger == event.trigger or {shown.trigger, event.trigger} <= REGULAR
     )
     if is_same:
         return _updated(shown, event)
@@ -258,6 +307,17 @@ def _fold_unrun(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary
     if event.state is RunState.MISSED:
         return replace(summary, counts=replace(counts, missed=counts.missed + event.count))
     return replace(summary, counts=replace(counts, skipped=counts.skipped + event.count))
+
+
+def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
+    known = summary.conflict
+    if known is not None and event.slot_us <= known.slot_us:
+        return summary
+    if event.state is RunState.MISSED and event.reason == Reason.NAME_CONFLICT:
+        return replace(summary, conflict=Conflict(slot_us=event.slot_us, message=event.message))
+    if known is not None and event.state in _RUN and _is_regular(event):
+        return replace(summary, conflict=None)
+    return summary
 
 
 # -- remembering -------------------------------------------------------------------------------

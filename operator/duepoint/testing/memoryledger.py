@@ -37,6 +37,10 @@ class MemoryLedger:
     async def close(self) -> None:
         pass
 
+    def flush(self) -> None:
+        """The streams and their groups are gone."""
+        self._read_up_to.clear()
+
     def tell(self, shard: messages.ShardId) -> None:
         self._told.add(shard)
         self._something.set()

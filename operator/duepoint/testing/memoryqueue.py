@@ -81,6 +81,8 @@ class MemoryDelayQueue:
         self.shards.clear()
         self.streams.clear()
         self._workers.clear()
+        for ledger in self._ledgers:
+            ledger.flush()
         self._incarnation = ""
         self._layout = None
 
@@ -171,6 +173,20 @@ class MemoryDelayQueue:
                 due_us=None if chain is None or claimed else chain.due_us,
                 claimed=claimed,
             )
+
+    async def all_occurrences(
+        self, shard: messages.ShardId
+    ) -> AsyncIterator[messages.StoredOccurrence]:
+        state = self._shard(shard)
+        for member, record in sorted(state.records.items()):
+            point = points.parse_member(member, 0)
+            if point is not None:
+                yield messages.StoredOccurrence(
+                    schedule_id=point.schedule_id,
+                    kind=point.kind,
+                    slot_us=point.slot_us,
+                    record=record,
+                )
 
     # -- claiming and settling ------------------------------------------------------------------
 

@@ -173,9 +173,12 @@ class MemoryShard:
     def plan(
         self, claim_id: messages.ClaimId, plannings: Iterable[messages.Planning]
     ) -> list[bool]:
-        answers = [self._plan_one(claim_id, planning) for planning in plannings]
-        self._end_if_empty(claim_id)
-        return answers
+        listed = list(plannings)
+        answers = [self._plan_one(claim_id, planning) for planning in listed]
+        if any(written for _, written in answers):
+            self.add_outcomes(planning.outcomes for planning in listed)
+            self._end_if_empty(claim_id)
+        return [held for held, _ in answers]
 
     def add_outcomes(self, entries: Iterable[bytes]) -> None:
         for outcomes in filter(None, entries):
@@ -273,12 +276,15 @@ class MemoryShard:
                     stored, state=definitions.State.COMPLETED
                 )
 
-    def _plan_one(self, claim_id: messages.ClaimId, planning: messages.Planning) -> bool:
+    def _plan_one(
+        self, claim_id: messages.ClaimId, planning: messages.Planning
+    ) -> tuple[bool, bool]:
+        """Whether the claim holds the slots now, and whether this wrote anything."""
         member = planning.chain.member
         chain = self.members.get(member)
         if claim_id not in self.leases or chain is None or chain.holder != claim_id:
             first = next((slot.point.member for slot in planning.slots), b"")
-            return first in self.members and self.members[first].holder == claim_id
+            return first in self.members and self.members[first].holder == claim_id, False
         for slot in planning.slots:
             self.members[slot.point.member] = Point(chain.lane, slot.point.due_us, claim_id)
             self.records[slot.point.member] = slot.record
@@ -287,8 +293,7 @@ class MemoryShard:
             self.drop(member)
         else:
             self.members[member] = Point(chain.lane, planning.next_due_us)
-        self.add_outcomes([planning.outcomes])
-        return True
+        return True, True
 
 
 def _named(settlement: messages.Settlement) -> set[bytes]:

@@ -14,6 +14,7 @@ from typing import Any
 from duepoint import errors, services
 from duepoint.controller import dryruns, plan, sighting
 from duepoint.controller.jobwatch import JobWatch
+from duepoint.controller.openreader import OpenReader
 from duepoint.controller.outcomes import Outcomes
 from duepoint.controller.reconcile import Reconcile
 from duepoint.controller.reconciler import Reconciler
@@ -85,6 +86,9 @@ class World:
         self.outcomes = Outcomes(
             queue=self.queue,
             reporter=self.reporter,
+            open_slots=OpenReader(
+                queue=self.queue, layout=layout, reporter=self.reporter, clock=self.clock
+            ),
             consumer="operator-0",
             clock=self.clock,
             health=self.health,

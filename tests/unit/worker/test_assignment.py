@@ -86,6 +86,12 @@ def test_several_overdue_slots_are_planned_oldest_first_and_made_in_order():
     ]
     assert {attempt.trigger for attempt in group} == {"CatchUp"}
     assert work.splits[0].next_due_us == at("2026-03-01 12:15")
+    (opened,) = work.opened
+    assert (opened.state, opened.slot_us, opened.more_us) == (
+        RunState.PENDING,
+        at("2026-03-01 12:00"),
+        (at("2026-03-01 12:05"), at("2026-03-01 12:10")),
+    )
 
 
 def test_slots_that_are_not_chosen_are_told_and_counted():
@@ -98,6 +104,7 @@ def test_slots_that_are_not_chosen_are_told_and_counted():
         2,
     )
     assert event.settled_us == at("2026-03-01 12:05")
+    assert event.since_us == at("2026-03-01 12:00")
 
 
 def test_a_chain_without_a_slot_to_run_goes_on():

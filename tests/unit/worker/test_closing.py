@@ -121,7 +121,33 @@ def test_an_attempt_that_never_began_is_not_counted():
     )
     closed = close(an_attempt(), postponed)
     assert closed.occurrences[0].record.attempt == 0
-    assert not closed.events
+    assert [event.state for event in closed.events] == [RunState.PENDING]
+
+
+def test_a_delivery_that_was_tried_before_has_started_even_if_its_next_try_never_began():
+    postponed = outcomes.Retry(
+        reason=Reason.TIMEOUT, message="no time left", started=False, counted=False
+    )
+    attempt = an_attempt(PointKind.RETRY, number=2, first_try_us=NOON - 1)
+    assert not close(attempt, postponed).events
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["refused", "a-bug-of-ours"])
+def test_a_job_that_is_put_off_leaves_its_slot_open_and_tells_why(started):
+    refused = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="quota", started=started)
+    (event,) = close(an_attempt(completes=True), refused, kind=actions.JobAction).events
+    assert (event.state, event.reason, event.message) == (
+        RunState.PENDING,
+        Reason.QUOTA_EXCEEDED,
+        "quota",
+    )
+    assert (event.settled_us, event.completed, event.due_us) == (0, False, NOON)
+
+
+def test_a_manual_run_that_is_put_off_opens_no_slot_of_the_schedule():
+    refused = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="quota", started=False)
+    attempt = an_attempt(PointKind.MANUAL, trigger="Manual")
+    assert not close(attempt, refused, kind=actions.JobAction).events
 
 
 def test_the_waits_for_a_job_that_is_refused_grow():
@@ -133,7 +159,6 @@ def test_the_waits_for_a_job_that_is_refused_grow():
     closed = close(attempt, refused, kind=actions.JobAction, limits=limits)
     assert closed.occurrences[0].record.attempt == 5
     assert closed.occurrences[0].point.due_us == NOON + 4_000 + 8_000_000
-    assert not closed.events
 
 
 @pytest.mark.parametrize("number", [3, 4], ids=["at-the-limit", "beyond-it"])

@@ -64,7 +64,25 @@ async def test_a_slow_delivery_delays_no_later_slot(place):
         assert place.slots_fired() == [NOON + n * SECOND for n in (1, 2, 3, 4)]
         place.target.let_go()
         await place.clock.advance(0.1)
-    assert len(await place.events()) == 4
+    events = await place.events()
+    ended = [event.slot_us for event in events if event.state is RunState.SUCCEEDED]
+    assert ended == [NOON + n * SECOND for n in (1, 2, 3, 4)]
+
+
+async def test_a_slot_that_its_chain_leaves_behind_is_open_before_a_later_one_ends(place):
+    await place.arm(every("1s"))
+    place.target.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(2.5)
+        place.target.let_go()
+        await place.clock.advance(0.1)
+    told = [(event.slot_us - NOON, event.state) for event in await place.events()]
+    assert told == [
+        (1 * SECOND, RunState.PENDING),
+        (2 * SECOND, RunState.PENDING),
+        (1 * SECOND, RunState.SUCCEEDED),
+        (2 * SECOND, RunState.SUCCEEDED),
+    ]
 
 
 async def test_a_failed_delivery_is_tried_again_while_the_chain_goes_on(place):
