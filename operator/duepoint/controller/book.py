@@ -29,6 +29,10 @@ UPCOMING = 5
 #: How many references to active Jobs a status holds; the count tells of all.
 ACTIVE = 20
 
+_DERIVED = frozenset(
+    {ConditionType.LAST_RUN_SUCCEEDED, ConditionType.OVERDUE, ConditionType.NAME_CONFLICT}
+)
+_OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
 _NEXT = ("nextScheduleTime", "upcomingTimes")
 
 
@@ -187,6 +191,16 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
     return replace(runs, completed=report.definition.state is State.COMPLETED)
 
 
+def next_change_us(entry: Entry, now_us: int) -> int | None:
+    """When the status will be another one without anything happening; None = never."""
+    return entry.open.next_overdue_us(now_us)
+
+
+def shows_overdue(entry: Entry) -> bool:
+    """Whether the written status says that a slot is overdue."""
+    return _OVERDUE_TEXT in entry.written
+
+
 # -- the status --------------------------------------------------------------------------------
 
 
@@ -211,14 +225,19 @@ def _conditions(
     entry: Entry, runs: summaries.Summary, last: dict[str, Any], now_us: int
 ) -> list[dict[str, Any]]:
     previous = [one for one in last.get("conditions") or () if isinstance(one, dict)]
+    late = entry.open.overdue(now_us)
     told = entry.told
     if told is None:
         told = _carried_over(previous)
     if runs.completed:
         told = tuple(_completed(one) for one in told)
-    verdict = statustext.last_run_condition(runs)
+    derived = (
+        statustext.last_run_condition(runs),
+        None if late is None else statustext.overdue_condition(late, previous),
+        None if runs.conflict is None else statustext.conflict_condition(runs.conflict),
+    )
     return conditions.rendered(
-        (*told, verdict) if verdict is not None else told,
+        (*told, *(one for one in derived if one is not None)),
         generation=entry.generation,
         now=statustext.instant(now_us - now_us % 1_000_000),
         previous=previous,
@@ -226,7 +245,7 @@ def _conditions(
 
 
 def _carried_over(previous: list[dict[str, Any]]) -> tuple[Condition, ...]:
-    """What an earlier process told; the outcome of the last run comes from the fold."""
+    """What an earlier process told; what follows from runs and slots comes from those."""
     kept = []
     for one in previous:
         try:
@@ -238,7 +257,7 @@ def _carried_over(previous: list[dict[str, Any]]) -> tuple[Condition, ...]:
             )
         except (KeyError, ValueError):
             continue  # of another version; it is told anew when it is true
-        if condition.type is not ConditionType.LAST_RUN_SUCCEEDED:
+        if condition.type not in _DERIVED:
             kept.append(condition)
     return tuple(kept)
 

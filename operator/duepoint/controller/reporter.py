@@ -26,6 +26,7 @@ from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, status
+from duepoint.runs import openslots
 from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.definition import Definition
@@ -37,6 +38,9 @@ _START_SECONDS = 1.8
 
 #: When the rate is not enough, the answer to an edit goes before runs' news younger than this.
 _PRECEDENCE_SECONDS = 30.0
+
+#: A slot that stays overdue for another reason shows it within this.
+_SAME_TROUBLE_SECONDS = 30.0
 
 _PARALLEL_WRITES = 16
 
@@ -117,6 +121,8 @@ class Reporter:
         if event.state is RunState.PENDING:
             # The queue holds the slot and tells of it again at the next beginning: no receipt.
             book.put_off(line.entry, event, self._clock.now_us())
+            if event.reason:
+                self._look_when_overdue(event.uid, line, event)
             return
         book.fold(line.entry, event, replayed=replayed, by_queue=receipt is not None)
         if receipt is not None:
@@ -140,12 +146,14 @@ class Reporter:
         """The queue holds these open slots and, since before that instant, no others."""
         for uid, line in self._lines.items():
             slots = held.get(uid, ())
-            if not slots and not line.entry.open:
+            shown = book.shows_overdue(line.entry)
+            if not slots and not line.entry.open and not shown:
                 continue
             before = line.entry.runs()
             book.compare_open(line.entry, slots, began_us)
-            if line.entry.runs() is not before:
+            if shown or line.entry.runs() is not before:
                 self._due_in(uid, line, self._rest(line))
+            self._look_at_next_change(uid, line)
 
     def has_open_slots(self) -> bool:
         """Whether any slot is known that has not ended while later ones may have."""
@@ -304,6 +312,23 @@ class Reporter:
         elif self._agenda.bring_forward(uid, now + seconds):
             self._news.set()
 
+    def _look_in(self, uid: str, line: _Line, seconds: float) -> None:
+        """The status may be another one then, though nothing is known to have changed."""
+        due = self._clock.monotonic() + seconds
+        if not line.writing and self._agenda.bring_forward(uid, due):
+            self._news.set()
+
+    def _look_when_overdue(self, uid: str, line: _Line, event: RunEvent) -> None:
+        """A minute after its due; what is overdue already may have another reason by now."""
+        overdue_us = event.due_us + openslots.OVERDUE_US - self._clock.now_us()
+        self._look_in(uid, line, overdue_us / 1e6 if overdue_us > 0 else _SAME_TROUBLE_SECONDS)
+
+    def _look_at_next_change(self, uid: str, line: _Line) -> None:
+        now_us = self._clock.now_us()
+        change_us = book.next_change_us(line.entry, now_us)
+        if change_us is not None:
+            self._look_in(uid, line, (change_us - now_us) / 1e6)
+
     def _finish(self, line: _Line, changed_at: float | None, receipts: tuple[Receipt, ...]) -> None:
         """After a write: its receipts are settled, and what changed meanwhile is due again."""
         now = self._clock.monotonic()
@@ -314,7 +339,9 @@ class Reporter:
         due, line.due_after_write = line.due_after_write, None
         if not self._is_current(line):
             _settle(line)
-        elif due is not None:
+            return
+        self._look_at_next_change(line.entry.uid, line)
+        if due is not None:
             self._due_in(line.entry.uid, line, due - now)
 
     def _is_current(self, line: _Line) -> bool:

@@ -7,11 +7,12 @@ schedules of less than a second and exact replays need it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunState
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -87,6 +88,33 @@ def last_run_condition(summary: summaries.Summary) -> Condition | None:
     )
 
 
+def overdue_condition(slot: OpenSlot, previous: Iterable[Mapping[str, Any]]) -> Condition:
+    """A slot is late by a minute and was put off; what the queue does not keep is still shown."""
+    told = f"the slot of {instant(slot.slot_us)} has not started: "
+    message = told + slot.message
+    for one in previous:
+        shown = str(one.get("message") or "")
+        is_known = one.get("reason") == slot.reason and shown.startswith(told)
+        if one.get("type") == ConditionType.OVERDUE and is_known and not slot.message:
+            message = shown
+    return Condition(
+        type=ConditionType.OVERDUE,
+        status="True",
+        reason=_reason(slot.reason, succeeded=False),
+        message=message,
+    )
+
+
+def conflict_condition(conflict: summaries.Conflict) -> Condition:
+    """The name of the newest slot's Job belongs to something else."""
+    return Condition(
+        type=ConditionType.NAME_CONFLICT,
+        status="True",
+        reason=Reason.NAME_CONFLICT,
+        message=conflict.message,
+    )
+
+
 def _reason(text: str, *, succeeded: bool) -> Reason:
     """Events of another version may carry a reason that this one does not know."""
     try:
@@ -104,16 +132,19 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
     success_us = instant_us(status.get("lastSuccessfulTime"))
     failure_us = instant_us(status.get("lastFailureTime"))
     listed = _conditions(status)
+    settled_us = instant_us(status.get("settledThrough"))
+    last_slot_us = instant_us(status.get("lastScheduleTime"))
     return summaries.loaded(
         summaries.Summary(
             counts=summaries.Counts(**{name: _count(runs, name) for name in _COUNTS}),
             last_run=_loaded_run(_mapping(status.get("lastRun"))),
-            last_slot_us=instant_us(status.get("lastScheduleTime")),
+            last_slot_us=last_slot_us,
             last_success_us=success_us,
             last_failure_us=failure_us,
             verdict=_loaded_verdict(listed, max(success_us, failure_us)),
-            settled_us=instant_us(status.get("settledThrough")),
+            settled_us=settled_us,
             completed=_is_completed(listed),
+            conflict=_loaded_conflict(listed, max(settled_us, last_slot_us)),
         )
     )
 
@@ -152,6 +183,14 @@ def _loaded_verdict(listed: list[Mapping[str, Any]], at_us: int) -> summaries.Ve
                 reason=str(one.get("reason") or ""),
                 message=str(one.get("message") or ""),
             )
+    return None
+
+
+def _loaded_conflict(listed: list[Mapping[str, Any]], slot_us: int) -> summaries.Conflict | None:
+    """Of which slot is not written; it is at most the newest that has ended."""
+    for one in listed:
+        if one.get("type") == ConditionType.NAME_CONFLICT:
+            return summaries.Conflict(slot_us=slot_us, message=str(one.get("message") or ""))
     return None
 
 

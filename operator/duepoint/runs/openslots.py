@@ -107,6 +107,9 @@ class OpenSlots:
 
     def overdue(self, now_us: int) -> OpenSlot | None:
         """The oldest slot that was put off and is late by a minute."""
+        oldest_us = self.oldest_us()
+        if oldest_us is not None and _is_late(self._by_slot[oldest_us], now_us):
+            return self._by_slot[oldest_us]  # nearly always, and there may be thousands
         late = (one for one in self._by_slot.values() if _is_late(one, now_us))
         return min(late, key=lambda one: one.slot_us, default=None)
 
