@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hypothesis import settings
+
 from tests.support.controlplane import control_plane, kube_namespace
 from tests.support.redisserver import key_prefix, own_server, redis_server, shared_servers, valkey
 
@@ -14,3 +16,7 @@ __all__ = [
     "shared_servers",
     "valkey",
 ]
+
+# How long an example takes is the machine's affair; pytest-timeout ends what hangs.
+settings.register_profile("duepoint", deadline=None)
+settings.load_profile("duepoint")
