@@ -75,7 +75,7 @@ def judge(answer: Answer | Trouble, webhook: actions.WebhookAction, at: Times) -
     if matches(status, webhook.success):
         return outcome.Delivered(accepted_us=at.now_us, http_status=status)
     if status == 410:
-        message = _told(answer, "; the receiver is gone, deliveries pause until the spec changes")
+        message = _told(answer, "; the receiver says that it is gone for good")
         return outcome.Rejected(reason=Reason.ENDPOINT_GONE, message=message, http_status=status)
     if matches(status, webhook.retry.retry_on):
         return outcome.Retry(

@@ -93,6 +93,7 @@ class Claimer:
             try:
                 await self._claim_while_connected()
             except (errors.TryLater, errors.WorldChanged) as trouble:
+                telemetry.redis_up.set(0)
                 if self._health.unwell(PART, str(trouble)):
                     telemetry.logger.warning("waiting for the queue", error=str(trouble))
                 await self._sleep_unless_drained(next(waits))
@@ -110,6 +111,7 @@ class Claimer:
         await wakeups.start()
         beating = asyncio.create_task(self._beat(wakeups))
         try:
+            telemetry.redis_up.set(1)
             if self._health.well(PART):
                 telemetry.logger.info("claiming", worker=self._worker)
             while not self._draining.is_set():
