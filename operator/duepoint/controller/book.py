@@ -163,6 +163,17 @@ def compare_open(entry: Entry, held: Iterable[OpenSlot], began_us: int) -> None:
     entry.summary = summaries.settled(runs, 0, open_us=entry.open.oldest_us())
 
 
+def is_news(entry: Entry, report: Report) -> bool:
+    """Whether the report says of its generation what was never shown of it."""
+    if report.generation > entry.observed:
+        return True
+    told = entry.told
+    if told is None:
+        listed = entry.last().get("conditions") or ()
+        told = _carried_over([one for one in listed if isinstance(one, dict)])
+    return {one.type for one in report.conditions} != {one.type for one in told}
+
+
 def take(entry: Entry, report: Report) -> bool:
     """The report is true of the entry now; False where it is of an older generation."""
     if report.generation < entry.generation:

@@ -29,6 +29,7 @@ from duepoint.controller.resync import Resync
 from duepoint.controller.resyncer import Resyncer
 from duepoint.controller.sweeper import Sweeper
 from duepoint.delayqueue import messages, port
+from duepoint.kube import events
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
 
@@ -47,6 +48,7 @@ class Term(Protocol):
 class _Services:
     """Everything that runs in one term."""
 
+    recorder: events.Recorder
     reconciler: Reconciler
     reporter: Reporter
     resyncer: Resyncer
@@ -116,6 +118,7 @@ class Leadership:
                 group.create_task(run())
             group.create_task(made.kopf.run())
             group.create_task(made.index.run())
+            group.create_task(made.recorder.run())
             for run in (made.outcomes.run, made.jobs.run, made.sweeper.run):
                 group.create_task(_after(made.resyncer.first_done, run))
 
@@ -123,12 +126,14 @@ class Leadership:
         clock, health, queue = self._clock, self._health, self._queue
         namespaces = self._settings.watch_namespaces
         reconcile = Reconcile(queue=queue, dry_runs=self._dry_runs, layout=layout, epoch=epoch)
+        recorder = events.Recorder(self._api, clock, "operator")
         reporter = Reporter(
             api=self._api,
             definitions=reconcile.stored,
             clock=clock,
             health=health,
             writes_per_second=self._settings.status_writes_per_second,
+            tell=recorder.note,
         )
         jobs = JobWatch(
             api=self._api, reporter=reporter, namespaces=namespaces, clock=clock, health=health
@@ -159,6 +164,7 @@ class Leadership:
             on_done=sweeper.request,
         )
         return _Services(
+            recorder=recorder,
             reconciler=reconciler,
             reporter=reporter,
             resyncer=resyncer,

@@ -1,4 +1,4 @@
-"""The only writer of Schedule statuses.
+"""The only writer of Schedule statuses, and who tells people of changes.
 
 Reports of the reconciler, events of runs and counts of Jobs come in; guarded patches go out, each
 the whole status in its newest state. What changed by an edit is written at once, what changed by
@@ -13,19 +13,19 @@ leader that is behind, is dropped too, and the next sighting of the object is be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import book, waits
+from duepoint.controller import book, news, waits
 from duepoint.controller.agenda import Agenda, Allowance
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, status
+from duepoint.kube import events, port, status
 from duepoint.runs import openslots
 from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
@@ -74,11 +74,13 @@ class Reporter:
         clock: Clock,
         health: services.Health,
         writes_per_second: float = 50,
+        tell: Callable[[events.News], None] = lambda _news: None,
     ) -> None:
         self._api = api
         self._definitions = definitions
         self._clock = clock
         self._health = health
+        self._tell = tell
         self._allowance = Allowance(writes_per_second, clock.monotonic())
         self.on_written: Written = lambda _uid: None
         self._lines: dict[str, _Line] = {}
@@ -102,8 +104,12 @@ class Reporter:
 
     def report(self, uid: str, report: Report) -> None:
         line = self._lines.get(uid)
-        if line is not None and book.take(line.entry, report):
+        if line is None:
+            return
+        is_new = book.is_news(line.entry, report)
+        if book.take(line.entry, report):
             self._due_in(uid, line, -_PRECEDENCE_SECONDS)
+            self._tell_all(news.of_report(_about(line.entry), report, is_new=is_new))
 
     def forget(self, uid: str) -> None:
         line = self._lines.pop(uid, None)
@@ -120,16 +126,27 @@ class Reporter:
             return  # of a Schedule that is gone
         if event.state is RunState.PENDING:
             # The queue holds the slot and tells of it again at the next beginning: no receipt.
-            book.put_off(line.entry, event, self._clock.now_us())
-            if event.reason:
-                self._look_when_overdue(event.uid, line, event)
+            self._put_off(line, event)
             return
+        before = line.entry.runs()
         book.fold(line.entry, event, replayed=replayed, by_queue=receipt is not None)
+        self._tell_all(news.of_event(_about(line.entry), event, before, line.entry.runs()))
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
         running = event.state is RunState.RUNNING
         self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
+
+    def _put_off(self, line: _Line, event: RunEvent) -> None:
+        entry = line.entry
+        book.put_off(entry, event, self._clock.now_us())
+        if event.reason and event.slot_us in entry.open:
+            self._look_when_overdue(event.uid, line, event)
+            self._tell_all(news.of_event(_about(entry), event, entry.runs(), entry.runs()))
+
+    def _tell_all(self, told: Iterable[events.News]) -> None:
+        for one in told:
+            self._tell(one)
 
     def active(self, uid: str, references: tuple[dict[str, Any], ...], count: int) -> None:
         """These Jobs of the Schedule have not ended; at most ``book.ACTIVE`` references."""
@@ -354,6 +371,10 @@ class Reporter:
         if self._is_current(line):
             self._agenda.put_off(line.entry.uid, self._clock.monotonic() + wait)
             self._news.set()
+
+
+def _about(entry: book.Entry) -> events.Object:
+    return events.Object(namespace=entry.namespace, name=entry.name, uid=entry.uid)
 
 
 def _settle(line: _Line) -> None:

@@ -41,6 +41,7 @@ RULES = [
         "resources": ["jobs"],
         "verbs": ["list", "watch", "create", "delete"],
     },
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
 
 
@@ -145,6 +146,18 @@ class Installation:
                 return status
             assert time.monotonic() < deadline, f"the status is still {status}"
             await asyncio.sleep(0.02)
+
+    async def until_told(self, reason: str, seconds: float = 20) -> dict[str, Any]:
+        """The first Event of that reason."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
+        deadline = time.monotonic() + seconds
+        while True:
+            listed = json.loads(await self.user.request("GET", path))["items"]
+            for event in listed:
+                if event["reason"] == reason:
+                    return event
+            assert time.monotonic() < deadline, [event["reason"] for event in listed]
+            await asyncio.sleep(0.05)
 
     async def until_ready(self, generation: int, name: str = "nightly") -> dict[str, Any]:
         def holds(status: dict[str, Any]) -> bool:

@@ -123,6 +123,10 @@ async def test_an_impossible_date_is_stalled_with_field_and_reason(installation:
         assert "spec.schedule" in stalled["message"]
         assert status["observedGeneration"] == 1
         assert condition(status, "Ready")["status"] == "False"
+        event = await installation.until_told("InvalidSchedule")
+        assert event["regarding"]["name"] == "nightly"
+        assert event["type"] == "Warning"
+        assert "spec.schedule" in event["note"]
         await installation.edit(schedule="0 0 28 2 *")
         status = await installation.until_ready(2)
         assert condition(status, "Stalled") is None

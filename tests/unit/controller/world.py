@@ -22,7 +22,7 @@ from duepoint.controller.reporter import Reporter
 from duepoint.controller.resync import Resync
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs, port, schedules
+from duepoint.kube import events, jobs, port, schedules
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import Definition
 from duepoint.testing.fakeclock import FakeClock
@@ -45,6 +45,7 @@ class World:
         self.shards = shards
         self.writes_per_second = writes_per_second
         self.watches = True
+        self.news: list[events.News] = []
 
     @contextlib.asynccontextmanager
     async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
@@ -62,6 +63,7 @@ class World:
             clock=self.clock,
             health=self.health,
             writes_per_second=self.writes_per_second,
+            tell=self.news.append,
         )
         self.jobwatch = JobWatch(
             api=self.api,
