@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller import plan, shown, statustext
+from duepoint.controller import plan, shown, statustext, verdicts
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
-from duepoint.runs.run import RunEvent
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition, State
@@ -49,6 +49,7 @@ class Entry:
         holds_nothing: the queue holds nothing of this Schedule (refused).
         summary: the fold of its runs; None until it is needed.
         open: slots that have not ended although later ones may have.
+        refusals: slots in a row whose Jobs the API server has refused for their template.
         active: references to Jobs that have not ended, as the API spells them; None = unknown.
     """
 
@@ -64,6 +65,7 @@ class Entry:
     holds_nothing: bool = False
     summary: summaries.Summary | None = None
     open: OpenSlots = field(default_factory=OpenSlots)
+    refusals: int = 0
     active: tuple[dict[str, Any], ...] | None = None
     active_count: int = 0
     is_outdated: bool = False
@@ -156,6 +158,19 @@ def fold(entry: Entry, event: RunEvent, *, replayed: bool, by_queue: bool) -> No
     )
 
 
+def is_refused_for_good(entry: Entry, event: RunEvent, before: summaries.Summary) -> bool:
+    """Whether this event, folded already, tells of one refused template too many."""
+    if event.generation != entry.generation or event.trigger not in summaries.REGULAR:
+        return False
+    if event.state is not RunState.MISSED:
+        entry.refusals = 0
+        return False
+    if event.reason != Reason.INVALID_JOB_TEMPLATE or entry.runs().counts == before.counts:
+        return False
+    entry.refusals += 1
+    return entry.refusals == verdicts.REFUSALS
+
+
 def compare_open(entry: Entry, held: Iterable[OpenSlot], began_us: int) -> None:
     """The queue was found to hold these open slots of the entry."""
     runs = entry.runs()
@@ -178,12 +193,16 @@ def take(entry: Entry, report: Report) -> bool:
     """The report is true of the entry now; False where it is of an older generation."""
     if report.generation < entry.generation:
         return False
+    if report.generation > entry.generation:
+        entry.refusals = 0
     entry.generation = report.generation
     entry.told = report.conditions
     entry.target = report.target if report.target is not None else entry.target
     if report.is_settled:
         entry.observed = max(entry.observed, report.generation)
         entry.holds_nothing = report.definition is None
+        if entry.holds_nothing:
+            entry.open = OpenSlots()
     if report.definition is not None or report.is_settled:
         entry.definition = report.definition
     entry.summary = _after_report(entry.runs(), report)

@@ -140,6 +140,7 @@ class Leadership:
         )
         reporter.on_written = jobs.look
         reconciler = Reconciler(reconcile=reconcile, reports=reporter, health=health, clock=clock)
+        reporter.on_refused = reconciler.refuse
         resync = Resync(
             api=self._api,
             queue=queue,

@@ -38,11 +38,13 @@ class Shown:
         observed_generation: -1 = nobody has looked at the object yet.
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
+        stalled: why that generation is refused; empty where it is not.
     """
 
     observed_generation: int = -1
     accepted: bool = False
     settled_us: int | None = None
+    stalled: str = ""
 
     @property
     def is_new(self) -> bool:

@@ -60,6 +60,7 @@ class Reconcile:
         self._epoch = epoch
         #: Only of the few whose first id belonged to somebody else.
         self.collisions: dict[str, int] = {}
+        self._refused: dict[str, tuple[int, str]] = {}
 
     async def apply(self, seen: Sighting, shown: plan.Shown, since_us: int) -> Applied:
         """The queue holds this generation, or nothing of it where it is refused.
@@ -69,6 +70,9 @@ class Reconcile:
             shown: what its status said.
             since_us: when this generation was first seen.
         """
+        if refusal := self._refusal(seen, shown):
+            await self.remove(seen)
+            return Applied(report=verdicts.refused_again_and_again(seen.generation, refusal))
         try:
             wanted = spec.parse(
                 seen.spec,
@@ -82,6 +86,24 @@ class Reconcile:
         except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
             await self.remove(seen)
             return Applied(report=verdicts.invalid(seen.generation, error))
+
+    def refuse(self, uid: str, generation: int, message: str) -> None:
+        """Nothing of this generation, nor of an older one, belongs into the queue any more."""
+        self._refused[uid] = (generation, message)
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._refused.pop(uid, None)
+
+    def _refusal(self, seen: Sighting, shown: plan.Shown) -> str:
+        """Why the API server refuses the Jobs of this generation, known here or to a forerunner."""
+        generation, message = self._refused.get(seen.uid, (-1, ""))
+        if generation >= seen.generation:
+            return message
+        self._refused.pop(seen.uid, None)
+        is_of_this = shown.observed_generation == seen.generation
+        is_refused = is_of_this and shown.stalled.startswith(verdicts.REFUSED)
+        return shown.stalled if is_refused else ""
 
     async def remove(self, seen: Sighting) -> None:
         """The queue holds nothing of this uid."""

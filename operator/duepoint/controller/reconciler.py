@@ -21,7 +21,7 @@ import structlog
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import reconcile, shown, verdicts
+from duepoint.controller import reconcile, shown, sighting, verdicts
 from duepoint.controller.report import Reports
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.workqueue import WorkQueue
@@ -111,18 +111,18 @@ class Reconciler:
     def offer_absent(self, namespace: str, name: str, uid: str) -> None:
         """A complete list shows that the object is gone."""
         if uid not in self._deleted:
-            self._bury(
-                Sighting(
-                    namespace=namespace,
-                    name=name,
-                    uid=uid,
-                    generation=0,
-                    created_us=0,
-                    deleted=True,
-                    spec=b"{}",
-                    status=b"{}",
-                )
-            )
+            self._bury(sighting.of_name(namespace, name, uid, deleted=True))
+
+    def refuse(self, namespace: str, name: str, uid: str, generation: int, message: str) -> None:
+        """The API server refuses the Jobs of this generation: it leaves the queue until an edit."""
+        self._reconcile.refuse(uid, generation, message)
+        waiting = self._tasks.newest(uid)
+        is_old = waiting is not None and waiting.seen.generation >= generation
+        if is_old or uid in self._deleted or self._applied.get(uid, -1) > generation:
+            return
+        self._applied.pop(uid, None)
+        seen = sighting.of_name(namespace, name, uid, generation=generation)
+        self._tasks.put(uid, _Task(seen=seen, since_us=self._clock.now_us()))
 
     def unapplied(self) -> int:
         """Objects that wait to be applied."""
@@ -158,6 +158,7 @@ class Reconciler:
         seen = task.seen
         if seen.deleted:
             await self._reconcile.remove(seen)
+            self._reconcile.forget(seen.uid)
             self._reports.forget(seen.uid)
             telemetry.reconciled_total.labels("removed").inc()
             return True

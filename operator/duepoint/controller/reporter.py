@@ -46,6 +46,8 @@ _PARALLEL_WRITES = 16
 
 #: Reads what the queue holds for (uid, namespace); raises QueueUnavailable.
 Definitions = Callable[[str, str], Awaitable[Definition | None]]
+#: Told (namespace, name, uid, generation, message) of a template that is refused for good.
+Refused = Callable[[str, str, str, int, str], None]
 #: Told (uid) when a status has been written.
 Written = Callable[[str], None]
 
@@ -83,6 +85,7 @@ class Reporter:
         self._tell = tell
         self._allowance = Allowance(writes_per_second, clock.monotonic())
         self.on_written: Written = lambda _uid: None
+        self.on_refused: Refused = lambda *_: None
         self._lines: dict[str, _Line] = {}
         self._agenda = Agenda()
         self._news = asyncio.Event()
@@ -130,7 +133,10 @@ class Reporter:
             return
         before = line.entry.runs()
         book.fold(line.entry, event, replayed=replayed, by_queue=receipt is not None)
-        self._tell_all(news.of_event(_about(line.entry), event, before, line.entry.runs()))
+        entry = line.entry
+        self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
+        if book.is_refused_for_good(entry, event, before):
+            self.on_refused(entry.namespace, entry.name, entry.uid, entry.generation, event.message)
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)

@@ -15,6 +15,7 @@ from duepoint.schedules.conditions import ConditionType
 class _Condition(msgspec.Struct, rename="camel"):
     type: str = ""
     status: str = ""
+    message: str = ""
     observed_generation: int = -1
 
 
@@ -39,6 +40,10 @@ def of(status: bytes) -> Shown:
         one.status == "True" and one.observed_generation == read.observed_generation
         for one in ready
     )
+    stalled = [one.message for one in read.conditions or () if one.type == ConditionType.STALLED]
     return Shown(
-        observed_generation=read.observed_generation, accepted=accepted, settled_us=settled_us
+        observed_generation=read.observed_generation,
+        accepted=accepted,
+        settled_us=settled_us,
+        stalled=stalled[0] if stalled else "",
     )

@@ -69,5 +69,21 @@ def of_watched(change: str | None, body: Mapping[str, Any]) -> Sighting:
     )
 
 
+def of_name(
+    namespace: str, name: str, uid: str, *, generation: int = 0, deleted: bool = False
+) -> Sighting:
+    """An object of which no more needs to be known."""
+    return Sighting(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        generation=generation,
+        created_us=0,
+        deleted=deleted,
+        spec=b"{}",
+        status=b"{}",
+    )
+
+
 def _instant(text: str | None) -> int:
     return times.parse_us(text) if text else 0

@@ -15,6 +15,11 @@ from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
+#: How many slots in a row have to be refused before nobody asks any more.
+REFUSALS = 3
+#: How the message of such a Schedule begins; a later leader knows it by this.
+REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
+
 
 def ready(spec: ScheduleSpec, made: plan.Plan) -> Report:
     """The queue holds this generation."""
@@ -54,6 +59,12 @@ def invalid(generation: int, error: errors.InvalidSpec) -> Report:
 def invalid_template(generation: int, message: str) -> Report:
     """The API server refuses the Jobs that this template makes."""
     return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, f"spec.jobTemplate: {message}")
+
+
+def refused_again_and_again(generation: int, message: str) -> Report:
+    """The API server took the template when asked, and refuses the Jobs of slot after slot."""
+    told = message if message.startswith(REFUSED) else REFUSED + message
+    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, told)
 
 
 def _stalled(generation: int, reason: Reason, message: str) -> Report:

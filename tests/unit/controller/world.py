@@ -76,6 +76,7 @@ class World:
         self.reconciler = Reconciler(
             reconcile=self.reconcile, reports=self.reporter, health=self.health, clock=self.clock
         )
+        self.reporter.on_refused = self.reconciler.refuse
         self.resync = Resync(
             api=self.api,
             queue=self.queue,
