@@ -343,6 +343,17 @@ async def test_a_status_never_turns_back(world: World, older: dict[str, Any]):
     assert found["status"] == newest
 
 
+async def test_a_watermark_is_compared_as_a_time_and_not_as_a_text(world: World):
+    object_ = await world.a_schedule()
+    whole, half = (
+        {"observedGeneration": OURS, "settledThrough": f"2999-01-02T00:00:00{fraction}Z"}
+        for fraction in ("", ".500000")
+    )
+    for newer in (whole, half):
+        assert await status.write(world.api, object_, newer) == status.Written()
+    assert isinstance(await status.write(world.api, object_, whole), status.Refused)
+
+
 # -- lists and watches ------------------------------------------------------------------------
 
 

@@ -427,12 +427,22 @@ def _concerns(logged: _Logged, target: _Target, query: dict[str, str]) -> bool:
     )
 
 
+def _instant_us(text: str | None) -> int:
+    """As the schema compares times: a fraction may be there or not."""
+    return -1 if text is None else times.parse_us(text)
+
+
+_MAY_NOT_FALL: dict[str, Callable[[Any], int]] = {
+    "observedGeneration": lambda number: -1 if number is None else number,
+    "settledThrough": _instant_us,
+}
+
+
 def _check_status(target: _Target, old: dict[str, Any], new: dict[str, Any]) -> None:
     """The guards of the CRD."""
     if target.resource not in _BORN_UNSEEN:
         return
-    for name, lowest in (("observedGeneration", -1), ("settledThrough", "")):
-        before, after = old.get(name), new.get(name)
-        if before is not None and (lowest if after is None else after) < before:
+    for name, measure in _MAY_NOT_FALL.items():
+        if measure(new.get(name)) < measure(old.get(name)):
             told = f"status: Invalid value: {name} may not fall"
             raise _refusal(target, 422, "Invalid", told, [{"field": "status"}])
