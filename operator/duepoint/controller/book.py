@@ -50,6 +50,7 @@ class Entry:
         summary: the fold of its runs; None until it is needed.
         open: slots that have not ended although later ones may have.
         refusals: slots in a row whose Jobs the API server has refused for their template.
+        resumed_timing: generation of the timing whose suspension was seen to end.
         active: references to Jobs that have not ended, as the API spells them; None = unknown.
     """
 
@@ -66,6 +67,7 @@ class Entry:
     summary: summaries.Summary | None = None
     open: OpenSlots = field(default_factory=OpenSlots)
     refusals: int = 0
+    resumed_timing: int = -1
     active: tuple[dict[str, Any], ...] | None = None
     active_count: int = 0
     is_outdated: bool = False
@@ -100,6 +102,7 @@ class Entry:
         """The API server has another status than we thought: it is where we go on from."""
         self.written = status
         self.summary = None
+        self.resumed_timing = -1
         self.observed = max(self.observed, shown.of(status).observed_generation)
         self.is_outdated = False
         self._settled_written_us = -1
@@ -221,9 +224,32 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
     return replace(runs, completed=report.definition.state is State.COMPLETED)
 
 
+def resume(entry: Entry, now_us: int) -> None:
+    """Where a suspension has ended by itself its slots are skipped, once, and the watermark told.
+
+    That it has not been told before is seen by the status, which says Armed from the same write on.
+    """
+    known = entry.definition
+    if known is None or not plan.has_resumed(known, now_us):
+        return
+    if entry.resumed_timing == known.timing_generation:
+        return
+    entry.resumed_timing = known.timing_generation
+    if not shown.of(entry.written).suspended:
+        return
+    runs = entry.runs()
+    skipped = runs.counts.skipped + plan.skipped_by_suspension(known, now_us)
+    runs = replace(runs, counts=replace(runs.counts, skipped=skipped))
+    entry.summary = summaries.passed(runs, (known.rule.timing.suspend_until_us or 0) - 1)
+
+
 def next_change_us(entry: Entry, now_us: int) -> int | None:
     """When the status will be another one without anything happening; None = never."""
-    return entry.open.next_overdue_us(now_us)
+    changes = [entry.open.next_overdue_us(now_us)]
+    if entry.definition is not None:
+        until_us = entry.definition.rule.timing.suspend_until_us
+        changes.append(until_us if until_us is not None and until_us > now_us else None)
+    return min((at_us for at_us in changes if at_us is not None), default=None)
 
 
 def shows_overdue(entry: Entry) -> bool:
@@ -259,6 +285,8 @@ def _conditions(
     told = entry.told
     if told is None:
         told = _carried_over(previous)
+    if entry.definition is not None and plan.has_resumed(entry.definition, now_us):
+        told = tuple(_resumed(one) for one in told)
     if runs.completed:
         told = tuple(_completed(one) for one in told)
     derived = (
@@ -290,6 +318,12 @@ def _carried_over(previous: list[dict[str, Any]]) -> tuple[Condition, ...]:
         if condition.type not in _DERIVED:
             kept.append(condition)
     return tuple(kept)
+
+
+def _resumed(condition: Condition) -> Condition:
+    if condition.type is ConditionType.READY and condition.reason is Reason.SUSPENDED:
+        return verdicts.armed()[0]
+    return condition
 
 
 def _completed(condition: Condition) -> Condition:

@@ -38,12 +38,14 @@ class Shown:
         observed_generation: -1 = nobody has looked at the object yet.
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
+        suspended: Ready says so.
         stalled: why that generation is refused; empty where it is not.
     """
 
     observed_generation: int = -1
     accepted: bool = False
     settled_us: int | None = None
+    suspended: bool = False
     stalled: str = ""
 
     @property
@@ -98,7 +100,9 @@ def decide(
         stored.rule.whole_seconds == spec.rule.whole_seconds
     ):
         return _same_timing(spec, stored, target=target)
-    skipped = _skipped(stored, now_us)
+    # A suspension that ended by itself is counted when its end is shown.
+    is_counted = has_resumed(stored, now_us) and not shown.suspended
+    skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
     return _armed(
         spec, not_before_us=now_us, target=target, collision=stored.collision, skipped=skipped
     )
@@ -115,6 +119,25 @@ def chain_due_us(known: Definition, settled_us: int = 0) -> int | None:
 def slots_of(known: Definition) -> slots.Slots:
     """The slots of a stored definition."""
     return slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+
+
+def skipped_by_suspension(known: Definition, now_us: int) -> int:
+    """How many slots the definition's suspension has swallowed up to now."""
+    timing = known.rule.timing
+    if not timing.suspend:
+        return 0
+    ends_us = now_us if timing.suspend_until_us is None else timing.suspend_until_us - 1
+    awake = msgspec.structs.replace(timing, suspend=False, suspend_until_us=None)
+    rule = msgspec.structs.replace(known.rule, timing=awake)
+    timeline = slots.for_rule(rule, identity=known.identity, created_us=known.created_us)
+    return timeline.count(known.not_before_us, min(now_us, ends_us))
+
+
+def has_resumed(known: Definition, now_us: int) -> bool:
+    """Whether a suspension with an end is over."""
+    timing = known.rule.timing
+    until_us = timing.suspend_until_us
+    return timing.suspend and until_us is not None and until_us <= now_us
 
 
 # -- nothing stored ----------------------------------------------------------------------------
@@ -190,18 +213,6 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, *, target: str) -> Plan
     )
     arming = messages.Arming(definition=changed, due_us=None, keep_chain=True)
     return Plan(arming=arming, definition=changed)
-
-
-def _skipped(stored: Definition, now_us: int) -> int:
-    """How many slots the stored definition's suspension has swallowed up to now."""
-    timing = stored.rule.timing
-    if not timing.suspend:
-        return 0
-    until_us = now_us if timing.suspend_until_us is None else timing.suspend_until_us
-    awake = msgspec.structs.replace(timing, suspend=False, suspend_until_us=None)
-    rule = msgspec.structs.replace(stored.rule, timing=awake)
-    timeline = slots.for_rule(rule, identity=stored.identity, created_us=stored.created_us)
-    return timeline.count(stored.not_before_us, min(now_us, until_us))
 
 
 # -- arming ------------------------------------------------------------------------------------

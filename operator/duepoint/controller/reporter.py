@@ -97,7 +97,10 @@ class Reporter:
     def adopt(self, seen: Sighting) -> None:
         line = self._lines.get(seen.uid)
         if line is None:
-            self._lines[seen.uid] = _Line(book.entry_of(seen))
+            line = self._lines[seen.uid] = _Line(book.entry_of(seen))
+            if (until_us := seen.suspended_until_us()) is not None:
+                wait_us = max(0, until_us - self._clock.now_us())
+                self._look_in(seen.uid, line, max(_START_SECONDS, wait_us / 1e6))
         elif line.entry.is_outdated:
             line.entry.believe(seen.status)
 
@@ -275,7 +278,9 @@ class Reporter:
         except errors.TryLater as trouble:
             self._retry(line, trouble.retry_after_seconds)
             return False
-        wanted = book.status_at(entry, self._clock.now_us())
+        now_us = self._clock.now_us()
+        book.resume(entry, now_us)
+        wanted = book.status_at(entry, now_us)
         if wanted == entry.last():
             telemetry.status_writes_total.labels("unchanged").inc()
             return True

@@ -9,12 +9,13 @@ import msgspec
 
 from duepoint.controller.plan import Shown
 from duepoint.kube import times
-from duepoint.schedules.conditions import ConditionType
+from duepoint.schedules.conditions import ConditionType, Reason
 
 
 class _Condition(msgspec.Struct, rename="camel"):
     type: str = ""
     status: str = ""
+    reason: str = ""
     message: str = ""
     observed_generation: int = -1
 
@@ -45,5 +46,6 @@ def of(status: bytes) -> Shown:
         observed_generation=read.observed_generation,
         accepted=accepted,
         settled_us=settled_us,
+        suspended=any(one.reason == Reason.SUSPENDED for one in ready),
         stalled=stalled[0] if stalled else "",
     )

@@ -16,6 +16,15 @@ import msgspec
 from duepoint.kube import schedules, times
 
 
+class _Suspension(msgspec.Struct, rename="camel"):
+    suspend: bool | None = None
+    suspend_until: str | None = None
+
+
+_suspension = msgspec.json.Decoder(_Suspension)
+_UNTIL = b'"suspendUntil"'
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
     """One state of one Schedule.
@@ -37,6 +46,16 @@ class Sighting:
     @property
     def identity(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def suspended_until_us(self) -> int | None:
+        """When its suspension ends by itself; None where it has no such end."""
+        if _UNTIL not in self.spec:
+            return None
+        try:
+            read = _suspension.decode(self.spec)
+            return _instant(read.suspend_until) if read.suspend and read.suspend_until else None
+        except (msgspec.DecodeError, ValueError):
+            return None  # the reconciler says what is wrong with it
 
 
 def of_listed(schedule: schedules.Schedule) -> Sighting:

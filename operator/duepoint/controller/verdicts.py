@@ -15,6 +15,8 @@ from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
+_ARMED = (Reason.ARMED, "the next slot is in the queue")
+
 #: How many slots in a row have to be refused before nobody asks any more.
 REFUSALS = 3
 #: How the message of such a Schedule begins; a later leader knows it by this.
@@ -25,6 +27,11 @@ def ready(spec: ScheduleSpec, made: plan.Plan) -> Report:
     """The queue holds this generation."""
     reason, message = _standing(made.definition)
     return _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
+
+
+def armed() -> tuple[Condition, ...]:
+    """What is said of a Schedule that waits for its next slot."""
+    return conditions.ready(*_ARMED)
 
 
 def dry_run_pending(spec: ScheduleSpec, made: plan.Plan, message: str) -> Report:
@@ -91,4 +98,4 @@ def _standing(known: Definition) -> tuple[Reason, str]:
     if timing.suspend and timing.suspend_until_us is not None:
         until = times.time_text(timing.suspend_until_us)
         return Reason.SUSPENDED, f"suspended until {until}; slots from then on run"
-    return Reason.ARMED, "the next slot is in the queue"
+    return _ARMED

@@ -132,7 +132,10 @@ def test_slots_under_suspension_are_counted_when_it_ends():
 
 def test_slots_after_the_end_of_a_suspension_are_not_counted_as_skipped():
     stored = held(schedule="*/5 * * * *", suspend=True, suspendUntil="2026-03-01T12:14:00Z")
-    assert decide(edited(2, schedule="*/5 * * * *"), stored).skipped == 3
+    said = plan.Shown(observed_generation=1, accepted=True, suspended=True)
+    assert decide(edited(2, schedule="*/5 * * * *"), stored, said).skipped == 3
+    counted = plan.Shown(observed_generation=1, accepted=True)
+    assert decide(edited(2, schedule="*/5 * * * *"), stored, counted).skipped == 0
 
 
 def test_a_schedule_without_a_slot_left_is_completed():
