@@ -23,6 +23,9 @@ from duepoint import errors
 
 PREFIX = "DUEPOINT_"
 
+#: The repair of the queue takes a lease that is much longer for a mistake.
+LONGEST_LEASE_SECONDS = 300
+
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -216,7 +219,9 @@ class WorkerSettings(Settings):
     """Settings of ``duepoint worker``."""
 
     lease_seconds: float = _setting(
-        _seconds(2, 300), 10.0, "how long a claim lasts; a killed worker's points wait that long"
+        _seconds(2, LONGEST_LEASE_SECONDS),
+        10.0,
+        "how long a claim lasts; a killed worker's points wait that long",
     )
     batch: int = _setting(_between(1, 500), 500, "most points in one claim")
     concurrency: int = _setting(_between(1, 4096), 256, "targets tried at one time")

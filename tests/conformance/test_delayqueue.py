@@ -287,6 +287,65 @@ async def test_a_finished_retry_leaves_nothing_behind(harness):
     assert await harness.claim_all() == []
 
 
+async def test_of_too_many_open_retries_the_oldest_that_waits_becomes_a_dead_letter(harness):
+    await harness.arm()
+    first_us = harness.now_us() + 60_000_000
+    settled = []
+    for number in range(messages.OPEN_RETRIES + 2):
+        claim = await harness.claim_one()
+        (chain,) = claim.points
+        retry = a_retry(chain, due_us=first_us, last_error="Network")
+        retry = dataclasses.replace(
+            retry,
+            point=dataclasses.replace(retry.point, slot_us=chain.slot_us + number),
+            origin={"name": "report"},
+        )
+        settled.append(
+            await harness.queue.settle(claim, Settlement(occurrences=(retry,), chains=(chain,)))
+        )
+    buried = [points.parse_member(member, 0) for one in settled for member, _ in one.buried]
+    assert [point.slot_us - chain.slot_us for point in buried] == [0, 1]
+    assert {record.last_error for member, record in settled[-1].buried} == {"Network"}
+    assert (await harness.total()).points == messages.OPEN_RETRIES + 1
+    newest, _ = await harness.queue.ledger().dead_letters(claim.shard)
+    assert newest.entry["name"] == "report"
+    assert newest.entry["slot_us"] == str(chain.slot_us + 1)
+
+
+async def test_retries_that_are_only_moved_or_held_are_not_crowded_out(harness, monkeypatch):
+    monkeypatch.setattr(messages, "OPEN_RETRIES", 1)
+    await harness.arm()
+    claim = await harness.claim_one()
+    (chain,) = claim.points
+    await harness.queue.settle(
+        claim, Settlement(occurrences=(a_retry(chain),), chains=(moved(chain, 1.1),))
+    )
+    held = await harness.claim_one()
+    assert held.records
+    claim = await harness.claim_one()
+    again = a_retry(claim.points[0], due_us=harness.now_us() + 60_000_000)
+    settled = await harness.queue.settle(
+        claim, Settlement(occurrences=(again,), chains=(moved(chain, 60),))
+    )
+    assert [member for member, _ in settled.buried] == [again.point.member]
+    same = a_retry(held.points[0], due_us=harness.now_us() + 60_000_000)
+    assert (await harness.queue.settle(held, Settlement(occurrences=(same,)))).buried == ()
+    assert (await harness.total()).points == 2
+
+
+async def test_a_claim_of_thousands_of_planned_slots_is_extended_given_back_and_reclaimed(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    (chain,) = claim.points
+    slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(1, 9_001))
+    planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
+    assert await harness.queue.plan(claim, planning)
+    extended = await harness.queue.extend(claim, 11.0)
+    assert extended is not None
+    assert await harness.queue.release(extended) == 9_000
+    assert (await harness.total()).claimed == 0
+
+
 async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()

@@ -82,6 +82,8 @@ class Bench:
             dead_limit=100,
             dead=[],
             ended=[],
+            retries_limit=messages.OPEN_RETRIES,
+            crowds=[],
         )
         lane = {
             "lane": str(self.lane),
@@ -107,7 +109,8 @@ class Bench:
             n.ran,
             n.wake,
         ]
-        return await self.run("settle", [*fixed, n.lane(self.lane)], arguments)
+        reply = await self.run("settle", [*fixed, n.lane(self.lane)], arguments)
+        return reply[:3]  # what was buried is never something here
 
     async def plan(self, claim_id: bytes, *, chain: bytes, slot: bytes, due: int) -> list[Any]:
         arguments = self.arguments(runs_limit=100, lanes=[{"lane": str(self.lane), "key": 10}])

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from duepoint.delayqueue import scripting, sweeping
+from duepoint import settings
+from duepoint.delayqueue import messages, scripting, sweeping
 from duepoint.schedules import points
 from tests.support import queueing
 
@@ -377,6 +378,17 @@ async def test_the_sweep_frees_points_whose_claim_does_not_exist(bench):
     await _sweep(bench)
     (again,) = await bench.queue.claim([0], worker="heir")
     assert [point.member for point in again.claim.points] == [answer.claim.points[0].member]
+
+
+async def test_the_sweep_leaves_the_longest_lease_that_a_worker_may_ask_for(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=1)
+    longest = settings.LONGEST_LEASE_SECONDS
+    (answer,) = await bench.queue.claim([0], worker="w", lease_seconds=longest)
+    await _sweep(bench)
+    (again,) = await bench.queue.claim([0], worker="other")
+    assert again.claim is None
+    assert (await bench.queue.settle(answer.claim, messages.Settlement())).remaining == 1
 
 
 async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):

@@ -24,6 +24,10 @@ Epoch = NewType("Epoch", int)
 #: A point reclaimed so often, each time alone, belongs to the dead letters instead of a target.
 POISON_RECLAIMS = 3
 
+#: Retries of one schedule that may be open; of more, the oldest becomes a dead letter.
+OPEN_RETRIES = 100
+CROWDED_OUT = f"more than {OPEN_RETRIES} slots of this schedule were being tried again"
+
 
 # -- arming (operator) ----------------------------------------------------------------------
 
@@ -133,11 +137,14 @@ class Occurrence:
         source: in a settlement, the claimed member that this follows: stored only where the claim
             still holds that member (a late owner must not add a retry to what another worker is
             firing). Empty = stored whenever the claim is held at all.
+        origin: of a retry, what a dead letter says of its schedule (namespace, name, uid), should
+            it or an older one be one too many.
     """
 
     point: points.DuePoint
     record: OccurrenceRecord
     source: bytes = b""
+    origin: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,11 +198,14 @@ class Settled:
         lost: the claim id is gone: nothing but the outcomes was written.
         applied: number of members that were still held and are settled now.
         remaining: members that the claim still holds.
+        buried: retries that were one too many for their schedule, with their records; they are
+            dead letters now, and nobody has told the status yet.
     """
 
     lost: bool
     applied: int
     remaining: int
+    buried: tuple[tuple[bytes, OccurrenceRecord], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from duepoint import settings
 from duepoint.delayqueue import messages
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 #: Lease of a claim unless told otherwise, and how many points one claim takes at most.
 LEASE_SECONDS = 10.0
+#: No worker asks for a longer one: whatever ends much later was written by a wrong clock.
+LONGEST_LEASE_SECONDS = settings.LONGEST_LEASE_SECONDS
 BATCH = 500
 
 

@@ -39,7 +39,16 @@ class Settling(core.Core):
         reply = await self._scripts.run(self._settle_call(claim, settlement))
         if reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
-        return messages.Settled(lost=False, applied=reply[1], remaining=reply[2])
+        _, applied, remaining, buried = reply
+        return messages.Settled(
+            lost=False,
+            applied=applied,
+            remaining=remaining,
+            buried=tuple(
+                (member, records.unpack(record))
+                for member, record in zip(buried[::2], buried[1::2], strict=True)
+            ),
+        )
 
     async def plan(
         self, claim: messages.Claim, planning: messages.Planning
@@ -86,8 +95,10 @@ class Settling(core.Core):
             names.runs, names.dead, names.ran, names.wake,
         ]  # fmt: skip
         lanes = []
+        key_of: dict[int, int] = {}
         for lane, part in parts.items():
             keys.append(names.lane(lane))
+            key_of[lane] = len(keys)
             lanes.append(
                 {
                     "lane": str(lane),
@@ -98,6 +109,8 @@ class Settling(core.Core):
                 }
             )
         arguments.put("lanes", lanes)
+        arguments.put("retries_limit", messages.OPEN_RETRIES)
+        arguments.put("crowds", _crowds(arguments, claim, settlement, key_of))
         arguments.put("records", arguments.run(_records(settlement.occurrences)))
         arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
         arguments.put("ended", self._ended(claim, settlement, keys, arguments))
@@ -189,6 +202,39 @@ def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
     for occurrence in occurrences:
         values += (occurrence.point.member, records.pack(occurrence.record))
     return values
+
+
+def _crowds(
+    arguments: scripting.Arguments,
+    claim: messages.Claim,
+    settlement: messages.Settlement,
+    key_of: Mapping[int, int],
+) -> list[tuple[str, int, int, int, int]]:
+    """Schedules that have more open retries after this settlement than before."""
+    tried_again = {
+        occurrence.point.schedule_id: occurrence
+        for occurrence in settlement.occurrences
+        if occurrence.point.kind is points.PointKind.RETRY
+        and occurrence.point.member not in claim.records
+    }
+    crowds = []
+    for schedule_id, occurrence in tried_again.items():
+        lane = claim.lanes[schedule_id]
+        position = arguments.position(schedule_id)
+        entry = buried_entry(occurrence)
+        first, last = arguments.run(part for pair in entry.items() for part in pair)
+        crowds.append((str(lane), key_of[lane], position, first, last))
+    return crowds
+
+
+def buried_entry(newest: messages.Occurrence) -> dict[str, str]:
+    """What the dead letter of a retry says that had to go for the newest one of its schedule."""
+    return {
+        **newest.origin,
+        "kind": newest.point.kind.name,
+        "reason": newest.record.last_error,
+        "message": messages.CROWDED_OUT,
+    }
 
 
 def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[int, int, int]:

@@ -226,7 +226,7 @@ class Sweeping(reading.Reading, core.Core):
         arguments = scripting.Arguments(
             layout=self._known_layout().number,
             epoch=epoch,
-            latest=int(2 * port.LEASE_SECONDS * 1_000_000),
+            latest=int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000),
             lanes=[{"lane": str(n), "key": key(names.lane(n))} for n in sorted(findings.lanes)],
         )
         put = arguments.position

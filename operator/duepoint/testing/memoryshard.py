@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, settling
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -167,8 +167,11 @@ class MemoryShard:
             if member in held:
                 self.drop(member)
         self.add_outcomes([settlement.outcomes])
+        buried = self._bury_crowds(settlement.occurrences, held)
         remaining = self._end_if_empty(claim_id)
-        return messages.Settled(lost=False, applied=len(named), remaining=remaining)
+        return messages.Settled(
+            lost=False, applied=len(named), remaining=remaining, buried=tuple(buried)
+        )
 
     def plan(
         self, claim_id: messages.ClaimId, plannings: Iterable[messages.Planning]
@@ -265,6 +268,41 @@ class MemoryShard:
                     entry=dict(letter.entry),
                 )
             )
+
+    def _bury_crowds(
+        self, stored: Iterable[messages.Occurrence], held: set[bytes]
+    ) -> list[tuple[bytes, messages.OccurrenceRecord]]:
+        """Of more retries than a schedule may have open, the oldest that wait."""
+        newest = {
+            one.point.schedule_id: one
+            for one in stored
+            if one.point.kind is points.PointKind.RETRY and one.point.member not in held
+        }
+        buried = []
+        for schedule_id, occurrence in newest.items():
+            entry = settling.buried_entry(occurrence)
+            for member in self._crowded_out(schedule_id):
+                slot_us = int.from_bytes(member[13:21], "big")
+                self._bury(
+                    [messages.DeadLetter(member=member, entry={"slot_us": str(slot_us), **entry})]
+                )
+                buried.append((member, self.records[member]))
+                self.drop(member)
+        return buried
+
+    def _crowded_out(self, schedule_id: points.ScheduleId) -> list[bytes]:
+        retries = [
+            member
+            for member in self.members
+            if member.startswith(schedule_id)
+            and len(member) > points.CHAIN_LENGTH
+            and member[12] == points.PointKind.RETRY
+        ]
+        waiting = sorted(
+            (member for member in retries if self.members[member].holder is None),
+            key=lambda member: member[12:],
+        )
+        return waiting[: max(0, len(retries) - messages.OPEN_RETRIES)]
 
     def _complete(self, ended: Iterable[points.ScheduleId], held: set[bytes]) -> None:
         for schedule_id in ended:

@@ -42,7 +42,7 @@ for i, lane in ipairs(args.lanes) do
     end
   end
   if #change > 0 then
-    redis.call('ZADD', lane_key, 'XX', unpack(change))
+    change_scores(lane_key, change)
     released = released + #change / 2
     refresh_head(HEADS, lane, lane_key)
   end

@@ -3,7 +3,8 @@
   What the claim still holds of the named members is settled; the rest is left alone. Retries are
   stored first, then chains move on, then what is finished goes: a crash between any two writes of
   a replica loses nothing. A lost claim (id not in `claims`) changes nothing but adds its outcomes.
-  A number at or below the last one seen changes nothing.
+  A number at or below the last one seen changes nothing. Of more retries than a schedule may have
+  open, the oldest that wait go to the dead letters.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 dead  9 ran  10 wake
         11... lanes of the claim, then buckets
@@ -16,7 +17,9 @@
         dead {{member, from, to}}: position of the member (0: a slot without a point of its own),
           fields of its entry
         ended {{bucket, id, chain}}: position in KEYS, positions of the id and the chain member
-  Reply {'lost'} | {'settled', applied, remaining}
+        retries_limit (count), crowds {{lane, key, id, from, to}}: schedules that get new retries:
+          lane, its position in KEYS, position of the id, fields of the entries of buried ones
+  Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...}}
   Error UNINIT, WRONGLAYOUT
 ]]
 -- include meta
@@ -27,7 +30,7 @@
 -- include definition
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, DEAD, RAN, WAKE = unpack(KEYS, 1, 10)
-local ID_LENGTH = 8
+local ID_LENGTH, KIND_POSITION, RETRY = 8, 13, 1
 
 local refused = refusal(META)
 if refused then
@@ -51,7 +54,7 @@ local function count_held()
 end
 
 if state[1] and args.number <= tonumber(state[1]) then
-  return { 'settled', 0, count_held() }
+  return { 'settled', 0, count_held(), {} }
 end
 
 -- Everything named is everything held: no member needs to be asked for. Otherwise each one's own
@@ -179,6 +182,58 @@ for _, lane in ipairs(args.lanes) do
   refresh_head(HEADS, lane.lane, KEYS[lane.key])
 end
 
+-- The retries of a schedule that nobody holds, oldest slot first, and how many are open in all.
+local function waiting_retries(schedule, lane_key)
+  local retries = {}
+  local last = '[' .. schedule .. string.rep('\255', 18)
+  for _, member in ipairs(redis.call('ZRANGE', OCC, '[' .. schedule, last, 'BYLEX', 'LIMIT', 0,
+    MOST_VALUES)) do
+    if string.byte(member, KIND_POSITION) == RETRY then
+      retries[#retries + 1] = member
+    end
+  end
+  local waiting, open = {}, 0
+  for i, score in ipairs(#retries > 0 and redis.call('ZMSCORE', lane_key, unpack(retries)) or {}) do
+    if score then
+      open = open + 1
+      if tonumber(score) < CLAIMED then
+        waiting[#waiting + 1] = retries[i]
+      end
+    end
+  end
+  table.sort(waiting, function(one, other)
+    return string.sub(one, KIND_POSITION) < string.sub(other, KIND_POSITION)
+  end)
+  return waiting, open
+end
+
+local buried = {}
+
+local function bury_crowd(crowd)
+  local schedule, lane_key = ARGV[crowd[3]], KEYS[crowd[2]]
+  local range = { '[' .. schedule, '[' .. schedule .. string.rep('\255', 18) }
+  if redis.call('ZLEXCOUNT', OCC, range[1], range[2]) <= args.retries_limit then
+    return
+  end
+  local waiting, open = waiting_retries(schedule, lane_key)
+  for i = 1, math.min(open - args.retries_limit, #waiting) do
+    local member = waiting[i]
+    local slot = struct.unpack('>I8', string.sub(member, KIND_POSITION + 1, KIND_POSITION + 8))
+    redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', member,
+      'slot_us', string.format('%.0f', slot), unpack(ARGV, crowd[4], crowd[5]))
+    buried[#buried + 1] = member
+    buried[#buried + 1] = redis.call('HGET', OCCREC, member) or ''
+    redis.call('ZREM', lane_key, member)
+    redis.call('ZREM', OCC, member)
+    redis.call('HDEL', OCCREC, member)
+  end
+  refresh_head(HEADS, crowd[1], lane_key)
+end
+
+for _, crowd in ipairs(args.crowds) do
+  bury_crowd(crowd)
+end
+
 write_outcomes(RUNS, RAN)
 local remaining = all_held and 0 or count_held()
 if remaining == 0 then
@@ -187,4 +242,4 @@ else
   redis.call('HSET', LEASES, id .. ':q', args.number)
 end
 announce_head(HEADS, before, WAKE, server_time())
-return { 'settled', applied, remaining }
+return { 'settled', applied, remaining, buried }

@@ -52,6 +52,17 @@ local function read_record(packed)
   return dues, lanes
 end
 
+-- Writes a flat {score, member, ...} list for those members that are still there. In parts, since
+-- unpack() carries 7,900 values and a claim whose chains were planned may hold more points.
+local MOST_VALUES = 4000
+
+local function change_scores(lane_key, change)
+  for first = 1, #change, MOST_VALUES do
+    redis.call('ZADD', lane_key, 'XX',
+      unpack(change, first, math.min(first + MOST_VALUES - 1, #change)))
+  end
+end
+
 -- Sets one score for every member of a flat {member, score, ...} list that is still there.
 local function rescore(lane_key, found, score)
   local change = {}
@@ -59,5 +70,5 @@ local function rescore(lane_key, found, score)
     change[i] = score
     change[i + 1] = found[i]
   end
-  redis.call('ZADD', lane_key, 'XX', unpack(change))
+  change_scores(lane_key, change)
 end
