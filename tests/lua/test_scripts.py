@@ -9,6 +9,7 @@ import pytest
 from duepoint import settings
 from duepoint.delayqueue import messages, scripting, sweeping
 from duepoint.schedules import points
+from duepoint.schedules import rule as rules
 from tests.support import queueing
 
 CLAIMED = float(points.DUE_LIMIT_US)
@@ -412,6 +413,23 @@ async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(be
     )
     assert (await bench.queue._mend(0, seen, queueing.EPOCH))[:3] == (0, 0, 0)
     assert await bench.scores() == {chain: 10**14}
+
+
+async def test_a_rule_that_cannot_be_read_hides_its_own_definition_only(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    broken, sound = (
+        {"name": name, "rule": rules.Rule(timing=rules.Timing(schedules=(text,)))}
+        for name, text in (("broken", "@every 7m"), ("sound", "@every 8m"))
+    )
+    await harness.arm(**broken)
+    await harness.arm(**sound)
+    interned = await bench.client.hgetall(bench.names.interned)
+    (rule,) = [number for number, text in interned.items() if number[:2] == b"n:" and b"7m" in text]
+    await bench.client.hset(bench.names.interned, rule, b"r{not a rule")
+    bench.queue._interned.forget(0)
+    ids = [harness.definition(**one).id for one in (broken, sound)]
+    found = await bench.queue.read_definitions(0, ids)
+    assert [one.name for one in found.values()] == ["sound"]
 
 
 # -- steps --------------------------------------------------------------------------------------

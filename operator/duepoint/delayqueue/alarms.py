@@ -49,11 +49,16 @@ class Alarms:
 
     def note_beat(self, beat: messages.Beat) -> None:
         offset = beat.time_us / 1_000_000 - self._clock.monotonic()
-        if self._offset is not None and abs(offset - self._offset) > _CLOCK_STEP_SECONDS:
+        # Compared with the beat of the last look at everything, not with the one before this: two
+        # clocks that drift apart by 50 ppm never step, and are four seconds apart after a day.
+        if self._offset is None:
+            self._offset = offset
+        elif abs(offset - self._offset) > _CLOCK_STEP_SECONDS:
+            self._offset = offset
             self.ring_all()
         if self._incarnation not in (None, beat.incarnation):
             self.ring_all()
-        self._offset, self._incarnation = offset, beat.incarnation
+        self._incarnation = beat.incarnation
 
     def wake(self, shard: messages.ShardId, in_seconds: float) -> None:
         """Something was put in front of this shard."""

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Any
 
+import msgspec
 import structlog
 
 from duepoint.delayqueue import core, interning, keys, messages, records, scripting, seal
@@ -61,9 +62,13 @@ class Reading(core.Core):
         for members, values in zip(by_bucket.values(), replies, strict=True):
             packed.update(unpacked(zip(members, values, strict=True)))
         await self._learn_numbers(shard, _numbers(packed.values()))
-        return {
-            schedule_id: self._resolved(shard, record) for schedule_id, record in packed.items()
-        }
+        found: dict[points.ScheduleId, definitions.Definition] = {}
+        for schedule_id, record in packed.items():
+            try:
+                found[schedule_id] = self._resolved(shard, record)
+            except msgspec.DecodeError:  # its neighbours in the batch are to fire all the same
+                log.exception("rule cannot be read", schedule_id=schedule_id.hex())
+        return found
 
     async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
         names = self._shard(shard)

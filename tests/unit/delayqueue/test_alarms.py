@@ -110,6 +110,17 @@ async def test_a_drifting_clock_is_not_a_step(quiet, clock):
     assert await quiet.wait_until_due(0) == ()
 
 
+async def test_clocks_that_drift_apart_for_hours_are_noticed_before_they_are_far_apart(
+    quiet, clock
+):
+    looks = []
+    for beat in range(61):  # 3 ms more at each beat, 180 ms in all
+        quiet.note_beat(_beat(clock, ahead_us=3_000 * beat))
+        if await quiet.wait_until_due(0):
+            looks.append(beat)
+    assert looks == [17, 34, 51]
+
+
 async def test_a_cancelled_sleeper_leaves_no_task_behind(quiet, clock):
     sleeping = await _asleep(clock, quiet.wait_until_due(60))
     sleeping.cancel()
