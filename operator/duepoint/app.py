@@ -29,8 +29,9 @@ from duepoint.targets import webhook as webhooktarget
 from duepoint.worker import claimer, dispatcher
 
 _KEY_BYTES = 32
-#: A worker keeps so many batches in hand as keep its targets busy, and no more.
-_BATCHES_IN_HAND = 2
+#: A worker has so many points in hand for each one it can try at a time: what keeps its targets
+#: busy, and no more, because what it holds nobody else can fire.
+_POINTS_IN_HAND = 2
 
 
 def run_worker(chosen: settings.WorkerSettings) -> None:
@@ -90,7 +91,7 @@ def _bounds(chosen: settings.WorkerSettings) -> dispatcher.Bounds:
 def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:
     return claimer.Limits(
         batch=chosen.batch,
-        under_way=max(chosen.batch, _BATCHES_IN_HAND * chosen.concurrency),
+        under_way=_POINTS_IN_HAND * chosen.concurrency,
         lease_seconds=chosen.lease_seconds,
         grace_seconds=chosen.grace_seconds,
     )

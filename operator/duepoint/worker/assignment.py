@@ -77,6 +77,8 @@ class Assignment:
         splits: chain points that move on before their slots are tried.
         opened: what is told of those slots, which from then on are open on their own.
         finished, chains, ended, dead, events: what the closing settlement says of the others.
+        unjudged: points on which a bug or an unreadable rule came up. They stay the claim's until
+            it runs out; reclaimed alone often enough, they are buried like any poison.
     """
 
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
@@ -87,6 +89,12 @@ class Assignment:
     ended: list[points.ScheduleId] = field(default_factory=list)
     dead: list[messages.DeadLetter] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
+    unjudged: list[tuple[DuePoint, Exception]] = field(default_factory=list)
+
+    def take(self, other: Assignment) -> None:
+        """Everything of the other one too."""
+        for part in dataclasses.fields(self):
+            getattr(self, part.name).extend(getattr(other, part.name))
 
     @property
     def closes_points(self) -> bool:
@@ -113,15 +121,31 @@ def assign(
         assignment.dead.append(_stranger(member, score))
     for point in sorted(claim.points, key=lambda point: point.slot_us):
         known = found.get(point.schedule_id)
-        if claim.is_poison:
-            _bury(assignment, claim, point, known)
-        elif known is None or _is_superseded(point, known):
-            assignment.finished.append(point.member)
-            _note_superseded(assignment, point, known, claim.now_us)
-        elif point.kind is PointKind.CHAIN:
-            _assign_chain(assignment, claim, point, known, attempt_limit_us(known))
-        else:
-            _assign_occurrence(assignment, claim, point, known)
+        try:
+            assignment.take(_assign_point(claim, point, known, attempt_limit_us))
+        except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
+            assignment.unjudged.append((point, trouble))
+            if claim.is_poison and known is not None:
+                assignment.dead.append(_dead(point, known, Reason.POISON, repr(trouble)))
+    return assignment
+
+
+def _assign_point(
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition | None,
+    attempt_limit_us: Callable[[definitions.Definition], int],
+) -> Assignment:
+    assignment = Assignment()
+    if claim.is_poison:
+        _bury(assignment, claim, point, known)
+    elif known is None or _is_superseded(point, known):
+        assignment.finished.append(point.member)
+        _note_superseded(assignment, point, known, claim.now_us)
+    elif point.kind is PointKind.CHAIN:
+        _assign_chain(assignment, claim, point, known, attempt_limit_us(known))
+    else:
+        _assign_occurrence(assignment, claim, point, known)
     return assignment
 
 

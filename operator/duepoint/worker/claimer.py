@@ -75,6 +75,7 @@ class Claimer:
     def drain(self) -> None:
         """Claim nothing more; what runs may end within the grace period."""
         self._draining.set()
+        self._room.set()  # whoever waits for room has to learn of it
 
     async def run(self) -> None:
         """Claim and dispatch until drained; cancelled, give back what has not ended."""
@@ -131,16 +132,20 @@ class Claimer:
     async def _turn(self, wakeups: Wakeups, beating: asyncio.Task[None]) -> None:
         """Sleep until something is due, claim it, hand it over."""
         due = await self._wait_until_due(wakeups, beating)
-        if not due or self._draining.is_set():
+        if not due:
             return
         await self._wait_for_room()
+        if self._draining.is_set():
+            return
         # The batch is per shard: together they may fill the room, not each of them.
-        share = (self._limits.under_way - self._under_way) // len(due)
+        room = max(1, self._limits.under_way - self._under_way)
+        wakeups.look_again(due[room:])
+        due = due[:room]
         started = self._clock.monotonic()
         answers = await self._queue.claim(
             due,
             worker=self._worker,
-            batch=max(1, min(self._limits.batch, share)),
+            batch=min(self._limits.batch, room // len(due)),
             lease_seconds=self._limits.lease_seconds,
             standby=wakeups.standby,
         )
@@ -166,7 +171,7 @@ class Claimer:
             await _end({waiting, draining})
 
     async def _wait_for_room(self) -> None:
-        while self._under_way >= self._limits.under_way:
+        while self._under_way >= self._limits.under_way and not self._draining.is_set():
             self._room.clear()
             await self._room.wait()
 
@@ -177,14 +182,25 @@ class Claimer:
         if claim.reclaimed:
             telemetry.reclaimed_total.inc(size)
         self._under_way += size
-        task = asyncio.create_task(self._dispatcher.dispatch(claim))
-        self._running.add(task)
-        task.add_done_callback(lambda ended: self._note_end(ended, size))
+        left = size
 
-    def _note_end(self, ended: asyncio.Task[None], size: int) -> None:
+        def note_points(count: int) -> None:
+            nonlocal left
+            count = min(count, left)
+            left -= count
+            self._under_way -= count
+            self._room.set()
+
+        def note_end(ended: asyncio.Task[None]) -> None:
+            note_points(size)
+            self._note_end(ended)
+
+        task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points))
+        self._running.add(task)
+        task.add_done_callback(note_end)
+
+    def _note_end(self, ended: asyncio.Task[None]) -> None:
         self._running.discard(ended)
-        self._under_way -= size
-        self._room.set()
         if not ended.cancelled() and (bug := ended.exception()) is not None:
             # The claim runs out and its points are claimed again, in smaller and smaller parts.
             telemetry.logger.error("batch failed", error=repr(bug))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
@@ -21,7 +21,7 @@ from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules import actions
+from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
@@ -29,7 +29,16 @@ from duepoint.worker import assignment as assignments
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
+from duepoint.worker.failurelog import FailureLog
 from duepoint.worker.leasekeeper import LeaseKeeper
+
+#: Planned slots in one script; a chain with more goes alone.
+_MOST_PLANNED = 500
+#: Bounds of the wait for an action that cannot be read; between them, half of the slot's age.
+_UNREADABLE_WAIT_US = (500_000, 60_000_000)
+
+#: Told how many points of a claim have just ended.
+Ended = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +67,20 @@ class Dispatcher:
         self._actions = ActionCache(queue)
         self._slots = asyncio.Semaphore(bounds.concurrency)
         self._dice = dice
+        self._failures = FailureLog()
         self.keeper = LeaseKeeper(queue, clock, lease_seconds=bounds.lease_seconds)
 
-    async def dispatch(self, claim: messages.Claim) -> None:
+    async def dispatch(self, claim: messages.Claim, ended: Ended = lambda _: None) -> None:
         """Carry out one claim; returns when all of it is settled or lost.
 
-        Cancelled, it gives back the points that have not ended.
+        Cancelled, it gives back the points that have not ended. ``ended`` is told of points as
+        they end, because one slow delivery may outlast the rest of its batch by minutes.
         """
         settler = settlers.Settler(self._queue, self._clock, claim)
         self.keeper.keep(settler)
         telemetry.inflight.inc(len(claim.points))
         try:
-            await self._carry_out(claim, settler)
+            await self._carry_out(claim, settler, ended)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_back(settler))
             raise
@@ -77,19 +88,26 @@ class Dispatcher:
             telemetry.inflight.dec(len(claim.points))
             self.keeper.let_go(settler)
 
-    async def _carry_out(self, claim: messages.Claim, settler: settlers.Settler) -> None:
+    async def _carry_out(
+        self, claim: messages.Claim, settler: settlers.Settler, ended: Ended
+    ) -> None:
         found = await self._definitions(claim)
         if found is None:
             return
         await self._load_actions(claim.shard, found.values())
         work = assignments.assign(claim, found, attempt_limit_us=self._attempt_limit_us)
         _count_ended(work.events)
+        for point, trouble in work.unjudged:
+            telemetry.logger.error(
+                "point not judged", point=point.member.hex(), error=repr(trouble)
+            )
         attempts = await self._split(settler, work)
+        ended(len(claim.points) + len(claim.strangers) - len(attempts))
         async with asyncio.TaskGroup() as group:
             settling = group.create_task(settler.run())
             if work.closes_points:
                 settler.add(_closing_of(work))
-            tries = [group.create_task(self._try_each(settler, one)) for one in attempts]
+            tries = [group.create_task(self._try_each(settler, one, ended)) for one in attempts]
             await asyncio.gather(*tries)
             settler.finish()
             await settling
@@ -126,22 +144,14 @@ class Dispatcher:
         self, settler: settlers.Settler, work: Assignment
     ) -> list[tuple[Attempt, ...]]:
         """The attempts that are still ours once the split chains have moved on."""
-        if not work.splits:
-            return work.attempts
-        # In the same script: whatever a later slot tells is read after it.
-        first = dataclasses.replace(work.splits[0], outcomes=run.pack(work.opened))
-        try:
-            held = await self._queue.split(settler.claim, [first, *work.splits[1:]])
-        except (errors.TryLater, errors.WorldChanged) as trouble:
-            # Not knowing whether the chains moved, nothing of them may be fired now: the claim
-            # runs out and whoever reclaims it finds either the chain or its planned slots.
-            telemetry.logger.warning("chains not split", error=str(trouble))
-            held = tuple(False for _ in work.splits)
-        lost = {
-            planning.chain.schedule_id
-            for planning, kept in zip(work.splits, held, strict=True)
-            if not kept
-        }
+        lost: set[points.ScheduleId] = set()
+        for splits in _in_parts(work):
+            held = await self._split_part(settler, splits)
+            lost.update(
+                planning.chain.schedule_id
+                for planning, kept in zip(splits, held, strict=True)
+                if not kept
+            )
         planned = {one.point.member for split in work.splits for one in split.slots}
         return [
             group
@@ -149,21 +159,41 @@ class Dispatcher:
             if group[0].point.schedule_id not in lost or group[0].point.member not in planned
         ]
 
+    async def _split_part(
+        self, settler: settlers.Settler, splits: list[messages.Planning]
+    ) -> tuple[bool, ...]:
+        """Which chains have moved on; asked again after a lost answer, the queue says the same."""
+        waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
+        while self._clock.monotonic() < settler.claim.held_until:
+            try:
+                return await self._queue.split(settler.claim, splits)
+            except errors.TryLater as trouble:
+                telemetry.logger.warning("chains not split yet", error=str(trouble))
+                await self._clock.sleep(next(waits))
+            except errors.WorldChanged as change:
+                telemetry.logger.warning("chains not split", error=str(change))
+                break
+        # Not knowing whether the chains moved, nothing of them may be fired now: the claim runs
+        # out and whoever reclaims it finds either the chain or its planned slots.
+        settler.lost = True
+        return (False,) * len(splits)
+
     # -- attempts ------------------------------------------------------------------------------
 
-    async def _try_each(self, settler: settlers.Settler, group: tuple[Attempt, ...]) -> None:
+    async def _try_each(
+        self, settler: settlers.Settler, group: tuple[Attempt, ...], ended: Ended
+    ) -> None:
         for attempt in group:
             async with self._slots:
                 settler.add(await self._try(settler, attempt))
+        ended(1)
 
     async def _try(self, settler: settlers.Settler, attempt: Attempt) -> settlers.Closing:
         known = attempt.definition
         action = self._actions.known(known.namespace, known.target)
-        started_us = self._clock.now_us()
+        started_us = settler.now_us()
         if isinstance(action, ActionUnreadable):
-            answer: outcomes.Outcome = outcomes.Retry(
-                reason=Reason.INTERNAL_ERROR, message=action.message, started=False
-            )
+            answer: outcomes.Outcome = _unreadable(action, attempt, started_us)
             action = _STAND_IN
             firing = self._firing(settler, attempt, action)
         else:
@@ -176,7 +206,7 @@ class Dispatcher:
             kind=type(action.target),
             limits=targets.retry_limits(action, firing, _deadline_us(attempt)),
             started_us=started_us,
-            now_us=self._clock.now_us(),
+            now_us=settler.now_us(),
             fraction=self._dice(),
         )
         closed = settlers.closing(tried)
@@ -210,9 +240,15 @@ class Dispatcher:
         try:
             return await self._target.fire(firing)
         except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
-            telemetry.logger.exception(
-                "target failed", namespace=firing.namespace, schedule=firing.name
-            )
+            if self._failures.note(
+                firing.name,
+                now=self._clock.monotonic(),
+                namespace=firing.namespace,
+                reason=type(bug).__name__,
+            ):
+                telemetry.logger.exception(
+                    "target failed", namespace=firing.namespace, schedule=firing.name
+                )
             return outcomes.Retry(
                 reason=Reason.INTERNAL_ERROR, message=f"{type(bug).__name__} in the worker"
             )
@@ -224,13 +260,13 @@ class Dispatcher:
                     lateness_us = max(0, answer.accepted_us - attempt.due_us)
                     telemetry.start_lateness_seconds.observe(lateness_us / 1_000_000)
             case outcomes.Retry() | outcomes.Rejected():
-                telemetry.logger.info(
-                    "attempt failed",
+                self._failures.note(
+                    attempt.definition.name,
+                    now=self._clock.monotonic(),
                     namespace=attempt.definition.namespace,
-                    schedule=attempt.definition.name,
+                    reason=answer.reason,
                     slot_us=attempt.slot_us,
                     attempt=attempt.number,
-                    reason=answer.reason,
                     error=answer.message,
                 )
         if attempt.first_try_us == 0 and (isinstance(answer, outcomes.Delivered) or answer.started):
@@ -249,6 +285,42 @@ class Dispatcher:
 
 #: Stands in for an action that cannot be read: its retries are those of a Job.
 _STAND_IN = actions.Action(target=actions.JobAction(template={}))
+
+
+def _in_parts(work: Assignment) -> Iterator[list[messages.Planning]]:
+    """The splits, few enough for one script each, and with each part the news of its slots.
+
+    In the same script, because whatever a later slot tells is to be read after it.
+    """
+    part: list[messages.Planning] = []
+    news: list[RunEvent] = []
+    planned = 0
+    for planning, opened in zip(work.splits, work.opened, strict=True):
+        if part and planned + len(planning.slots) > _MOST_PLANNED:
+            yield _with_news(part, news)
+            part, news, planned = [], [], 0
+        part.append(planning)
+        news.append(opened)
+        planned += len(planning.slots)
+    if part:
+        yield _with_news(part, news)
+
+
+def _with_news(part: list[messages.Planning], news: list[RunEvent]) -> list[messages.Planning]:
+    first, *others = part
+    return [dataclasses.replace(first, outcomes=run.pack(news)), *others]
+
+
+def _unreadable(trouble: ActionUnreadable, attempt: Attempt, now_us: int) -> outcomes.Retry:
+    """No attempt at all; asked for again soon, and ever less often while it goes on."""
+    least_us, most_us = _UNREADABLE_WAIT_US
+    return outcomes.Retry(
+        reason=Reason.INTERNAL_ERROR,
+        message=trouble.message,
+        after_us=min(max((now_us - attempt.due_us) // 2, least_us), most_us),
+        started=False,
+        counted=False,
+    )
 
 
 def _closing_of(work: Assignment) -> settlers.Closing:

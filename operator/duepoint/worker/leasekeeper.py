@@ -8,6 +8,8 @@ write nothing but outcomes, and nothing new is sent under it.
 
 from __future__ import annotations
 
+import asyncio
+
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue.port import Queue
@@ -35,21 +37,29 @@ class LeaseKeeper:
         """Extend until cancelled."""
         while True:
             await self._clock.sleep(self._lease_seconds / 6)
-            for settler in list(self._kept):
-                if self._is_ageing(settler):
-                    await self._extend(settler)
+            ageing = [settler for settler in self._kept if self._is_ageing(settler)]
+            # Together: one command without an answer must not cost the other claims their lease.
+            troubles = list(filter(None, await asyncio.gather(*map(self._extend, ageing))))
+            if troubles:
+                telemetry.logger.warning(
+                    "claims not extended", claims=len(troubles), error=troubles[0]
+                )
 
     def _is_ageing(self, settler: Settler) -> bool:
         left = settler.claim.held_until - self._clock.monotonic()
         return not settler.lost and left < self._lease_seconds * 2 / 3
 
-    async def _extend(self, settler: Settler) -> None:
+    async def _extend(self, settler: Settler) -> str | None:
+        """The trouble, where there was any."""
         try:
             extended = await self._queue.extend(settler.claim, self._lease_seconds)
         except (errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.warning("claim not extended", error=str(trouble))
-            return
+            return str(trouble)
+        except Exception as bug:  # noqa: BLE001 - one claim's trouble must not end the keeping of the others
+            telemetry.logger.exception("claim not extended")
+            return repr(bug)
         if extended is None:
             settler.lost = True
         else:
             settler.claim = extended
+        return None

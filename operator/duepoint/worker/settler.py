@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -24,15 +24,20 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
+from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker.assignment import Attempt
+from duepoint.worker.assignment import TRIGGER_CATCH_UP, TRIGGER_SCHEDULE, Attempt
 
-#: How long closings are gathered before they are settled together.
-GATHER_SECONDS = 0.004
+#: How long closings are gathered before they are settled together. Nobody waits for a settlement
+#: (a chain whose next slot is near has moved on already), and one script less leaves the loop to
+#: attempts that are due now. A batch whose attempts have all ended is settled at once.
+GATHER_SECONDS = 0.025
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
 _LAST_TRY_SECONDS = 1.0
+#: Closings in one settlement: one script stays short, and below what Lua can unpack.
+MOST_CLOSINGS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +100,11 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
 
 def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     made = tried.attempt.number if wanted.counted else tried.attempt.number - 1
+    limits = tried.limits
+    if not wanted.counted:  # what never began uses up no attempt, not even the only one
+        limits = dataclasses.replace(limits, max_attempts=limits.max_attempts + 1)
     due_us = retries.next_try(
-        tried.limits,
+        limits,
         attempts_made=max(made, 1),
         now_us=tried.now_us,
         fraction=tried.fraction,
@@ -158,12 +166,14 @@ def _retry(
     )
     record = messages.OccurrenceRecord(
         attempt=attempts_made,
-        first_try_us=attempt.first_try_us or tried.started_us,
+        first_try_us=attempt.first_try_us or (tried.started_us if wanted.counted else 0),
         trigger=attempt.trigger,
         run_uid=attempt.run_uid,
         last_error=wanted.reason,
     )
-    return messages.Occurrence(point=point, record=record, source=attempt.point.member)
+    return messages.Occurrence(
+        point=point, record=record, source=attempt.point.member, origin=_origin(attempt.definition)
+    )
 
 
 def _end(tried: Tried, closed: Closing) -> Closing:
@@ -220,12 +230,8 @@ def _event(
 
 def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str, str]:
     attempt = tried.attempt
-    known = attempt.definition
     return {
-        "namespace": known.namespace,
-        "name": known.name,
-        "uid": known.uid,
-        "generation": str(known.generation),
+        **_origin(attempt.definition),
         "slot_us": str(attempt.slot_us),
         "trigger": attempt.trigger,
         "run_uid": attempt.run_uid,
@@ -235,6 +241,42 @@ def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str,
         "http_status": "" if last.http_status is None else str(last.http_status),
         "given_up_us": str(tried.now_us),
     }
+
+
+def _origin(known: definitions.Definition) -> dict[str, str]:
+    return {
+        "namespace": known.namespace,
+        "name": known.name,
+        "uid": known.uid,
+        "generation": str(known.generation),
+    }
+
+
+def crowded_out(
+    member: bytes, record: messages.OccurrenceRecord, origin: Mapping[str, str], now_us: int
+) -> Closing:
+    """The news of a retry that went to the dead letters because its schedule had too many."""
+    point = points.parse_member(member, now_us)
+    if point is None:
+        raise errors.Bug("the queue buried a retry whose member it cannot have stored")
+    regular = record.trigger in (TRIGGER_SCHEDULE, TRIGGER_CATCH_UP)
+    event = RunEvent(
+        uid=origin["uid"],
+        namespace=origin["namespace"],
+        name=origin["name"],
+        generation=int(origin["generation"]),
+        slot_us=point.slot_us,
+        trigger=record.trigger,
+        state=RunState.FAILED,
+        reason=record.last_error,
+        message=messages.CROWDED_OUT,
+        at_us=now_us,
+        started_us=record.first_try_us,
+        finished_us=now_us,
+        attempts=record.attempt,
+        settled_us=point.slot_us if regular else 0,
+    )
+    return Closing(events=(event,))
 
 
 # -- the performer ---------------------------------------------------------------------------
@@ -248,11 +290,21 @@ class Settler:
         self._clock = clock
         self.claim = claim
         self.lost = False
+        self._begun = clock.monotonic()
         self._gathered: list[Closing] = []
         self._number = 0
         self._current: messages.Settlement | None = None
         self._news = asyncio.Event()
-        self._complete = False
+        self._complete = asyncio.Event()
+
+    def now_us(self) -> int:
+        """The claim's time and what has passed since.
+
+        Not this machine's UTC: were that an hour ahead, retries would come an hour late or, by
+        ``maxAge``, never.
+        """
+        passed_seconds = self._clock.monotonic() - self._begun
+        return self.claim.now_us + int(passed_seconds * 1_000_000)
 
     def add(self, closed: Closing) -> None:
         """Take note of one more point that has ended."""
@@ -261,32 +313,46 @@ class Settler:
 
     def finish(self) -> None:
         """Nothing more will come: ``run`` returns after the last settlement."""
-        self._complete = True
+        self._complete.set()
         self._news.set()
 
     async def run(self) -> None:
         """Settle until everything is told."""
-        while not (self._complete and not self._gathered):
+        while not (self._complete.is_set() and not self._gathered):
             await self._news.wait()
-            if not self._complete:
-                await self._clock.sleep(GATHER_SECONDS)
+            await self._gather()
             self._news.clear()
             await self.flush()
+
+    async def _gather(self) -> None:
+        """Return when all attempts have ended, or after a while."""
+        if self._complete.is_set():
+            return
+        ends = [
+            asyncio.ensure_future(self._complete.wait()),
+            asyncio.ensure_future(self._clock.sleep(GATHER_SECONDS)),
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
 
     async def flush(self) -> None:
         """Settle what has been gathered; one that was cut short is sent again, as the same."""
         if self._current is not None:
             await self._settle(self._current)
-        if self._gathered:
+        while self._gathered:
+            part, self._gathered = self._gathered[:MOST_CLOSINGS], self._gathered[MOST_CLOSINGS:]
             self._number += 1
-            self._current = _settlement(self._gathered, number=self._number)
-            self._gathered = []
+            self._current = _settlement(part, number=self._number)
             await self._settle(self._current)
 
     async def _settle(self, settlement: messages.Settlement) -> None:
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
-        give_up = max(self._clock.monotonic() + _LAST_TRY_SECONDS, self.claim.held_until)
-        while self._clock.monotonic() < give_up:
+        last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
+        while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
                 self._note(await self._queue.settle(self.claim, settlement), settlement)
                 break
@@ -298,11 +364,19 @@ class Settler:
                 telemetry.logger.warning("settlement refused", error=str(change))
                 self.lost = True
                 break
+        else:
+            # Its points are still the claim's: kept alive, they would be nobody's to fire.
+            telemetry.logger.warning("settlement given up; others will fire its slots again")
+            self.lost = True
         self._current = None
 
     def _note(self, settled: messages.Settled, settlement: messages.Settlement) -> None:
         self.lost = self.lost or settled.lost
-        telemetry.dead_entries_total.inc(len(settlement.dead))
+        telemetry.dead_entries_total.inc(len(settlement.dead) + len(settled.buried))
+        origins = {one.point.schedule_id: one.origin for one in settlement.occurrences}
+        for member, record in settled.buried:
+            origin = origins[points.ScheduleId(member[:8])]
+            self.add(crowded_out(member, record, origin, self.now_us()))
 
 
 def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:

@@ -1,0 +1,362 @@
+"""A worker when things go wrong in the middle: nothing is lost, stuck, or said a thousand times."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+from structlog.testing import capture_logs
+
+from duepoint import errors
+from duepoint.delayqueue import messages
+from duepoint.runs import outcome as outcomes
+from duepoint.runs.run import RunState
+from duepoint.schedules import actions, slots
+from duepoint.schedules.conditions import Reason
+from duepoint.worker import claimer, failurelog, settler
+from tests.support.builders import a_definition, a_rule, at
+from tests.support.workplace import LEASE_SECONDS, a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+SECOND = 1_000_000
+UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
+SLOW = actions.Action(
+    target=actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=300)
+)
+
+
+def every(period: str = "10s", **changes):
+    return a_definition(f"@every {period}", created_us=NOON, not_before_us=NOON, **changes)
+
+
+@pytest.fixture
+async def place():
+    return await a_workplace()
+
+
+# -- the queue fails in the middle ----------------------------------------------------------------
+
+
+async def test_a_split_whose_answer_is_lost_is_asked_again_and_fires_at_once(place, monkeypatch):
+    await place.arm(every("1s"))
+    split, lost = place.queue.split, []
+
+    async def answer_lost(claim, splits):
+        answer = await split(claim, splits)
+        if not lost:
+            lost.append(claim)
+            raise errors.QueueUnavailable("the connection broke")
+        return answer
+
+    monkeypatch.setattr(place.queue, "split", answer_lost)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(2.5)
+    assert lost
+    assert place.slots_fired() == [NOON + SECOND, NOON + 2 * SECOND]
+
+
+async def test_a_claim_that_could_not_be_split_is_not_kept_from_others(place, monkeypatch):
+    """Its neighbour's long delivery must not hold the points that nobody may fire."""
+    await place.arm(every("60s", uid="slow", name="slow"), SLOW)
+    await place.arm(every("1m", rule=a_rule("* * * * *"), uid="b", name="b"), SLOW)
+    split, failing = place.queue.split, [True]
+
+    async def unreachable(claim, splits):
+        if failing:
+            raise errors.QueueUnavailable("not now")
+        return await split(claim, splits)
+
+    monkeypatch.setattr(place.queue, "split", unreachable)
+    place.target.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(60 + LEASE_SECONDS - 1)
+        failing.clear()
+        await place.clock.advance(LEASE_SECONDS + 2)
+        assert {firing.name for firing in place.target.fired} == {"slow", "b"}
+
+
+async def test_settlements_that_were_given_up_leave_their_claim_to_others(place, monkeypatch):
+    known = await place.arm(every("60s"))
+    settle, failing = place.queue.settle, [True]
+
+    async def unreachable(claim, settlement):
+        if failing:
+            raise errors.QueueUnavailable("not now")
+        return await settle(claim, settlement)
+
+    monkeypatch.setattr(place.queue, "settle", unreachable)
+    (claim,) = [
+        answer.claim
+        for answer in await _claim_at(place, 60)
+        if answer.claim and answer.claim.points[0].schedule_id == known.id
+    ]
+    settling = settler.Settler(place.queue, place.clock, claim)
+    settling.add(settler.Closing(finished=(claim.points[0].member,)))
+    flushing = asyncio.create_task(settling.flush())
+    await place.clock.advance(LEASE_SECONDS + 2)
+    assert flushing.done()
+    assert settling.lost
+
+
+async def test_a_settlement_is_repeated_for_as_long_as_the_claim_is_extended(place, monkeypatch):
+    await place.arm(every("60s"))
+    settle, failing = place.queue.settle, [True]
+
+    async def unreachable(claim, settlement):
+        if failing:
+            raise errors.QueueUnavailable("not now")
+        return await settle(claim, settlement)
+
+    monkeypatch.setattr(place.queue, "settle", unreachable)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(60 + 3 * LEASE_SECONDS)
+        failing.clear()
+        await place.clock.advance(2)
+    assert place.slots_fired() == [NOON + 60 * SECOND]
+    assert [event.state for event in await place.events()] == [RunState.SUCCEEDED]
+
+
+async def test_a_bug_in_extending_one_claim_ends_the_keeping_of_no_other(place, monkeypatch):
+    await place.arm(every("100s", uid="a", name="a"), SLOW)
+    await place.arm(every("101s", uid="b", name="b"), SLOW)
+    extend = place.queue.extend
+
+    async def buggy(claim, lease_seconds):
+        known = await place.queue.read_definitions(
+            claim.shard, [point.schedule_id for point in claim.points]
+        )
+        if any(one.name == "a" for one in known.values()):
+            raise errors.Bug("too many results to unpack")
+        return await extend(claim, lease_seconds)
+
+    monkeypatch.setattr(place.queue, "extend", buggy)
+    place.target.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(101 + 4 * LEASE_SECONDS)
+    assert [firing.name for firing in place.target.fired].count("b") == 1
+
+
+# -- one bad point --------------------------------------------------------------------------------
+
+
+async def test_a_point_that_cannot_be_judged_is_buried_and_its_neighbours_fire(place, monkeypatch):
+    await place.arm(every("10s", uid="bad", name="bad"))
+    for number in range(8):
+        await place.arm(every("10s", uid=f"good-{number}", name=f"good-{number}"))
+    for_rule = slots.for_rule
+
+    def broken(rule, *, identity, created_us):
+        if identity.endswith("/bad"):
+            raise errors.InvalidExpression("no such zone")
+        return for_rule(rule, identity=identity, created_us=created_us)
+
+    monkeypatch.setattr(slots, "for_rule", broken)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        assert len(place.target.fired) == 8
+        await place.clock.advance(5 * LEASE_SECONDS)
+    (letter,) = [one for shard in place.queue.shards.values() for one in shard.dead]
+    assert letter.entry["name"] == "bad"
+    assert letter.entry["reason"] == Reason.POISON
+
+
+# -- attempts that never began ---------------------------------------------------------------------
+
+
+async def test_an_attempt_that_never_began_does_not_use_up_the_only_one(place):
+    once = actions.WebhookAction(
+        url="https://hooks.example.com/x", retry=actions.RetryRule(max_attempts=1)
+    )
+    await place.arm(every("60s"), actions.Action(target=once))
+    never = outcomes.Retry(
+        reason=Reason.TIMEOUT, message="no time left", started=False, counted=False
+    )
+    place.target.reply(never)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(70)
+    assert [firing.attempt for firing in place.target.fired] == [1, 1]
+    assert [event.state for event in await place.events()][-1] is RunState.SUCCEEDED
+
+
+async def test_attempts_without_their_action_are_not_counted_and_grow_rare(place):
+    known = await place.arm(every("600s"))
+    shard = next(one for one in place.queue.shards.values() if known.id in one.definitions)
+    blobs = dict(shard.blobs)
+    shard.blobs.clear()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(600)
+        asked = shard.added
+        await place.clock.advance(599)
+        assert shard.added - asked < 40
+        shard.blobs.update(blobs)
+        await place.clock.advance(61)
+    assert {firing.attempt for firing in place.target.fired} == {1}
+    assert NOON + 600 * SECOND in place.slots_fired()
+
+
+# -- under load ------------------------------------------------------------------------------------
+
+
+async def test_a_full_worker_drains_without_waiting_for_room(place):
+    for number in range(6):
+        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), SLOW)
+    place.target.hold()
+    worker = _with_room(place.a_worker(), 2)
+    async with place.working(worker) as (task,):
+        await place.clock.advance(20)
+        fired = len(place.target.fired)
+        worker.drain()
+        await place.clock.advance(20.1)
+        assert task.done()
+    assert len(place.target.fired) == fired
+
+
+async def test_a_worker_claims_no_more_than_it_has_room_for(place):
+    for number in range(40):
+        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), SLOW)
+    place.target.hold()
+    async with place.working(_with_room(place.a_worker(), 2)):
+        await place.clock.advance(12)
+        assert sum(stats.claimed for stats in await place.queue.stats()) == 2
+
+
+async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place):
+    for number in range(20):
+        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"))
+    await place.arm(every("10s", uid="slow", name="slow"), SLOW)
+    worker = _with_room(place.a_worker(), 21)
+    fire = place.target.fire
+
+    async def slow_fire(firing):
+        if firing.name == "slow":
+            await place.clock.sleep(200)
+        return await fire(firing)
+
+    place.target.fire = slow_fire
+    async with place.working(worker):
+        await place.clock.advance(11)
+        assert worker._under_way <= 2
+        await place.clock.advance(10)
+    assert len(place.target.fired) == 40
+
+
+async def test_thousands_of_outcomes_are_settled_in_several_parts(place, monkeypatch):
+    await place.arm(every("60s"))
+    (claim,) = [answer.claim for answer in await _claim_at(place, 60) if answer.claim]
+    settle, sizes = place.queue.settle, []
+
+    async def counted(claim, settlement):
+        sizes.append(len(settlement.finished))
+        return await settle(claim, settlement)
+
+    monkeypatch.setattr(place.queue, "settle", counted)
+    settling = settler.Settler(place.queue, place.clock, claim)
+    for number in range(2_500):
+        settling.add(settler.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
+    await settling.flush()
+    assert sum(sizes) == 2_500
+    assert max(sizes) <= settler.MOST_CLOSINGS
+
+
+async def test_chains_with_thousands_of_overdue_slots_are_split_in_several_parts(
+    place, monkeypatch
+):
+    rule = a_rule("@every 1s", policy={"catch_up": "All", "catch_up_limit": 400})
+    for number in range(6):
+        await place.arm(every(rule=rule, uid=f"uid-{number}", name=f"s-{number}", namespace="n"))
+    split, sizes = place.queue.split, []
+
+    async def counted(claim, splits):
+        sizes.append(sum(len(one.slots) for one in splits))
+        return await split(claim, splits)
+
+    monkeypatch.setattr(place.queue, "split", counted)
+    await place.clock.advance(500)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(0.5)
+    assert max(sizes) <= 500
+    fired = [(firing.name, firing.slot_us) for firing in place.target.fired]
+    assert len(set(fired)) == len(fired) == 6 * 400
+    opened = [event for event in await place.events() if event.state is RunState.PENDING]
+    assert sum(1 + len(event.more_us) for event in opened) == 6 * 400
+
+
+async def test_a_slot_that_too_many_retries_crowd_out_is_told_as_failed(place, monkeypatch):
+    monkeypatch.setattr(messages, "OPEN_RETRIES", 2)
+    retry = actions.RetryRule(initial_backoff_us=3_600 * SECOND, max_backoff_us=3_600 * SECOND)
+    webhook = actions.WebhookAction(url="https://hooks.example.com/x", retry=retry)
+    known = await place.arm(every("10s"), actions.Action(target=webhook))
+    place.target.always_reply(UNREACHABLE)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(41)
+    failed = [event for event in await place.events() if event.state is RunState.FAILED]
+    assert [event.slot_us for event in failed] == [NOON + 10 * SECOND, NOON + 20 * SECOND]
+    assert {event.settled_us for event in failed} == {event.slot_us for event in failed}
+    letters = [one for shard in place.queue.shards.values() for one in shard.dead]
+    assert [letter.entry["uid"] for letter in letters] == [known.uid] * 2
+    assert {letter.entry["reason"] for letter in letters} == {Reason.NETWORK}
+
+
+# -- clocks and logs -------------------------------------------------------------------------------
+
+
+async def test_a_worker_whose_clock_is_an_hour_ahead_retries_in_time(place, monkeypatch):
+    await place.arm(every("600s"))
+    place.target.reply(UNREACHABLE)
+    now_us = place.clock.now_us
+    worker = place.a_worker()
+    fast = dataclasses.make_dataclass("Fast", [])()
+    fast.now_us = lambda: now_us() + 3_600 * SECOND
+    fast.monotonic, fast.sleep = place.clock.monotonic, place.clock.sleep
+    worker._dispatcher._clock = fast
+    async with place.working(worker):
+        await place.clock.advance(640)
+    assert place.slots_fired() == [NOON + 600 * SECOND] * 2
+
+
+async def test_a_schedule_that_fails_all_the_time_writes_one_line_a_minute(place):
+    await place.arm(every("1s"))
+    place.target.always_reply(outcomes.Rejected(reason=Reason.REJECTED, message="404"))
+    with capture_logs() as lines:
+        async with place.working(place.a_worker()):
+            await place.clock.advance(150)
+    told = [line for line in lines if line["event"] == "attempt failed"]
+    assert len(told) == 3
+    assert sum(line["attempts_failed"] for line in told) > 100
+
+
+async def test_a_target_with_a_bug_writes_one_traceback_a_minute(place):
+    await place.arm(every("1s"))
+
+    def raising(firing):
+        raise RuntimeError("a bug")
+
+    place.target.always_reply(raising)
+    with capture_logs() as lines:
+        async with place.working(place.a_worker()):
+            await place.clock.advance(30)
+    assert len([line for line in lines if line["event"] == "target failed"]) == 1
+
+
+def test_the_log_of_failures_forgets_who_has_stopped_failing(place):
+    log = failurelog.FailureLog()
+    with capture_logs() as lines:
+        for number in range(5_000):
+            log.note(f"s-{number}", now=0.0, namespace="n", reason="r")
+        log.note("s-1", now=1.0, namespace="n", reason="r")
+        log.note("last", now=120.0, namespace="n", reason="r")
+    assert len(log) == 1
+    assert sum(line["attempts_failed"] for line in lines) == 5_002
+
+
+async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
+    await place.clock.advance(seconds)
+    layout = await place.queue.layout()
+    every_shard = [messages.ShardId(number) for number in range(layout.shards)]
+    return await place.queue.claim(every_shard, worker="w", lease_seconds=LEASE_SECONDS)
+
+
+def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
+    worker._limits = dataclasses.replace(worker._limits, under_way=room)
+    return worker
