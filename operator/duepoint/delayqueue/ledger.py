@@ -147,8 +147,10 @@ class RedisLedger:
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if not failed:
                 return replies
-            if last or not all(str(error).startswith("NOGROUP") for error in failed):
+            if not all(str(error).startswith("NOGROUP") for error in failed):
                 raise scripting.translated(failed[0], "read outcomes") from failed[0]
+            if last:  # the group could not be made: there is no stream to make it on
+                raise scripting.Uninitialised("the index holds no outcomes") from failed[0]
             await self._make_group(group, shards)
         return []  # pragma: no cover
 

@@ -43,6 +43,18 @@ async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_
     assert (await lonely.queue.beat("w")).incarnation not in ("", before.incarnation)
 
 
+async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_server):
+    ledger = lonely.queue.ledger()
+    await ledger.read_outcomes("status", "reader")
+    with own_server.client() as client:
+        client.flushall()
+    for read in (ledger.read_outcomes, ledger.recover_outcomes):
+        with pytest.raises(scripting.Uninitialised):
+            await read("status", "reader")
+    await lonely.queue.open_layout(4, EPOCH)
+    assert await ledger.read_outcomes("status", "reader") == []
+
+
 async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server):
     for namespace in ("a", "b", "c"):
         await lonely.arm(namespace=namespace, name=namespace)
