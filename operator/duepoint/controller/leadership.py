@@ -10,12 +10,13 @@ statuses are late and nothing is repaired, and every slot still runs on time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
+from duepoint.controller import layoutnote
 from duepoint.controller.dryruns import DryRuns
 from duepoint.controller.indexwatch import IndexWatch
 from duepoint.controller.jobwatch import JobWatch
@@ -42,6 +43,11 @@ class Term(Protocol):
 
     @property
     def epoch(self) -> int: ...
+
+    @property
+    def inherited(self) -> Mapping[str, str]: ...
+
+    def annotate(self, notes: Mapping[str, str]) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,18 +98,21 @@ class Leadership:
         """The work of one term; ends by cancellation, or by an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
         try:
-            layout = await self._open(epoch)
+            layout = await self._open(epoch, layoutnote.shards_of(term.inherited))
+            term.annotate(layoutnote.of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
             await self._run(self._made(layout, epoch))
         finally:
             for part in PARTS:
                 self._health.well(part)
 
-    async def _open(self, epoch: messages.Epoch) -> messages.Layout:
+    async def _open(self, epoch: messages.Epoch, former_shards: int | None) -> messages.Layout:
+        """The index that exists; an empty Redis is cut as it was before, whatever is set now."""
+        shards = former_shards or self._settings.shards
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             try:
-                layout = await self._queue.open_layout(self._settings.shards, epoch)
+                layout = await self._queue.open_layout(shards, epoch)
             except errors.TryLater as trouble:
                 if self._health.unwell("queue", str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,13 @@ RULES = [
 class Term:
     """A term of leadership, as the elector hands it over."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch: int, notes: dict[str, str]) -> None:
         self.epoch = epoch
+        self.inherited = dict(notes)
+        self._notes = notes
+
+    def annotate(self, notes: Mapping[str, str]) -> None:
+        self._notes.update(notes)
 
 
 class Installation:
@@ -64,6 +69,7 @@ class Installation:
         self._prefix = prefix
         self._account = kubeconfig.credentials_for(account)
         self._epoch = 0
+        self.lease_notes: dict[str, str] = {}
         self.user = kubeapi.ApiSession(
             kubeconfig.credentials_for(plane.kubeconfig), component="test"
         )
@@ -75,6 +81,7 @@ class Installation:
 
     @contextlib.asynccontextmanager
     async def leading(self, **changes: Any) -> AsyncIterator[asyncio.Task[None]]:
+        changes.setdefault("shards", SHARDS)
         self._epoch += 1
         queue = self.a_queue()
         await queue.start()
@@ -83,7 +90,6 @@ class Installation:
             redis_url=self._server.url,
             blob_key_file=Path("unused"),
             identity="operator-0",
-            shards=SHARDS,
             watch_namespaces=(self.namespace,),
             **changes,
         )
@@ -96,7 +102,7 @@ class Installation:
                 clock=SystemClock(),
                 health=self.health,
             )
-            work = asyncio.create_task(leadership.work(Term(self._epoch)))
+            work = asyncio.create_task(leadership.work(Term(self._epoch, self.lease_notes)))
             try:
                 yield work
             finally:

@@ -114,6 +114,21 @@ async def test_an_emptied_redis_is_filled_again(
         assert condition((await installation.object())["status"], "Ready")["status"] == "True"
 
 
+async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwise(
+    installation: Installation,
+):
+    async with installation.leading():
+        await installation.create()
+        await installation.until_ready(1)
+    assert installation.lease_notes == {"duepoint.dev/queue-layout": "1/4"}
+    with installation._server.client() as client:
+        for key in client.scan_iter(match=f"{installation._prefix}*", count=1000):
+            client.delete(key)
+    async with installation.leading(shards=16):
+        await installation.until_held("nightly")
+        assert (await installation.queue.layout()).shards == 4
+
+
 async def test_an_impossible_date_is_stalled_with_field_and_reason(installation: Installation):
     async with installation.leading():
         await installation.create(schedule="0 0 30 2 *")
