@@ -2,17 +2,18 @@
 
 Numbers are given by the shard and stay the same for one incarnation of it; a shard made anew
 (emptied server) gives other ones, so all knowledge of an old incarnation is dropped at once.
-Pure memory, bounded: when full it forgets everything and asks again.
+Pure memory, bounded by two generations: when the younger is full, the older is forgotten. What was
+asked for stays, so that a batch which learns a text cannot lose another that it has just looked up.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 
 from duepoint.delayqueue import messages
 
-_LIMIT = 200_000  # texts of all shards together
+#: Texts of all shards together, in both generations.
+LIMIT = 200_000
 
 
 class Kind(enum.StrEnum):
@@ -28,13 +29,32 @@ def entry(kind: Kind, text: bytes) -> bytes:
     return kind.value.encode() + text
 
 
+class _Generation:
+    """Numbers and texts of all shards, both ways."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[messages.ShardId, bytes], int] = {}
+        self.texts: dict[tuple[messages.ShardId, int], bytes] = {}
+
+    def learn(self, shard: messages.ShardId, number: int, text: bytes) -> None:
+        self.numbers[shard, text] = number
+        self.texts[shard, number] = text
+
+    def forget(self, shard: messages.ShardId) -> None:
+        self.numbers = {key: value for key, value in self.numbers.items() if key[0] != shard}
+        self.texts = {key: value for key, value in self.texts.items() if key[0] != shard}
+
+
 class Interned:
     """What is known of every shard."""
 
     def __init__(self) -> None:
         self._incarnations: dict[messages.ShardId, str] = {}
-        self._numbers: dict[tuple[messages.ShardId, bytes], int] = {}
-        self._texts: dict[tuple[messages.ShardId, int], bytes] = {}
+        self._young = _Generation()
+        self._old = _Generation()
+
+    def __len__(self) -> int:
+        return len(self._young.texts) + len(self._old.texts)
 
     def incarnation(self, shard: messages.ShardId) -> str | None:
         return self._incarnations.get(shard)
@@ -48,21 +68,28 @@ class Interned:
 
     def forget(self, shard: messages.ShardId) -> None:
         self._incarnations.pop(shard, None)
-        self._numbers = {key: value for key, value in self._numbers.items() if key[0] != shard}
-        self._texts = {key: value for key, value in self._texts.items() if key[0] != shard}
+        self._young.forget(shard)
+        self._old.forget(shard)
 
     def learn(self, shard: messages.ShardId, number: int, text: bytes) -> None:
-        if len(self._numbers) >= _LIMIT:
-            self._numbers.clear()
-            self._texts.clear()
-        self._numbers[shard, text] = number
-        self._texts[shard, number] = text
+        if len(self._young.texts) >= LIMIT // 2:
+            self._old, self._young = self._young, _Generation()
+        self._young.learn(shard, number, text)
 
     def number(self, shard: messages.ShardId, text: bytes) -> int | None:
-        return self._numbers.get((shard, text))
+        young = self._young.numbers.get((shard, text))
+        if young is not None:
+            return young
+        old = self._old.numbers.get((shard, text))
+        if old is not None:
+            self.learn(shard, old, text)
+        return old
 
     def text(self, shard: messages.ShardId, number: int) -> bytes | None:
-        return self._texts.get((shard, number))
-
-    def unknown(self, shard: messages.ShardId, texts: Iterable[bytes]) -> list[bytes]:
-        return [text for text in texts if (shard, text) not in self._numbers]
+        young = self._young.texts.get((shard, number))
+        if young is not None:
+            return young
+        old = self._old.texts.get((shard, number))
+        if old is not None:
+            self.learn(shard, number, old)
+        return old

@@ -62,6 +62,10 @@ class Attempt:
         return self.point.kind is PointKind.CHAIN
 
     @property
+    def is_retry(self) -> bool:
+        return self.point.kind is PointKind.RETRY or self.number > 1
+
+    @property
     def is_regular(self) -> bool:
         """Whether the slot belongs to the schedule's own sequence (and moves its watermark)."""
         return self.trigger in (TRIGGER_SCHEDULE, TRIGGER_CATCH_UP)

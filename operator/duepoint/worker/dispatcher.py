@@ -198,7 +198,7 @@ class Dispatcher:
             firing = self._firing(settler, attempt, action)
         else:
             firing = self._firing(settler, attempt, action)
-            answer = await self._fire(firing)
+            answer = _too_late(attempt, action, firing, started_us) or await self._fire(firing)
         self._observe(attempt, answer)
         tried = settlers.Tried(
             attempt=attempt,
@@ -320,6 +320,23 @@ def _unreadable(trouble: ActionUnreadable, attempt: Attempt, now_us: int) -> out
         after_us=min(max((now_us - attempt.due_us) // 2, least_us), most_us),
         started=False,
         counted=False,
+    )
+
+
+def _too_late(
+    attempt: Attempt, action: actions.Action, firing: targets.Firing, now_us: int
+) -> outcomes.Rejected | None:
+    """A retry that nobody claimed in time: it was put off to before its end, and is claimed after.
+
+    First tries are judged when their chain is claimed, and never again.
+    """
+    give_up_us = targets.retry_limits(action, firing, _deadline_us(attempt)).give_up_us
+    if not attempt.is_retry or now_us < give_up_us:
+        return None
+    return outcomes.Rejected(
+        reason=Reason.DEADLINE_EXCEEDED,
+        message="no worker could try again before the time for it was over",
+        started=False,
     )
 
 

@@ -195,6 +195,24 @@ async def test_attempts_without_their_action_are_not_counted_and_grow_rare(place
     assert NOON + 600 * SECOND in place.slots_fired()
 
 
+async def test_a_retry_that_nobody_claimed_in_time_is_given_up_and_not_delivered_late(place):
+    young = actions.WebhookAction(
+        url="https://hooks.example.com/x", retry=actions.RetryRule(max_age_us=60 * SECOND)
+    )
+    await place.arm(every("7200s"), actions.Action(target=young))
+    place.target.reply(UNREACHABLE)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(7200.05)
+    await place.clock.advance(3600)
+    async with place.working(place.a_worker("after-the-outage")):
+        await place.clock.advance(1)
+    assert len(place.target.fired) == 1
+    last = (await place.events())[-1]
+    assert (last.state, last.reason) == (RunState.FAILED, Reason.DEADLINE_EXCEEDED)
+    (letter,) = [one for shard in place.queue.shards.values() for one in shard.dead]
+    assert letter.entry["slot_us"] == str(NOON + 7200 * SECOND)
+
+
 # -- under load ------------------------------------------------------------------------------------
 
 
