@@ -62,13 +62,17 @@ class Reconcile:
         self.collisions: dict[str, int] = {}
         self._refused: dict[str, tuple[int, str]] = {}
 
-    async def apply(self, seen: Sighting, shown: plan.Shown, since_us: int) -> Applied:
+    async def apply(
+        self, seen: Sighting, shown: plan.Shown, since_us: int, *, is_absent: bool = False
+    ) -> Applied:
         """The queue holds this generation, or nothing of it where it is refused.
 
         Args:
             seen: the object.
             shown: what its status said.
             since_us: when this generation was first seen.
+            is_absent: the queue was just found to hold nothing of it, which spares a look; where
+                that is not true any more the queue refuses, and is looked at.
         """
         if refusal := self._refusal(seen, shown):
             await self.remove(seen)
@@ -82,7 +86,7 @@ class Reconcile:
                 generation=seen.generation,
                 created_us=seen.created_us,
             )
-            return await self._apply(seen, wanted, shown, since_us)
+            return await self._apply(seen, wanted, shown, since_us, is_absent=is_absent)
         except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
             await self.remove(seen)
             return Applied(report=verdicts.invalid(seen.generation, error))
@@ -128,13 +132,20 @@ class Reconcile:
         return sharding.shard_of(schedule_id, self._layout.shards)
 
     async def _apply(
-        self, seen: Sighting, wanted: spec.ScheduleSpec, shown: plan.Shown, since_us: int
+        self,
+        seen: Sighting,
+        wanted: spec.ScheduleSpec,
+        shown: plan.Shown,
+        since_us: int,
+        *,
+        is_absent: bool,
     ) -> Applied:
         blob = actions.encode(wanted.action)
         digest = self._queue.digest(wanted.namespace, blob)
         verdict: dryruns.Verdict | None = None
-        for _ in range(_MOST_ROUNDS):
-            stored = await self.stored(wanted.uid, wanted.namespace)
+        for number in range(_MOST_ROUNDS):
+            is_known = is_absent and number == 0
+            stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
             made = plan.decide(
                 wanted,
                 stored,

@@ -29,7 +29,8 @@ from duepoint.delayqueue import scripting
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
-WORKERS = 8
+#: Their calls share round trips: 32 fill an empty queue in half the CPU time of 8.
+WORKERS = 32
 
 #: Uids remembered as deleted; a list that began before a deletion ends long before this many.
 _TOMBSTONES = 100_000
@@ -47,8 +48,11 @@ class Waits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
+    """One look; ``is_absent``: the queue was found to hold nothing of the uid."""
+
     seen: Sighting
     since_us: int
+    is_absent: bool = False
 
 
 class Reconciler:
@@ -83,6 +87,9 @@ class Reconciler:
 
     def offer(self, seen: Sighting) -> None:
         """This state of an object was seen."""
+        self._offer(seen, is_absent=False)
+
+    def _offer(self, seen: Sighting, *, is_absent: bool) -> None:
         if seen.uid in self._deleted:
             return
         if seen.deleted:
@@ -93,7 +100,8 @@ class Reconciler:
             return
         waiting = self._tasks.newest(seen.uid)
         if waiting is None or waiting.seen.generation < seen.generation:
-            self._tasks.put(seen.uid, _Task(seen=seen, since_us=self._clock.now_us()))
+            now_us = self._clock.now_us()
+            self._tasks.put(seen.uid, _Task(seen=seen, since_us=now_us, is_absent=is_absent))
 
     def offer_known(self, seen: Sighting, stored_generation: int | None) -> None:
         """As ``offer``, told what the queue holds: what is in order needs no look any more."""
@@ -106,7 +114,7 @@ class Reconciler:
             said = shown.of(seen.status)
             if said.accepted and said.observed_generation == seen.generation:
                 self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
-        self.offer(seen)
+        self._offer(seen, is_absent=stored_generation is None)
 
     def offer_absent(self, namespace: str, name: str, uid: str) -> None:
         """A complete list shows that the object is gone."""
@@ -164,7 +172,13 @@ class Reconciler:
             return True
         if self._applied.get(seen.uid, -1) >= seen.generation:
             return True  # an old sighting must not undo what a newer one did
-        applied = await self._reconcile.apply(seen, shown.of(seen.status), task.since_us)
+        applied = await self._reconcile.apply(
+            seen,
+            shown.of(seen.status),
+            task.since_us,
+            # Unless this term has armed another generation of it in the meantime.
+            is_absent=task.is_absent and seen.uid not in self._applied,
+        )
         if seen.uid in self._deleted:  # deleted meanwhile; its removal follows at once
             return True
         if applied.report is not None:

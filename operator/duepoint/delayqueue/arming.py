@@ -35,7 +35,7 @@ class Arming(core.Core):
             numbers = await self._numbers(shard, definition, epoch)
             call = self._upsert_call(shard, arming, blob, epoch, numbers)
             try:
-                reply = await self._scripts.run(call)
+                reply = await self._gathered.run(call)
             except scripting.LayoutChanged:
                 self._interned.forget(shard)
                 if last:
@@ -144,7 +144,8 @@ class Arming(core.Core):
         arguments = scripting.Arguments(layout=self._known_layout().number, epoch=epoch)
         arguments.put("texts", arguments.run(missing))
         names = self._shard(shard)
-        reply = await self._scripts.run(arguments.call("intern", [names.meta, names.interned]))
+        call = arguments.call("intern", [names.meta, names.interned])
+        reply = await self._gathered.run(call)
         incarnation = reply[0].decode()
         if self._interned.incarnation(shard) not in (None, incarnation):
             self._interned.see(shard, incarnation)  # what was cached is of a former life

@@ -25,7 +25,7 @@ import redis.backoff
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import interning, keys, messages, scripting, seal
+from duepoint.delayqueue import gathering, interning, keys, messages, scripting, seal
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 
@@ -97,6 +97,7 @@ class Core:
         self._clock: clocks.Clock = clock or clocks.SystemClock()
         self._client = make_client(self._server, connections=connections)
         self._scripts = scripting.Scripts(self._client)
+        self._gathered = gathering.Gathering(self._scripts)
         self._keys = keys.Keys(prefix)
         self._seal = seal.Seal(blob_key)
         self._layout: messages.Layout | None = None

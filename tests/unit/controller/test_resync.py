@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from duepoint.controller import resync
+from duepoint.controller import resync, sighting
 from duepoint.kube import errors as kube_errors
+from duepoint.kube import schedules
 from tests.support.builders import at
 from tests.unit.controller.world import World
 
@@ -175,3 +176,43 @@ async def test_definitions_of_namespaces_that_are_not_watched_are_left_alone():
         await world.apply()
     async with world.leader(epoch=2, namespaces=("elsewhere",)):
         assert len(world.definitions()) == 1
+
+
+async def test_what_is_known_to_be_absent_is_armed_without_a_look():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+        await world.clock.advance(5)
+    world.queue.flush()
+    looks = []
+    look = world.queue.definition
+
+    async def counted(*about):
+        looks.append(about)
+        return await look(*about)
+
+    world.queue.definition = counted
+    async with world.leader(epoch=2):
+        await world.clock.advance(1)
+        assert world.definition(made["metadata"]["uid"]) is not None
+        assert not looks
+
+
+async def test_what_is_no_longer_absent_is_looked_at_again():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+        await world.clock.advance(5)
+        before = world.definition(made["metadata"]["uid"])
+        seen = sighting.of_listed(await listed(world))
+        world.reconciler._applied.clear()
+        world.reconciler.offer_known(seen, None)
+        await world.clock.advance(5)
+        assert world.definition(made["metadata"]["uid"]) == before
+        assert world.ready() == ("True", "Armed")
+
+
+async def listed(world: World) -> schedules.Schedule:
+    async for page in world.api.list_pages(schedules.collection(), schedules.Schedule):
+        return page.items[0]
+    raise AssertionError("there is no page")

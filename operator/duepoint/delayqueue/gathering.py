@@ -1,0 +1,64 @@
+"""Calls made in the same turn of the event loop, sent in one round trip.
+
+Who fills an index calls one script for each schedule, from many tasks at a time, and a round trip
+costs the client far more than the script costs the server. The first caller of a turn lets the
+others add theirs, sends all and hands out the replies; nothing runs in the background, and a call
+that is alone goes out as it would have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from duepoint import errors
+from duepoint.delayqueue import scripting
+
+#: Calls of one round trip, at most; each takes the server some 0.05 ms.
+_MOST = 64
+
+_Waiting = tuple[scripting.Call, asyncio.Future[Any]]
+
+
+class Gathering:
+    """Runs calls as ``scripting.Scripts.run`` does, together where they meet."""
+
+    def __init__(self, scripts: scripting.Scripts) -> None:
+        self._scripts = scripts
+        self._waiting: list[_Waiting] = []
+
+    async def run(self, call: scripting.Call) -> Any:  # noqa: ANN401 - a raw reply
+        """The reply to one call; raises the translation of its error."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, answer))
+        if len(self._waiting) == 1:
+            await self._send_all()
+        reply = await answer
+        if isinstance(reply, errors.DuepointError):
+            raise reply
+        return reply
+
+    async def _send_all(self) -> None:
+        batch = self._waiting
+        try:
+            await asyncio.sleep(0)
+            self._waiting = []
+            for first in range(0, len(batch), _MOST):
+                part = batch[first : first + _MOST]
+                replies = await self._scripts.run_many([call for call, _ in part])
+                for (_, answer), reply in zip(part, replies, strict=True):
+                    _give(answer, reply)
+        except errors.DuepointError as trouble:
+            for _, answer in batch:
+                _give(answer, trouble)
+        finally:
+            if self._waiting is batch:
+                self._waiting = []
+            # The sender was cancelled: the others do not know what became of theirs.
+            for _, answer in batch:
+                _give(answer, errors.QueueUnavailable("the call was cut off with another"))
+
+
+def _give(answer: asyncio.Future[Any], reply: object) -> None:
+    if not answer.done():
+        answer.set_result(reply)
