@@ -210,8 +210,10 @@ class Claimer:
         ending = asyncio.gather(*self._running, return_exceptions=True)
         waiting = asyncio.create_task(self._clock.sleep(self._limits.grace_seconds))
         ends: set[asyncio.Future[Any]] = {ending, waiting}
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        await _end({waiting})
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end({waiting})
 
     # -- keepalive -----------------------------------------------------------------------------
 
@@ -248,8 +250,10 @@ class Claimer:
     async def _sleep_unless_drained(self, seconds: float) -> None:
         sleeping = asyncio.create_task(self._clock.sleep(seconds))
         draining = asyncio.create_task(self._draining.wait())
-        await asyncio.wait({sleeping, draining}, return_when=asyncio.FIRST_COMPLETED)
-        await _end({sleeping, draining})
+        try:
+            await asyncio.wait({sleeping, draining}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end({sleeping, draining})
 
 
 async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:

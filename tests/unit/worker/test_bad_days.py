@@ -76,6 +76,13 @@ async def test_a_claim_that_could_not_be_split_is_not_kept_from_others(place, mo
         assert {firing.name for firing in place.target.fired} == {"slow", "b"}
 
 
+async def test_a_worker_cancelled_while_it_waits_for_the_queue_leaves_no_task_behind(place):
+    place.queue.available = False
+    async with place.working(place.a_worker()):
+        await place.clock.advance(5)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_settlements_that_were_given_up_leave_their_claim_to_others(place, monkeypatch):
     known = await place.arm(every("60s"))
     settle, failing = place.queue.settle, [True]
