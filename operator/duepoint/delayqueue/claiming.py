@@ -157,9 +157,13 @@ class Claiming(core.Core):
         reply: list[Any],
         started: float,
     ) -> messages.Claimed:
+        # The wait was computed about half way between question and answer.
+        passed = (self._clock.monotonic() - started) / 2
         if reply[0] == b"idle":
             self._lanes[shard] = reply[2]
-            return messages.Claimed(shard=shard, claim=None, wait_seconds=_seconds(reply[1]))
+            return messages.Claimed(
+                shard=shard, claim=None, wait_seconds=_seconds(reply[1], passed)
+            )
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes = reply
         self._lanes[shard] = lanes
         claim = messages.Claim(
@@ -177,7 +181,7 @@ class Claiming(core.Core):
             **_points(found),
         )
         return messages.Claimed(
-            shard=shard, claim=claim, wait_seconds=_seconds(wait), more=bool(more)
+            shard=shard, claim=claim, wait_seconds=_seconds(wait, passed), more=bool(more)
         )
 
 
@@ -208,9 +212,10 @@ def _look_again(shard: messages.ShardId) -> messages.Claimed:
     return messages.Claimed(shard=shard, claim=None, wait_seconds=_FAILED_WAIT_SECONDS)
 
 
-def _seconds(wait_us: bytes | int) -> float | None:
+def _seconds(wait_us: bytes | int, passed_seconds: float) -> float | None:
+    """What is left of a wait, at least a millisecond; None where there is nothing to wait for."""
     wait = int(wait_us)
-    return None if wait < 0 else wait / 1_000_000
+    return None if wait < 0 else max(wait / 1_000_000 - passed_seconds, 0.001)
 
 
 def _us(seconds: float) -> int:

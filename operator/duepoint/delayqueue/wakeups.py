@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import alarms, core, keys, messages, sharding, subscription
+from duepoint.delayqueue import alarms, core, keys, messages, serverclock, sharding, subscription
 
 
 class RedisWakeups(alarms.Alarms):
@@ -29,6 +29,7 @@ class RedisWakeups(alarms.Alarms):
         shards = sharding.all_shards(layout)
         super().__init__(clock, shards)
         self._expect_lane = expect_lane
+        self._server = serverclock.ServerClock(clock)
         self._shard_of = {names(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
             server,
@@ -51,4 +52,4 @@ class RedisWakeups(alarms.Alarms):
             self.wake(shard, 0.0)
             return
         self._expect_lane(shard, lane)
-        self.wake(shard, (due - now) / 1_000_000)
+        self.wake(shard, (due - now) / 1_000_000 - self._server.age_seconds(now))

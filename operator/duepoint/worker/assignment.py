@@ -43,6 +43,8 @@ class Attempt:
         following: for a chain point that is fired directly: where the chain goes on, None where
             no slot is left. Unused for occurrences.
         completes: no slot of the schedule is left after this one.
+        eager: may be tried while its chain is still being moved on: it is the chain's own slot,
+            so whoever finds the chain unmoved after a crash fires this very slot again.
     """
 
     point: DuePoint
@@ -56,6 +58,7 @@ class Attempt:
     run_uid: str = ""
     following: DueSlot | None = None
     completes: bool = False
+    eager: bool = False
 
     @property
     def is_chain(self) -> bool:
@@ -264,8 +267,12 @@ def _split(
     decision: policies.Decision,
 ) -> None:
     following = decision.following
+    alone = len(decision.run) == 1 and not decision.missed
     attempts = tuple(
-        _attempt(known, _planned(chain, one), one, timeline, following=following)
+        dataclasses.replace(
+            _attempt(known, _planned(chain, one), one, timeline, following=following),
+            eager=alone,
+        )
         for one in decision.run
     )
     planned = tuple(

@@ -101,13 +101,19 @@ class Dispatcher:
             telemetry.logger.error(
                 "point not judged", point=point.member.hex(), error=repr(trouble)
             )
-        attempts = await self._split(settler, work)
-        ended(len(claim.points) + len(claim.strangers) - len(attempts))
+        eager = [one for one in work.attempts if one[0].eager]
         async with asyncio.TaskGroup() as group:
+            split = asyncio.Event()
+            tries = [group.create_task(self._try_each(settler, one, ended, split)) for one in eager]
+            attempts = await self._split(settler, work)
+            split.set()
+            ended(len(claim.points) + len(claim.strangers) - len(attempts) - len(eager))
             settling = group.create_task(settler.run())
             if work.closes_points:
                 settler.add(_closing_of(work))
-            tries = [group.create_task(self._try_each(settler, one, ended)) for one in attempts]
+            tries += [
+                group.create_task(self._try_each(settler, one, ended, split)) for one in attempts
+            ]
             await asyncio.gather(*tries)
             settler.finish()
             await settling
@@ -143,7 +149,7 @@ class Dispatcher:
     async def _split(
         self, settler: settlers.Settler, work: Assignment
     ) -> list[tuple[Attempt, ...]]:
-        """The attempts that are still ours once the split chains have moved on."""
+        """The other attempts that are still ours once the split chains have moved on."""
         lost: set[points.ScheduleId] = set()
         for splits in _in_parts(work):
             held = await self._split_part(settler, splits)
@@ -156,7 +162,8 @@ class Dispatcher:
         return [
             group
             for group in work.attempts
-            if group[0].point.schedule_id not in lost or group[0].point.member not in planned
+            if not group[0].eager
+            and (group[0].point.schedule_id not in lost or group[0].point.member not in planned)
         ]
 
     async def _split_part(
@@ -181,11 +188,21 @@ class Dispatcher:
     # -- attempts ------------------------------------------------------------------------------
 
     async def _try_each(
-        self, settler: settlers.Settler, group: tuple[Attempt, ...], ended: Ended
+        self,
+        settler: settlers.Settler,
+        group: tuple[Attempt, ...],
+        ended: Ended,
+        split: asyncio.Event,
     ) -> None:
+        """Make the attempts of a group in turn; tell of each once its point exists.
+
+        Until the chain has moved on, the claim holds the chain and not yet its planned slot.
+        """
         for attempt in group:
             async with self._slots:
-                settler.add(await self._try(settler, attempt))
+                closed = await self._try(settler, attempt)
+            await split.wait()
+            settler.add(closed)
         ended(1)
 
     async def _try(self, settler: settlers.Settler, attempt: Attempt) -> settlers.Closing:
