@@ -3,15 +3,18 @@
 Slots are counted from the deliveries, never from Duepoint's own records: a Schedule created at a
 whole second has a slot at every whole second, so each second of the window must have exactly one
 delivery of each Schedule. Lateness is the receiver's clock at arrival less the slot; receiver and
-worker share this machine.
+worker share this machine. The receiver is a process of its own that only notes the time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 from benchmarks import report, scene
 from benchmarks.report import Figure
@@ -26,23 +29,57 @@ NAME = "lateness"
 
 
 async def run() -> list[Figure]:
-    async with scene.stack() as stack:
+    async with scene.stack() as stack, _sink() as sink:
         await stack.running()
         report.say(f"{SCHEDULES} Schedules @every 1s for {SECONDS} s")
-        await asyncio.gather(*(_apply(stack, number) for number in range(SCHEDULES)))
+        await asyncio.gather(*(_apply(stack, number, sink.port) for number in range(SCHEDULES)))
         await asyncio.gather(
             *(stack.wait_until_ready(f"tick-{number}") for number in range(SCHEDULES))
         )
         first = int(time.time()) + 1
         await asyncio.sleep(SECONDS + GRACE_SECONDS)
         window = range(first, first + SECONDS)
-        within = [one for one in stack.deliveries if slot_us(one.slot) // 1_000_000 in window]
+        within = [one for one in await sink.stop() if slot_us(one.slot) // 1_000_000 in window]
         return list(_figures(within, window))
 
 
-async def _apply(stack: Stack, number: int) -> None:
+class _Sink:
+    """The receiver's process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.port = port
+        self._process = process
+
+    async def stop(self) -> list[Delivery]:
+        """Everything that arrived."""
+        self._process.terminate()
+        output, _ = await self._process.communicate()
+        return [_delivery(line) for line in output.splitlines()]
+
+
+@contextlib.asynccontextmanager
+async def _sink() -> AsyncIterator[_Sink]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.sink", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield _Sink(process, int(await process.stdout.readline()))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _delivery(line: bytes) -> Delivery:
+    arrived, _, body = line.partition(b" ")
+    return Delivery(arrived_us=int(arrived), path="/", webhook_id="", body=json.loads(body))
+
+
+async def _apply(stack: Stack, number: int, port: int) -> None:
     # All: a stall of this shared machine makes slots late, never lost.
-    spec = {"schedule": "@every 1s", "catchUpPolicy": "All", "webhook": stack.webhook()}
+    webhook = {"url": f"http://127.0.0.1:{port}/"}
+    spec = {"schedule": "@every 1s", "catchUpPolicy": "All", "webhook": webhook}
     await stack.apply(f"tick-{number}", spec)
 
 

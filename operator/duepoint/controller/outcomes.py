@@ -31,6 +31,9 @@ GROUP = "status"
 _MOST_OUTSTANDING = 5_000
 _BATCH = 100
 #: A look at least this often; what is added wakes us at once.
+#: Outcomes are read this long after the first one was announced: slots that are due together end
+#: together, statuses may be two seconds old, and the workers are busy at just that moment.
+GATHER_SECONDS = 0.1
 _LOOK_SECONDS = 60.0
 _ACK_SECONDS = 0.2
 #: While slots are open they are compared with the queue this often: an end that was lost with a
@@ -87,6 +90,8 @@ class Outcomes:
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
                 self._health.well("outcomes")
+                if shards:
+                    await self._clock.sleep(GATHER_SECONDS)
                 while shards and (entries := await self._read_some(shards)):
                     self._take(entries, replayed=False)
                 if self._is_time_to_compare():

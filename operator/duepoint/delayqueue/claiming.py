@@ -164,6 +164,7 @@ class Claiming(core.Core):
             return messages.Claimed(
                 shard=shard, claim=None, wait_seconds=_seconds(reply[1], passed)
             )
+        self._server_clock.note_answer(int(reply[3]), asked=started)
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes = reply
         self._lanes[shard] = lanes
         claim = messages.Claim(

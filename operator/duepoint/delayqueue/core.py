@@ -25,7 +25,7 @@ import redis.backoff
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import gathering, interning, keys, messages, scripting, seal
+from duepoint.delayqueue import gathering, interning, keys, messages, scripting, seal, serverclock
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 
@@ -103,6 +103,7 @@ class Core:
         self._layout: messages.Layout | None = None
         self._buckets = keys.BUCKETS
         self._interned = interning.Interned()
+        self._server_clock = serverclock.ServerClock(self._clock)
 
     async def start(self) -> None:
         await self._scripts.load()

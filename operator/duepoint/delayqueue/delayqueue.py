@@ -36,6 +36,7 @@ class DelayQueue(
             names=self._shard,
             layout=self._known_layout(),
             clock=self._clock,
+            server_clock=self._server_clock,
             expect_lane=self.expect_lane,
         )
 

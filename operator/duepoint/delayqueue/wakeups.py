@@ -24,12 +24,13 @@ class RedisWakeups(alarms.Alarms):
         names: Callable[[messages.ShardId], keys.ShardKeys],
         layout: messages.Layout,
         clock: clocks.Clock,
+        server_clock: serverclock.ServerClock,
         expect_lane: Callable[[messages.ShardId, int], None],
     ) -> None:
         shards = sharding.all_shards(layout)
         super().__init__(clock, shards)
         self._expect_lane = expect_lane
-        self._server = serverclock.ServerClock(clock)
+        self._server_clock = server_clock
         self._shard_of = {names(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
             server,
@@ -52,4 +53,4 @@ class RedisWakeups(alarms.Alarms):
             self.wake(shard, 0.0)
             return
         self._expect_lane(shard, lane)
-        self.wake(shard, (due - now) / 1_000_000 - self._server.age_seconds(now))
+        self.wake(shard, (due - now) / 1_000_000 - self._server_clock.age_seconds(now))

@@ -91,22 +91,29 @@ class _Overdue:
 
     def chosen(self) -> tuple[Chosen, ...]:
         """The newest that the policy runs, oldest first."""
+        if self.newest_us == self.first_us:
+            return self._chosen_alone()
         edge_us = max(self._deadline_edge_us, self._on_time_edge_us)
         newest_first = self.slots.walk_back(self.newest_us, self.first_us - 1)
         dues = (self.slots.due_slot(slot_us) for slot_us in newest_first)
         young = itertools.takewhile(lambda due: due.due_us >= edge_us, dues)
-        several = self.newest_us > self.first_us
         return tuple(
-            Chosen(
-                slot_us=due.slot_us,
-                due_us=due.due_us,
-                catch_up=several or self.now_us - due.due_us > ON_TIME_US,
-            )
+            Chosen(slot_us=due.slot_us, due_us=due.due_us, catch_up=True)
             for due in reversed(list(itertools.islice(young, self._most)))
         )
 
+    def _chosen_alone(self) -> tuple[Chosen, ...]:
+        """The usual case, on the way of every firing: one slot, simply run unless it is too old."""
+        due = self.slots.due_slot(self.newest_us)
+        if due.due_us < max(self._deadline_edge_us, self._on_time_edge_us):
+            return ()
+        late = self.now_us - due.due_us > ON_TIME_US
+        return (Chosen(slot_us=due.slot_us, due_us=due.due_us, catch_up=late),)
+
     def missed(self, chosen: tuple[Chosen, ...]) -> tuple[Missed, ...]:
         """The others, by reason."""
+        if chosen and self.newest_us == self.first_us:
+            return ()
         too_old = self._count_too_old()
         total = self.slots.count(self.first_us - 1, self.newest_us)
         oldest_run_us = chosen[0].slot_us if chosen else self.newest_us + 1

@@ -16,7 +16,7 @@ from duepoint.clock import MICROSECONDS_PER_SECOND
 DEFAULT_START_US = 1_772_366_400_000_000
 
 # Turns of the event loop given to whoever was woken before time goes on.
-_SETTLING_TURNS = 20
+_SETTLING_TURNS = 40
 
 
 class FakeClock:

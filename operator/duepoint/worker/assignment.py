@@ -82,7 +82,8 @@ class Assignment:
         attempts: groups of attempts; a group is made in its order, oldest slot first, and groups
             do not wait for one another (a retry that hangs must not hold up the next slot).
         splits: chain points that move on before their slots are tried.
-        opened: what is told of those slots, which from then on are open on their own.
+        opened: beside each split, what is told of its slots if they are open on their own from
+            then on; None where they end as soon as they are tried.
         finished, chains, ended, dead, events: what the closing settlement says of the others.
         unjudged: points on which a bug or an unreadable rule came up. They stay the claim's until
             it runs out; reclaimed alone often enough, they are buried like any poison.
@@ -90,7 +91,7 @@ class Assignment:
 
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
-    opened: list[RunEvent] = field(default_factory=list)
+    opened: list[RunEvent | None] = field(default_factory=list)
     finished: list[bytes] = field(default_factory=list)
     chains: list[DuePoint] = field(default_factory=list)
     ended: list[points.ScheduleId] = field(default_factory=list)
@@ -222,8 +223,9 @@ def _assign_chain(
         case _:
             assignment.events.extend(missed)
             _split(assignment, chain, known, timeline, decision)
-            opened = _opened_event(known, assignment.attempts[-1], claim.now_us)
-            assignment.opened.append(opened)
+            planned = assignment.attempts[-1]
+            ends = _ends_when_tried(known, planned)
+            assignment.opened.append(None if ends else _opened_event(known, planned, claim.now_us))
 
 
 def _decide(
@@ -380,6 +382,11 @@ def _event(
         reason=reason,
         at_us=now_us,
     )
+
+
+def _ends_when_tried(known: definitions.Definition, planned: tuple[Attempt, ...]) -> bool:
+    """A webhook or stream entry has started, and its slot ended, with the first try: at once."""
+    return planned[0].eager and not known.rule.whole_seconds
 
 
 def _opened_event(

@@ -105,6 +105,7 @@ class Dispatcher:
         async with asyncio.TaskGroup() as group:
             split = asyncio.Event()
             tries = [group.create_task(self._try_each(settler, one, ended, split)) for one in eager]
+            await asyncio.sleep(0)  # the attempts first: they are due, the split is not
             attempts = await self._split(settler, work)
             split.set()
             ended(len(claim.points) + len(claim.strangers) - len(attempts) - len(eager))
@@ -317,7 +318,8 @@ def _in_parts(work: Assignment) -> Iterator[list[messages.Planning]]:
             yield _with_news(part, news)
             part, news, planned = [], [], 0
         part.append(planning)
-        news.append(opened)
+        if opened is not None:
+            news.append(opened)
         planned += len(planning.slots)
     if part:
         yield _with_news(part, news)

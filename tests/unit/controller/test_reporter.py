@@ -103,7 +103,9 @@ async def test_a_schedule_of_every_second_writes_no_more_than_every_two_seconds(
         writes = world.status_writes()
         for second in range(60):
             await world.clock.advance(1)
-            await world.tell(uid, event(made, at("2026-03-01 12:00:00") + (second + 1) * S))
+            await world.tell(
+                uid, event(made, at("2026-03-01 12:00:00") + (second + 1) * S), read=False
+            )
         await world.clock.advance(3)
         assert world.status()["runs"]["started"] == 60
         assert world.status_writes() - writes <= 31
@@ -116,7 +118,7 @@ async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state()
         writes = world.status_writes()
         for slot in (FIRST, FIRST + 300 * S):
             for one in made:
-                await world.tell(one["metadata"]["uid"], event(one, slot))
+                await world.tell(one["metadata"]["uid"], event(one, slot), read=False)
         await world.clock.advance(1.5)
         assert world.status_writes() - writes <= 5 + 8
         await world.clock.advance(10)

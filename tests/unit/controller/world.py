@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from duepoint import errors, services
-from duepoint.controller import dryruns, plan, sighting
+from duepoint.controller import dryruns, outcomes, plan, sighting
 from duepoint.controller.jobwatch import JobWatch
 from duepoint.controller.openreader import OpenReader
 from duepoint.controller.outcomes import Outcomes
@@ -149,8 +149,8 @@ class World:
         await self.api.request("DELETE", schedules.path(NAMESPACE, name))
         await self.clock.settle()
 
-    async def tell(self, uid: str, *events: runs.RunEvent) -> None:
-        """A worker settles something of this Schedule."""
+    async def tell(self, uid: str, *events: runs.RunEvent, read: bool = True) -> None:
+        """A worker settles something of this Schedule; time passes until it has been read."""
         held = self.definition(uid)
         shard = self.reconcile.shard(held.id) if held else messages.ShardId(0)
         stored = self.queue.shards[shard]
@@ -158,7 +158,7 @@ class World:
         stored.outcomes[stored.added] = runs.pack(events)
         for ledger in self.queue._ledgers:
             ledger.tell(shard)
-        await self.clock.settle()
+        await self.clock.advance(outcomes.GATHER_SECONDS if read else 0)
 
     async def create_job(self, schedule: dict[str, Any], slot_us: int) -> str:
         """The Job of a slot, as the worker makes it; its name."""

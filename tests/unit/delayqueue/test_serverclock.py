@@ -52,3 +52,24 @@ async def test_a_server_set_back_an_hour_wakes_too_early_for_a_minute_and_never_
         await clock.advance(31)
         server.age_seconds(await sent(clock, 0.001) - 3_600_000_000)
     assert server.age_seconds(await sent(clock, 0.001) - 3_600_000_000) < 0.001
+
+
+async def test_an_answer_in_a_calm_moment_shows_that_all_messages_are_read_late(clock):
+    server = ServerClock(clock)
+    asked = clock.monotonic()
+    await clock.advance(0.001)
+    server_us = clock.now_us() - BEHIND_US
+    await clock.advance(0.001)
+    server.note_answer(server_us, asked=asked)
+    assert server.age_seconds(await sent(clock, 0.008)) == pytest.approx(0.008, abs=1e-5)
+
+
+async def test_an_answer_that_was_long_on_its_way_shows_nothing(clock):
+    server = ServerClock(clock)
+    asked = clock.monotonic()
+    await clock.advance(0.001)
+    server.note_answer(clock.now_us() - BEHIND_US, asked=asked)
+    asked = clock.monotonic()
+    await clock.advance(0.010)  # the question waited in our own loop
+    server.note_answer(clock.now_us() - BEHIND_US, asked=asked)
+    assert server.age_seconds(await sent(clock, 0.002)) < 0.003

@@ -69,8 +69,8 @@ async def test_a_slow_delivery_delays_no_later_slot(place):
     assert ended == [NOON + n * SECOND for n in (1, 2, 3, 4)]
 
 
-async def test_a_slot_that_its_chain_leaves_behind_is_open_before_a_later_one_ends(place):
-    await place.arm(every("1s"))
+async def test_a_job_slot_that_its_chain_leaves_behind_is_open_before_a_later_one_ends(place):
+    await place.arm(every("1s", rule=a_rule("@every 1s", whole_seconds=True)))
     place.target.hold()
     async with place.working(place.a_worker()):
         await place.clock.advance(2.5)
@@ -83,6 +83,13 @@ async def test_a_slot_that_its_chain_leaves_behind_is_open_before_a_later_one_en
         (1 * SECOND, RunState.SUCCEEDED),
         (2 * SECOND, RunState.SUCCEEDED),
     ]
+
+
+async def test_a_webhook_slot_ends_with_its_first_try_and_is_told_once(place):
+    await place.arm(every("1s"))
+    async with place.working(place.a_worker()):
+        await place.clock.advance(2.5)
+    assert [event.state for event in await place.events()] == [RunState.SUCCEEDED] * 2
 
 
 async def test_a_failed_delivery_is_tried_again_while_the_chain_goes_on(place):
