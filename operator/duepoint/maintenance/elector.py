@@ -156,8 +156,13 @@ class Elector:
             _log.info("term over", epoch=holding.term.epoch, reason=ending.value)
             if self._clock.monotonic() - began > _MOST_PAUSE_SECONDS:
                 pauses = self._pauses()
-            if ending is not Ending.LOST:  # give somebody else, for whom it may work, a chance
-                await self._clock.sleep(next(pauses))
+            await self._clock.sleep(self._pause_after(ending, pauses))
+
+    def _pause_after(self, ending: Ending, pauses: Iterator[float]) -> float:
+        """Seconds until we are a candidate again; never none, or terms could follow without end."""
+        if ending is Ending.LOST:
+            return self._timing.look * self._random.uniform(0.75, 1.0)
+        return next(pauses)  # give somebody else, for whom it may work, a chance
 
     # -- candidate -------------------------------------------------------------------------
 
