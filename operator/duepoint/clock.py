@@ -41,3 +41,19 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+async def wait_for(event: asyncio.Event, seconds: float | None, clock: Clock) -> None:
+    """Return when the event is set or so many seconds have passed; None = only the event."""
+    if event.is_set():
+        return
+    if seconds is None:
+        await event.wait()
+        return
+    ends = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds))}
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)

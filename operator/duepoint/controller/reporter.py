@@ -17,9 +17,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass
 from typing import Any
 
+from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import book, news, waits
+from duepoint.controller import book, news
 from duepoint.controller.agenda import Agenda, Allowance
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.report import Report
@@ -224,7 +225,7 @@ class Reporter:
                 self._news.clear()
                 wait = self._wait_seconds()
                 if wait is None or wait > 0:
-                    await waits.wait_for(self._news, wait, self._clock)
+                    await clocks.wait_for(self._news, wait, self._clock)
                     continue
                 await self._slots.acquire()
                 line = self._take()

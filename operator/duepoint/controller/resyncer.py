@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import waits
 from duepoint.kube import errors as kube_errors
 
 #: From a request to its resync, and at most from the first of a burst.
@@ -70,7 +70,7 @@ class Resyncer:
     async def _wait_until_due(self) -> None:
         while (seconds := self._due - self._clock.monotonic()) > 0:
             self._asked.clear()
-            await waits.wait_for(self._asked, seconds, self._clock)
+            await clocks.wait_for(self._asked, seconds, self._clock)
 
     async def _until_complete(self) -> None:
         pauses = services.backoff(first_seconds=0.5, most_seconds=15.0)

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from duepoint import clock as clocks
 from duepoint.clock import Clock
-from duepoint.controller import waits
 
 ItemT = TypeVar("ItemT")
 
@@ -99,7 +99,7 @@ class WorkQueue(Generic[ItemT]):
                     del self._retry_at[key]
                     self._enqueue(key)
             wait = self._retries[0][0] - now if self._retries else None
-            await waits.wait_for(self._retry_news, wait, self._clock)
+            await clocks.wait_for(self._retry_news, wait, self._clock)
 
     def _enqueue(self, key: str) -> None:
         self._ready.append(key)

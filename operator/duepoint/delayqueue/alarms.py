@@ -77,7 +77,8 @@ class Alarms:
             if now >= deadline:
                 return ()
             self._earlier.clear()
-            await wait_for(self._earlier, min([deadline, *self._at.values()]) - now, self._clock)
+            wait = min([deadline, *self._at.values()]) - now
+            await clocks.wait_for(self._earlier, wait, self._clock)
 
     def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
         at = self._clock.monotonic() + in_seconds
@@ -85,17 +86,3 @@ class Alarms:
         if known is None or at < known:
             self._at[shard] = at
             self._earlier.set()
-
-
-async def wait_for(event: asyncio.Event, seconds: float, clock: clocks.Clock) -> None:
-    """Until the event is set, or so long on this clock."""
-    if event.is_set():
-        return
-    sleeping = asyncio.ensure_future(clock.sleep(seconds))
-    happened = asyncio.ensure_future(event.wait())
-    try:
-        await asyncio.wait({sleeping, happened}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (sleeping, happened):
-            task.cancel()
-        await asyncio.gather(sleeping, happened, return_exceptions=True)

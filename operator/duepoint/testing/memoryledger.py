@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import alarms, messages
+from duepoint.delayqueue import messages
 from duepoint.testing import memoryshard
 
 
@@ -46,7 +46,7 @@ class MemoryLedger:
         self._something.set()
 
     async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
-        await alarms.wait_for(self._something, timeout_seconds, self._clock)
+        await clocks.wait_for(self._something, timeout_seconds, self._clock)
         told, self._told = sorted(self._told), set()
         self._something.clear()
         return tuple(told)

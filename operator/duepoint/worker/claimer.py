@@ -14,6 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages, sharding
@@ -97,7 +98,7 @@ class Claimer:
                 telemetry.redis_up.set(0)
                 if self._health.unwell(PART, str(trouble)):
                     telemetry.logger.warning("waiting for the queue", error=str(trouble))
-                await self._sleep_unless_drained(next(waits))
+                await clocks.wait_for(self._draining, next(waits), self._clock)
             else:
                 waits = services.backoff(first_seconds=0.1, most_seconds=2.0)
 
@@ -246,14 +247,6 @@ class Claimer:
             await self._queue.goodbye(self._worker)
         except (errors.TryLater, errors.WorldChanged):
             return
-
-    async def _sleep_unless_drained(self, seconds: float) -> None:
-        sleeping = asyncio.create_task(self._clock.sleep(seconds))
-        draining = asyncio.create_task(self._draining.wait())
-        try:
-            await asyncio.wait({sleeping, draining}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            await _end({sleeping, draining})
 
 
 async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
@@ -320,24 +321,9 @@ class Settler:
         """Settle until everything is told."""
         while not (self._complete.is_set() and not self._gathered):
             await self._news.wait()
-            await self._gather()
+            await clocks.wait_for(self._complete, GATHER_SECONDS, self._clock)
             self._news.clear()
             await self.flush()
-
-    async def _gather(self) -> None:
-        """Return when all attempts have ended, or after a while."""
-        if self._complete.is_set():
-            return
-        ends = [
-            asyncio.ensure_future(self._complete.wait()),
-            asyncio.ensure_future(self._clock.sleep(GATHER_SECONDS)),
-        ]
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
 
     async def flush(self) -> None:
         """Settle what has been gathered; one that was cut short is sent again, as the same."""
