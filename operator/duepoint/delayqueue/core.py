@@ -13,7 +13,9 @@ Commands time out after five seconds, half of the shortest sensible lease. The l
 
 from __future__ import annotations
 
+import itertools
 import urllib.parse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from duepoint import errors
 from duepoint.delayqueue import gathering, interning, keys, messages, scripting, seal, serverclock
 
 CONNECT_TIMEOUT_SECONDS = 5.0
+
+#: Plain reading commands that one caller wants answered together.
+Commands = Sequence[tuple[Any, ...]]
 
 
 class FilePassword(redis.CredentialProvider):
@@ -97,7 +102,8 @@ class Core:
         self._clock: clocks.Clock = clock or clocks.SystemClock()
         self._client = make_client(self._server, connections=connections)
         self._scripts = scripting.Scripts(self._client)
-        self._gathered = gathering.Gathering(self._scripts)
+        self._gathered = gathering.Gathering(self._scripts.run_many)
+        self._gathered_reads = gathering.Gathering(self._read_each)
         self._keys = keys.Keys(prefix)
         self._seal = seal.Seal(blob_key)
         self._layout: messages.Layout | None = None
@@ -119,6 +125,15 @@ class Core:
     def _shard(self, shard: messages.ShardId) -> keys.ShardKeys:
         return self._keys.shard(self._known_layout().number, shard)
 
+    async def _read_each(self, groups: list[Commands]) -> list[Any]:
+        """Replies of groups of plain reading commands, in one round trip."""
+        async with scripting.translating("read", self._client):
+            pipeline = self._client.pipeline(transaction=False)
+            for command in itertools.chain.from_iterable(groups):
+                pipeline.execute_command(*command)
+            replies = iter(await pipeline.execute(raise_on_error=False))
+        return [_whole(list(itertools.islice(replies, len(group)))) for group in groups]
+
     async def _read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
         """Replies of plain reading commands, in one round trip."""
         async with scripting.translating(attempted, self._client):
@@ -126,3 +141,11 @@ class Core:
             for command in commands:
                 pipeline.execute_command(*command)
             return await pipeline.execute()
+
+
+def _whole(replies: list[Any]) -> list[Any] | errors.DuepointError:
+    """The replies of one group; the first error stands for all of them."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            return scripting.translated(reply, "read")
+    return replies

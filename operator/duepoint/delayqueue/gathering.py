@@ -1,33 +1,36 @@
 """Calls made in the same turn of the event loop, sent in one round trip.
 
-Who fills an index calls one script for each schedule, from many tasks at a time, and a round trip
-costs the client far more than the script costs the server. The first caller of a turn lets the
-others add theirs, sends all and hands out the replies; nothing runs in the background, and a call
-that is alone goes out as it would have.
+Who fills an index calls one script for each schedule, a worker one for each shard with something
+due, from many tasks at a time; a round trip costs the client far more than the script costs the
+server. The first caller of a turn lets the others add theirs, sends all and hands out the replies;
+nothing runs in the background, and a call that is alone goes out as it would have.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
 
 from duepoint import errors
-from duepoint.delayqueue import scripting
 
 #: Calls of one round trip, at most; each takes the server some 0.05 ms.
 _MOST = 64
 
-_Waiting = tuple[scripting.Call, asyncio.Future[Any]]
+CallT = TypeVar("CallT")
 
 
-class Gathering:
-    """Runs calls as ``scripting.Scripts.run`` does, together where they meet."""
+class Gathering(Generic[CallT]):
+    """Hands calls to ``send``, together where they meet.
 
-    def __init__(self, scripts: scripting.Scripts) -> None:
-        self._scripts = scripts
-        self._waiting: list[_Waiting] = []
+    ``send`` gives the replies in order; an error of ours may stand in the place of a reply.
+    """
 
-    async def run(self, call: scripting.Call) -> Any:  # noqa: ANN401 - a raw reply
+    def __init__(self, send: Callable[[list[CallT]], Awaitable[list[Any]]]) -> None:
+        self._send = send
+        self._waiting: list[tuple[CallT, asyncio.Future[Any]]] = []
+
+    async def run(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
         """The reply to one call; raises the translation of its error."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answer))
@@ -45,7 +48,7 @@ class Gathering:
             self._waiting = []
             for first in range(0, len(batch), _MOST):
                 part = batch[first : first + _MOST]
-                replies = await self._scripts.run_many([call for call, _ in part])
+                replies = await self._send([call for call, _ in part])
                 for (_, answer), reply in zip(part, replies, strict=True):
                     _give(answer, reply)
         except errors.DuepointError as trouble:

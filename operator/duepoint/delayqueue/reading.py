@@ -52,10 +52,11 @@ class Reading(core.Core):
         for schedule_id in dict.fromkeys(ids):
             bucket = names.bucket_of(schedule_id, self._buckets)
             by_bucket.setdefault(bucket, []).append(schedule_id)
-        meta, *replies = await self._read(
-            "read definitions",
-            ("HMGET", names.meta, "layout", "incarnation"),
-            *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
+        meta, *replies = await self._gathered_reads.run(
+            [
+                ("HMGET", names.meta, "layout", "incarnation"),
+                *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
+            ]
         )
         self._check_meta(shard, meta)
         packed: dict[points.ScheduleId, definitions.Packed] = {}

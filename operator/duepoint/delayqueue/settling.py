@@ -36,7 +36,7 @@ class Settling(core.Core):
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
-        reply = await self._scripts.run(self._settle_call(claim, settlement))
+        reply = await self._gathered.run(self._settle_call(claim, settlement))
         if reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried = reply
@@ -59,7 +59,7 @@ class Settling(core.Core):
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
     ) -> tuple[bool, ...]:
-        reply = await self._scripts.run(self._plan_call(claim, splits))
+        reply = await self._gathered.run(self._plan_call(claim, splits))
         if reply[0] == b"lost":
             return (False,) * len(splits)
         return tuple(answer == 1 for answer in reply[1:])

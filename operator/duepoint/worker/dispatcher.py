@@ -37,6 +37,9 @@ _MOST_PLANNED = 500
 #: Bounds of the wait for an action that cannot be read; between them, half of the slot's age.
 _UNREADABLE_WAIT_US = (500_000, 60_000_000)
 
+#: Turns of the loop after which an attempt with an open connection has sent its request.
+_TURNS_TO_REQUEST = 4
+
 #: Told how many points of a claim have just ended.
 Ended = Callable[[int], None]
 
@@ -105,7 +108,7 @@ class Dispatcher:
         async with asyncio.TaskGroup() as group:
             split = asyncio.Event()
             tries = [group.create_task(self._try_each(settler, one, ended, split)) for one in eager]
-            await asyncio.sleep(0)  # the attempts first: they are due, the split is not
+            await _step_aside()  # the attempts first: they are due, the split is not
             attempts = await self._split(settler, work)
             split.set()
             ended(len(claim.points) + len(claim.strangers) - len(attempts) - len(eager))
@@ -299,6 +302,12 @@ class Dispatcher:
             await self._queue.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
+
+
+async def _step_aside() -> None:
+    """Let every attempt get as far as its request; a turn of the loop is one step of each."""
+    for _ in range(_TURNS_TO_REQUEST):
+        await asyncio.sleep(0)
 
 
 #: Stands in for an action that cannot be read: its retries are those of a Job.

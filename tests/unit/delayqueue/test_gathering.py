@@ -41,7 +41,7 @@ async def scripts():
 
 @pytest.fixture
 async def gathered(scripts):
-    return gathering.Gathering(scripts)
+    return gathering.Gathering(scripts.run_many)
 
 
 async def test_calls_of_one_turn_go_together_and_each_gets_its_own_reply(scripts, gathered):
