@@ -11,9 +11,14 @@ from duepoint.expressions import dst, pattern, syntax, wording, zoned
 
 
 class Cron(zoned.Zoned):
-    """The slots of one cron text."""
+    """The slots of one cron text.
 
-    __slots__ = ("_fields", "_zone_name", "pattern")
+    Attributes:
+        pattern: its local times.
+        zone_name: the zone in which they are read.
+    """
+
+    __slots__ = ("_fields", "pattern", "zone_name")
 
     def __init__(
         self, fields: syntax.CronFields, *, zone_name: str, gap: dst.Gap, overlap: dst.Overlap
@@ -26,7 +31,7 @@ class Cron(zoned.Zoned):
             dst.stretches(zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap),
         )
         self._fields = fields
-        self._zone_name = zone_name
+        self.zone_name = zone_name
 
     @property
     def lists_years(self) -> bool:
@@ -34,4 +39,4 @@ class Cron(zoned.Zoned):
         return self._fields.day_rule.years is not None
 
     def describe(self) -> str:
-        return f"{wording.describe(self._fields)}, {self._zone_name}"
+        return f"{wording.describe(self._fields)}, {self.zone_name}"

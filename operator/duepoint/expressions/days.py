@@ -5,7 +5,9 @@ one of them is unrestricted (``*``, ``?``) both must. Days are counted from 1970
 Weekdays count from Sunday as 0.
 
 Days of one month are worked out as the bits 1..31 of one number, so that every special form
-(``L``, ``15W``, ``5L``, ``1#2``) is one more mask to join.
+(``L``, ``15W``, ``5L``, ``1#2``) is one more mask to join. But for a list of years, the days of a
+year depend on its *kind* alone: the weekday of its first day and whether it has a leap day. There
+are 14 kinds, so a rule is worked out 14 times at most, however far somebody looks.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _SUNDAY, _SATURDAY = 0, 6
 _EVERY_DAY = 0xFFFF_FFFE
 _EVERY_MONTH = 0x1FFE
+_LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,21 +59,32 @@ class DayRule:
         return self.any_day and self.any_weekday and self.months == _EVERY_MONTH
 
 
-@functools.lru_cache(maxsize=2048)
-def matching_days(rule: DayRule, year: int) -> Sequence[int]:
-    """The matching days of the year, in order."""
-    if rule.years is not None and year not in rule.years:
-        return ()
+@functools.cache
+def kind_of(year: int) -> int:
+    """The kind of the year: the weekday of January 1, and 7 more in a leap year."""
+    return (first_day_of(year) + 4) % 7 + 7 * calendar.isleap(year)  # day 0 was a Thursday
+
+
+@functools.lru_cache(maxsize=8192)
+def matching_days(rule: DayRule, kind: int) -> Sequence[int]:
+    """The matching days of a year of this kind, in order, January 1 being 0; any listed year."""
     if rule.is_every_day:
-        first = first_day_of(year)
-        return range(first, first_day_of(year + 1))
-    matching = (
-        day
-        for month in range(1, 13)
-        if rule.months >> month & 1
-        for day in _of_month(rule, year, month)
-    )
-    return array("i", matching)  # 1.5 KB at most; a tuple of numbers would take 14 KB
+        return _every_day(kind)
+    matching: list[int] = []
+    weekday, leap = kind % 7, kind >= 7
+    before = 0
+    for month in range(1, 13):
+        length = 29 if leap and month == 2 else _LENGTHS[month]
+        if rule.months >> month & 1:
+            bits = _of_month(rule, (weekday + before) % 7, length)
+            matching += [before + day - 1 for day in range(1, length + 1) if bits >> day & 1]
+        before += length
+    return array("h", matching)  # 750 bytes at most; a tuple of numbers would take 14 KB
+
+
+@functools.cache
+def _every_day(kind: int) -> Sequence[int]:
+    return array("h", range(365 + (kind >= 7)))
 
 
 @functools.cache
@@ -84,15 +98,11 @@ def year_of(day: int) -> int:
     return dt.date.fromordinal(day + _EPOCH_DAY).year
 
 
-def _of_month(rule: DayRule, year: int, month: int) -> list[int]:
-    monday_first, length = calendar.monthrange(year, month)
-    weekday_of_first = (monday_first + 1) % 7
+def _of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:
     by_day = _by_day_of_month(rule, weekday_of_first, length)
     by_weekday = _by_weekday(rule, weekday_of_first, length)
     free = rule.any_day or rule.any_weekday
-    matching = by_day & by_weekday if free else by_day | by_weekday
-    before_first = dt.date(year, month, 1).toordinal() - _EPOCH_DAY - 1
-    return [before_first + day for day in range(1, length + 1) if matching >> day & 1]
+    return by_day & by_weekday if free else by_day | by_weekday
 
 
 def _by_day_of_month(rule: DayRule, weekday_of_first: int, length: int) -> int:

@@ -1,18 +1,17 @@
 """Several expressions as one; times that coincide count once.
 
-next and previous are the nearest of the members' answers. Counting is the hard question. Cron
-members that share zone and daylight-saving behaviour are joined beforehand (union.py) and periods
-that only repeat a shorter one are left out, so what remains is rarely more than one part. Among
-parts, the one with most slots is counted by arithmetic and the slots of the others are looked up
-in it one by one: always exact, and as slow as the second busiest part.
+next and previous are the nearest of the members' answers. Counting is the hard question, because
+a year of ``* * * * * *`` beside ``@every 1s`` must not be walked. Cron members of one zone count by
+days (rows.py), periods by their meetings (progression.py), and what lies in both by the flags of a
+day. Single instants, and crons of another zone than the first, are looked up one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from duepoint.expressions import cron, every, expression, union, zoned
+from duepoint.expressions import cron, every, expression, progression, rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,32 +20,59 @@ class Merged:
 
     Attributes:
         members: what the user wrote, for the words.
-        parts: the same slots in as few pieces as possible, for the answers.
+        crons: those of the first zone.
+        periods: those whose slots are not all among a shorter one's.
+        others: what is left: instants, windows, crons of other zones.
     """
 
     members: tuple[expression.Expression, ...]
-    parts: tuple[expression.Slots, ...]
+    crons: rows.Rows | None
+    periods: tuple[every.Every, ...]
+    others: tuple[expression.Slots, ...]
 
     def next_after(self, instant_us: int) -> int | None:
-        slots_us = [part.next_after(instant_us) for part in self.parts]
+        slots_us = [part.next_after(instant_us) for part in self._parts()]
         return min((slot_us for slot_us in slots_us if slot_us is not None), default=None)
 
     def previous_before(self, instant_us: int) -> int | None:
-        slots_us = [part.previous_before(instant_us) for part in self.parts]
+        slots_us = [part.previous_before(instant_us) for part in self._parts()]
         return max((slot_us for slot_us in slots_us if slot_us is not None), default=None)
 
     def count_between(self, after_us: int, through_us: int) -> int:
-        counted = [(part.count_between(after_us, through_us), part) for part in self.parts]
-        counted.sort(key=lambda pair: pair[0], reverse=True)
-        busier = [counted[0][1]]
-        total = counted[0][0]
-        for count, part in counted[1:]:
-            total += count - _shared(part, busier, after_us, through_us)
-            busier.append(part)
-        return total
+        after_us = max(after_us, expression.FIRST_US - 1)
+        through_us = min(through_us, expression.LAST_US)
+        if through_us <= after_us:
+            return 0
+        total = progression.count_of_any(self.periods, after_us, through_us)
+        if self.crons:
+            total += self.crons.count_between(after_us, through_us)
+            total -= self.crons.count_on(self.periods, after_us, through_us)
+        return total + sum(1 for _ in self._only_others(after_us, through_us))
 
     def describe(self) -> str:
         return "; ".join(member.describe() for member in self.members)
+
+    def _parts(self) -> Iterator[expression.Slots]:
+        if self.crons:
+            yield from self.crons.rows
+        yield from self.periods
+        yield from self.others
+
+    def _only_others(self, after_us: int, through_us: int) -> Iterator[int]:
+        """Slots of ``others`` that no other part has."""
+        seen: set[int] = set()
+        for part in self.others:
+            slot_us = part.next_after(after_us)
+            while slot_us is not None and slot_us <= through_us:
+                if slot_us not in seen and not self._counted_already(slot_us):
+                    seen.add(slot_us)
+                    yield slot_us
+                slot_us = part.next_after(slot_us)
+
+    def _counted_already(self, slot_us: int) -> bool:
+        if self.crons and self.crons.has(slot_us):
+            return True
+        return any(each.next_after(slot_us - 1) == slot_us for each in self.periods)
 
 
 def merged(expressions: Sequence[expression.Expression]) -> expression.Expression:
@@ -60,55 +86,13 @@ def merged(expressions: Sequence[expression.Expression]) -> expression.Expressio
         raise ValueError("there is no expression to merge")
     if len(distinct) == 1:
         return distinct[0]
-    return Merged(distinct, tuple(_parts(distinct)))
-
-
-def _shared(
-    part: expression.Slots, busier: list[expression.Slots], after_us: int, through_us: int
-) -> int:
-    """How many slots of the part are slots of a busier one, too."""
-    count = 0
-    slot_us = part.next_after(after_us)
-    while slot_us is not None and slot_us <= through_us:
-        count += any(other.next_after(slot_us - 1) == slot_us for other in busier)
-        slot_us = part.next_after(slot_us)
-    return count
-
-
-def _parts(members: Iterable[expression.Expression]) -> list[expression.Slots]:
-    periods: list[every.Every] = []
-    alike: dict[int, list[cron.Cron]] = {}  # by identity of the stretches, which dst.py shares
-    parts: list[expression.Slots] = []
-    for member in members:
-        if isinstance(member, cron.Cron):
-            alike.setdefault(id(member.stretches), []).append(member)
-        elif isinstance(member, every.Every):
-            periods.append(member)
-        else:
-            parts.append(member)
-    parts += [_joined(crons) for crons in alike.values()]
-    return parts + _without_repeats(periods)
-
-
-def _joined(crons: Sequence[cron.Cron]) -> expression.Slots:
-    if len(crons) == 1:
-        return crons[0]
-    return zoned.Zoned(union.Union([each.pattern for each in crons]), crons[0].stretches)
-
-
-def _without_repeats(periods: Sequence[every.Every]) -> list[every.Every]:
-    """The periods whose slots are not all among those of a shorter one."""
-    kept: list[every.Every] = []
-    for period in sorted(periods, key=lambda each: (each.period_us, each.anchor_us)):
-        if not any(_repeats(period, shorter) for shorter in kept):
-            kept.append(period)
-    return kept
-
-
-def _repeats(longer: every.Every, shorter: every.Every) -> bool:
-    distance_us = longer.anchor_us - shorter.anchor_us
-    return (
-        distance_us >= 0
-        and distance_us % shorter.period_us == 0
-        and longer.period_us % shorter.period_us == 0
+    zone = next((each.zone_name for each in distinct if isinstance(each, cron.Cron)), "")
+    crons = [each for each in distinct if isinstance(each, cron.Cron) and each.zone_name == zone]
+    periods = [each for each in distinct if isinstance(each, every.Every)]
+    others = [each for each in distinct if not isinstance(each, every.Every) and each not in crons]
+    return Merged(
+        distinct,
+        rows.Rows(crons) if crons else None,
+        progression.without_repeats(periods),
+        tuple(others),
     )

@@ -24,6 +24,9 @@ _FEW_TIMES = 1_440
 #: Local years in which a slot can lie: LAST_US is in 2112, and zones reach a day to both sides.
 FIRST_YEAR, LAST_YEAR = 1969, 2112
 
+#: So many years are looked at before it is worked out in which years there is a match at all.
+_NEAR = 4
+
 #: "Nothing there", as a local time beyond all others.
 BEYOND = 1 << 60
 BEFORE = -BEYOND
@@ -39,7 +42,9 @@ class Pattern:
     """
 
     __slots__ = (
+        "_by_kind",
         "_earliest",
+        "_ends",
         "_in_minute",
         "_latest",
         "_minutes",
@@ -62,6 +67,8 @@ class Pattern:
         self._latest = self._minutes[-1] + self._in_minute[-1]
         self.per_day = len(self._minutes) * len(self._in_minute)
         self._year: tuple[int, int, Sequence[int]] = (0, 0, ())
+        self._by_kind: dict[int, Sequence[int]] = {}
+        self._ends: tuple[int, int] | None = None
 
     def first_from(self, local: int) -> int:
         """The first match at or after the local time, else BEYOND."""
@@ -69,17 +76,17 @@ class Pattern:
         begin, end, matching = self._year
         if not begin <= day < end:
             begin, end, matching = self._turn_to(day)
-        at = bisect_left(matching, day)
+        at = bisect_left(matching, day - begin)
         if at < len(matching):
-            if matching[at] != day:
-                return matching[at] * _DAY + self._earliest
+            if matching[at] != day - begin:
+                return (begin + matching[at]) * _DAY + self._earliest
             if time <= self._latest:
                 times = self._times
                 if times is None:
                     return day * _DAY + self._time_from(time)
                 return day * _DAY + times[bisect_left(times, time)]
             if at + 1 < len(matching):
-                return matching[at + 1] * _DAY + self._earliest
+                return (begin + matching[at + 1]) * _DAY + self._earliest
         return self._first_after_year(end)
 
     def last_until(self, local: int) -> int:
@@ -88,17 +95,17 @@ class Pattern:
         begin, end, matching = self._year
         if not begin <= day < end:
             begin, end, matching = self._turn_to(day)
-        at = bisect_right(matching, day) - 1
+        at = bisect_right(matching, day - begin) - 1
         if at >= 0:
-            if matching[at] != day:
-                return matching[at] * _DAY + self._latest
+            if matching[at] != day - begin:
+                return (begin + matching[at]) * _DAY + self._latest
             if time >= self._earliest:
                 times = self._times
                 if times is None:
                     return day * _DAY + self._time_until(time)
                 return day * _DAY + times[bisect_right(times, time) - 1]
             if at > 0:
-                return matching[at - 1] * _DAY + self._latest
+                return (begin + matching[at - 1]) * _DAY + self._latest
         return self._last_before_year(begin)
 
     def count(self, local_from: int, local_to: int) -> int:
@@ -117,8 +124,9 @@ class Pattern:
     def days_between(self, first: int, end: int) -> Iterator[int]:
         """The matching days in ``[first, end)``, counted from 1970-01-01."""
         for year in range(days.year_of(first), days.year_of(end) + 1):
-            matching = days.matching_days(self._rule, year)
-            yield from matching[bisect_left(matching, first) : bisect_left(matching, end)]
+            begin, matching = days.first_day_of(year), self._days_of(year)
+            low, high = bisect_left(matching, first - begin), bisect_left(matching, end - begin)
+            yield from (begin + day for day in matching[low:high])
 
     def mark_times(self, flags: bytearray) -> None:
         """Set the byte of each matching second of a matching day."""
@@ -164,33 +172,59 @@ class Pattern:
         """How many matching days lie in ``[first, last)``."""
         count = 0
         for year in range(days.year_of(first), days.year_of(last) + 1):
-            matching = days.matching_days(self._rule, year)
-            count += bisect_left(matching, last) - bisect_left(matching, first)
+            begin, matching = days.first_day_of(year), self._days_of(year)
+            count += bisect_left(matching, last - begin) - bisect_left(matching, first - begin)
         return count
 
     def _day_matches(self, day: int) -> bool:
-        matching = days.matching_days(self._rule, days.year_of(day))
-        at = bisect_left(matching, day)
-        return at < len(matching) and matching[at] == day
+        year = days.year_of(day)
+        matching, wanted = self._days_of(year), day - days.first_day_of(year)
+        at = bisect_left(matching, wanted)
+        return at < len(matching) and matching[at] == wanted
 
     def _turn_to(self, day: int) -> tuple[int, int, Sequence[int]]:
         """Remember the year of the day, in one assignment so that threads may share us."""
         year = days.year_of(day)
-        matching = days.matching_days(self._rule, year)
-        self._year = (days.first_day_of(year), days.first_day_of(year + 1), matching)
+        self._year = (days.first_day_of(year), days.first_day_of(year + 1), self._days_of(year))
         return self._year
 
+    def _days_of(self, year: int) -> Sequence[int]:
+        """The matching days of the year, January 1 being 0."""
+        if self._rule.years is not None and year not in self._rule.years:
+            return ()
+        kind = days.kind_of(year)
+        found = self._by_kind.get(kind)
+        if found is None:
+            found = self._by_kind[kind] = days.matching_days(self._rule, kind)
+        return found
+
     def _first_after_year(self, end: int) -> int:
-        for year in range(days.year_of(end), LAST_YEAR + 1):
-            if matching := days.matching_days(self._rule, year):
-                return matching[0] * _DAY + self._earliest
+        year = days.year_of(end)
+        for near in range(year, min(year + _NEAR, LAST_YEAR + 1)):
+            if matching := self._days_of(near):
+                return (days.first_day_of(near) + matching[0]) * _DAY + self._earliest
+        first, last = self._ends or self._find_ends()
+        for far in range(max(year + _NEAR, first), last + 1):
+            if matching := self._days_of(far):
+                return (days.first_day_of(far) + matching[0]) * _DAY + self._earliest
         return BEYOND
 
     def _last_before_year(self, begin: int) -> int:
-        for year in range(days.year_of(begin) - 1, FIRST_YEAR - 1, -1):
-            if matching := days.matching_days(self._rule, year):
-                return matching[-1] * _DAY + self._latest
+        year = days.year_of(begin) - 1
+        for near in range(year, max(year - _NEAR, FIRST_YEAR - 1), -1):
+            if matching := self._days_of(near):
+                return (days.first_day_of(near) + matching[-1]) * _DAY + self._latest
+        first, last = self._ends or self._find_ends()
+        for far in range(min(year - _NEAR, last), first - 1, -1):
+            if matching := self._days_of(far):
+                return (days.first_day_of(far) + matching[-1]) * _DAY + self._latest
         return BEFORE
+
+    def _find_ends(self) -> tuple[int, int]:
+        """The first and the last year with a match; the wrong way round when there is none."""
+        years = [year for year in range(FIRST_YEAR, LAST_YEAR + 1) if self._days_of(year)]
+        self._ends = (years[0], years[-1]) if years else (LAST_YEAR, FIRST_YEAR)
+        return self._ends
 
 
 @functools.lru_cache(maxsize=4096)

@@ -110,8 +110,19 @@ class Zoned:
                 max(first + stretch.offset, stretch.local_from),
                 min(end + stretch.offset, stretch.local_to),
             )
-            count += first <= stretch.start and self._adds_its_start(index)
+            count += first <= stretch.start and self.adds_its_start(index)
         return count
+
+    def adds_its_start(self, index: int) -> bool:
+        """Whether a stretch's first instant is a slot for missing times, and not by itself."""
+        local_from = self.stretches[index].local_from
+        return self._stands_in(index) and not self.counts_local(index, local_from)
+
+    def counts_local(self, index: int, local: int) -> bool:
+        """Whether the local time matches and counts in the stretch."""
+        stretch = self.stretches[index]
+        inside = stretch.local_from <= local < stretch.local_to
+        return inside and self._pattern.first_from(local) == local
 
     def _next_in_later_stretch(self, index: int, found: int) -> int | None:
         """``found`` is the first match that the stretches before ``index`` do not contain."""
@@ -146,11 +157,6 @@ class Zoned:
         if stretch.missing_from == stretch.local_from:
             return False
         return self._pattern.first_from(stretch.missing_from) < stretch.local_from
-
-    def _adds_its_start(self, index: int) -> bool:
-        """Whether the first instant is a slot for missing times only, and matches not by itself."""
-        local_from = self.stretches[index].local_from
-        return self._stands_in(index) and self._pattern.first_from(local_from) != local_from
 
     def _remember(self, local: int, offset: int, local_from: int, local_to: int) -> None:
         """Keep the row of times that holds this match, if the offset does not change within it."""

@@ -159,11 +159,12 @@ class _Overdue:
         edge_us = min(self._deadline_edge_us, self.newest_us + 1)
         if edge_us <= self.first_us:
             return 0
-        # Slots less than a jitter before the edge may be due on either side of it: look at each.
-        sure_us = max(edge_us - self.slots.jitter_ms * 1000, self.first_us) - 1
-        unsure = self.slots.walk(sure_us, edge_us - 1)
-        late = sum(self.slots.due_slot(slot).due_us < self._deadline_edge_us for slot in unsure)
-        return self.slots.count(self.first_us - 1, sure_us) + late
+        before = self.slots.count(self.first_us - 1, edge_us - 1)
+        # A due comes before the next slot: only the last slot before the edge may be due after it.
+        last_us = self.slots.previous_before(edge_us)
+        if last_us is None or last_us < self.first_us:
+            return before
+        return before - (self.slots.due_slot(last_us).due_us >= self._deadline_edge_us)
 
     def _last_before(self, instant_us: int) -> int:
         return self.slots.previous_before(instant_us) or self.first_us

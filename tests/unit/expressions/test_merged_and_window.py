@@ -4,7 +4,15 @@ from random import Random
 
 import pytest
 
-from duepoint.expressions import Overlap, compile_expression, merged, windowed
+from duepoint.expressions import (
+    Gap,
+    Overlap,
+    compile_expression,
+    merged,
+    progression,
+    rows,
+    windowed,
+)
 from tests.property.expressions import generators
 from tests.unit.expressions import moments, stopwatch
 
@@ -34,28 +42,33 @@ def test_one_alone_is_itself_and_none_is_an_error():
         merged([])
 
 
-@pytest.mark.parametrize("seed", range(generators.samples(12)))
-def test_the_count_of_a_union_is_what_walking_it_gives(seed):
-    rng = Random(seed)
-    zone = rng.choice(("Etc/UTC", NEW_YORK, "Australia/Lord_Howe"))
-    members = []
+def some_members(rng, zone):
+    """Two to six texts of all forms, in one zone, with coinciding times."""
+    gap, overlap = rng.choice(list(Gap)), rng.choice(list(Overlap))
+    anchor_us = rng.choice((0, 7_000_000, 12_345_678, moments.us("2026-03-07T01:00:00.500Z")))
     for _ in range(rng.randint(2, 6)):
         kind = rng.random()
-        anchor_us = rng.choice((0, 7_000_000, 12_345_678))
-        if kind < 0.15:
-            text = f"@every {rng.choice((90, 120, 77, 240))}m"
-        elif kind < 0.2:
-            text = "@at 2026-03-08T10:00:00Z"
+        if kind < 0.3:
+            text = f"@every {rng.choice(('90m', '120m', '77m', '13m500ms', '1800s', '37s', '9m'))}"
+        elif kind < 0.4:
+            text = f"@at 2026-03-08T{rng.choice(('07', '10'))}:00:00Z"
+        elif kind < 0.5:
+            text = rng.choice(("*/10 * * * * *", "0-58 0-22 * * *", "*/7 * * * *", "0,30 2 * * *"))
         else:
             text = generators.near_changes(rng, special=True).text
-        members.append(
-            compile_expression(
-                text, time_zone=zone, anchor_us=anchor_us, overlap=rng.choice(list(Overlap))
-            )
+        yield compile_expression(
+            text, time_zone=zone, anchor_us=anchor_us, gap=gap, overlap=overlap
         )
-    expression = merged(members)
-    start = moments.us("2026-03-06T00:00:00Z") + rng.randint(0, 10**12)
-    end = start + rng.randint(1, 5 * 10**11)
+
+
+@pytest.mark.parametrize("seed", range(generators.samples(60)))
+def test_the_count_of_a_union_is_what_walking_it_gives(seed):
+    rng = Random(seed)
+    zone = rng.choice(("Etc/UTC", NEW_YORK, "Australia/Lord_Howe", "America/Sao_Paulo"))
+    expression = merged(list(some_members(rng, zone)))
+    start = moments.us(rng.choice(("2026-03-06T00:00:00Z", "2026-10-30T00:00:00Z")))
+    start += rng.randint(0, 10**12) // rng.choice((1, 10**6)) * rng.choice((1, 10**6))
+    end = start + rng.randint(1, 10**11)
     walked, at_us = [], start
     while (at_us := expression.next_after(at_us)) is not None and at_us <= end:
         walked.append(at_us)
@@ -66,20 +79,71 @@ def test_the_count_of_a_union_is_what_walking_it_gives(seed):
     assert back[::-1] == walked
 
 
-def test_a_year_of_busy_schedules_is_counted_without_walking_it():
-    texts = ("* * * * * *", "*/2 * * * * *", "*/7 * * * *", "0 9 * * 1-5")
+@pytest.mark.parametrize("most", [0, 10**6], ids=["marked", "summed-up"])
+@pytest.mark.parametrize("seed", range(generators.samples(20)))
+def test_both_ways_of_counting_periods_agree_with_walking_them(seed, most, monkeypatch):
+    monkeypatch.setattr(progression, "_MOST_MEETINGS", most)
+    monkeypatch.setattr(progression, "_ROW", 50)
+    monkeypatch.setattr(rows, "_MOST_MEETINGS", most)
+    monkeypatch.setattr(rows, "_FEW", 5)
+    rng = Random(seed)
+    anchor_us = moments.us("2026-03-08T06:00:00Z") + rng.choice((0, 10**6, 250_000))
+    members = [
+        compile_expression(f"@every {rng.choice((1, 4, 6, 7, 10, 15))}s", anchor_us=anchor_us),
+        compile_expression(f"@every {rng.randint(1, 90)}00ms", anchor_us=anchor_us + 10**6),
+        compile_expression(f"@every {rng.randint(1, 9)}m", anchor_us=anchor_us),
+        compile_expression("30-50 */5 1-4 * * *", time_zone=NEW_YORK),
+        compile_expression("*/30 0-59/15 2 * * *", time_zone=NEW_YORK),
+    ]
+    expression = merged(rng.sample(members, rng.randint(2, 5)))
+    start = anchor_us + rng.randint(-(10**9), 10**9)
+    end = start + rng.randint(1, 3 * 10**9)
+    walked, at_us = 0, start
+    while (at_us := expression.next_after(at_us)) is not None and at_us <= end:
+        walked += 1
+    assert expression.count_between(start, end) == walked
+
+
+def test_crons_of_several_zones_and_windows_are_counted_too():
+    daily = [compile_expression("0 12 * * *", time_zone=zone) for zone in ("Etc/UTC", NEW_YORK)]
+    noon, day_us = moments.us("2026-05-05T12:00:00Z"), 86_400_000_000
+    cut = windowed(compile_expression("0 * * * *"), start_us=noon, end_us=noon + 10**10)
+    expression = merged([*daily, cut])
+    # 12, 13 and 14 o'clock of the window, the first one being noon in UTC, and noon in New York
+    assert expression.count_between(noon - 1, noon + day_us - 1) == 4
+    assert expression.count_between(10**18, 10**19) == 0
+    assert expression.count_between(-(10**18), -1) == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "count"),
+    [
+        pytest.param(
+            ("* * * * * *", "*/2 * * * * *", "*/7 * * * *", "0 9 * * 1-5"), 31_536_000, id="crons"
+        ),
+        pytest.param(("* * * * * *", "@every 1s"), 31_536_000, id="a-cron-and-a-period"),
+        pytest.param(("@every 7s", "@every 11s"), 6_962_492, id="two-periods"),
+        pytest.param(tuple(f"@every {n}s" for n in (1, 2, 3, 60)), 31_536_000, id="multiples"),
+        pytest.param(("* 0-58 0-22 * * *", "*/7 * * * * *"), 29_987_946, id="fixed-and-sweeping"),
+    ],
+)
+def test_a_year_of_busy_schedules_is_counted_without_walking_it(texts, count):
     expression = merged([compile_expression(text, time_zone=NEW_YORK) for text in texts])
     start = moments.us("2026-01-01T00:00:00Z")
     with stopwatch.cpu_seconds() as passed:
-        assert expression.count_between(start, start + YEAR_US) == 365 * 86_400
-        assert passed() <= 1
+        assert expression.count_between(start, start + YEAR_US) == count
+        assert passed() <= 0.1  # walking would take half a minute
 
 
-def test_periods_that_repeat_a_shorter_one_cost_nothing():
-    expression = merged([compile_expression(f"@every {n}s") for n in (1, 2, 3, 60)])
+def test_even_thirty_two_periods_without_a_common_factor_are_not_walked():
+    primes = [n for n in range(2, 132) if all(n % below for below in range(2, n))]
+    texts = [f"@every {n}s" for n in primes[:31]]
+    expression = merged([compile_expression(text) for text in (*texts, "*/5 * * * *")])
+    expected = sum(any(s % p == 0 for p in (*primes[:31], 300)) for s in range(1, 86_401))
+    assert expression.count_between(0, 86_400_000_000) == expected
     with stopwatch.cpu_seconds() as passed:
-        assert expression.count_between(0, YEAR_US) == 365 * 86_400
-        assert passed() <= 0.01
+        expression.count_between(0, YEAR_US)
+        assert passed() <= 3  # walking would take minutes
 
 
 def test_a_window_includes_its_start_and_excludes_its_end():
