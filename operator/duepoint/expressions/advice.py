@@ -1,21 +1,58 @@
-"""What to write instead: hints for items of a cron field that could not be read.
+"""What to write instead: hints for what could not be read in a schedule.
 
 Each rule is a pattern over the whole item, in capitals, and what it most probably was meant to be.
-The first that fits speaks; the last one always fits.
+The first that has something to say speaks; the last one always has. A hint is never needed to
+understand the error, it saves the look into the documentation. Zones are zonehints.py's matter.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from duepoint.expressions import fields
+from duepoint.expressions import durations, fields
 
 _Advice = Callable[[fields.Kind, str], str]
 
 _SPECIAL = (
     "L, LW and 15W stand alone in day-of-month, 5L and 1#2 in day-of-week; "
     "they take no ranges and no steps"
+)
+
+_DURATION = re.compile(r"(?:\d+(?:ms|[smhd]))+", re.ASCII)
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT.*", re.ASCII)
+
+_FIELD_COUNTS = (
+    "write 5 (minute hour day-of-month month day-of-week), 6 (seconds first) or "
+    "7 (seconds first, year last)"
+)
+
+#: Macros of other schedulers, and what people hope for.
+_ELSEWHERE = {
+    "@reboot": 'nothing boots here; for once write "@at" and an instant',
+    "@minutely": 'write "* * * * *"',
+    "@secondly": 'write "@every 1s"',
+    "@weekdays": 'write "0 0 * * 1-5"',
+    "@weekends": 'write "0 0 * * 6,0"',
+    "@quarterly": 'write "0 0 1 */3 *"',
+    "@biweekly": 'write "@every 14d" and a startTime',
+    "@fortnightly": 'write "@every 14d" and a startTime',
+}
+
+_CHARACTERS = (
+    ("\n\r", "write the schedule on one line"),
+    ("\"'`\u2018\u2019\u201c\u201d", "take the quotes out of the schedule"),
+    ("\u00a0\u2002\u2003\u2007\u2009\u200a\u202f\u3000", "it looks like a blank; type a plain one"),
+    ("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff", "it is invisible; type the schedule anew"),
+    ("\u2010\u2011\u2012\u2013\u2014\u2212\uff0d", 'write a plain "-"'),
+    ("\u2217\uff0a\u00d7", 'write a plain "*"'),
+    (";|\uff0c\u3001", 'separate the items of a list with ","'),
+    ("~", 'for a value picked once write H, such as "H(0-29)"'),
+    ("\\", 'take the "\\" out'),
+    ("%", 'take the "%" out; what to run is not part of a schedule'),
+    ("[]", "write ranges without brackets"),
 )
 
 
@@ -32,7 +69,55 @@ def for_number(kind: fields.Kind, number: int) -> str:
     """A hint for a number outside the field; empty when the range says it all."""
     if kind in (fields.SECOND, fields.MINUTE, fields.HOUR) and number == kind.high + 1:
         return f"count from 0 to {kind.high}"
-    return ""
+    if kind is fields.WEEKDAY:
+        return "0 and 7 are both Sunday"
+    if kind is fields.DAY and number == 0:
+        return 'count from 1; the last day is "L"'
+    return "count from 1" if kind is fields.MONTH and number == 0 else ""
+
+
+def for_character(character: str) -> str:
+    """A hint for a character that no schedule has."""
+    for characters, hint in _CHARACTERS:
+        if character in characters:
+            return hint
+    return "write plain letters and digits on one line"
+
+
+def for_macro(text: str, macros: Iterable[str]) -> str:
+    """A hint for a text that begins with ``@`` and is nothing that is known."""
+    word, _, rest = text.partition(" ")
+    glued = re.fullmatch(r"(@every|@at)[:= ]*(.+)", text, re.IGNORECASE)
+    if glued:
+        return f'did you mean "{glued[1].lower()} {glued[2][:40]}"?'
+    known = f"known are {', '.join(macros)}, @every and @at"
+    if hint := _ELSEWHERE.get(word.lower()):
+        return hint
+    if word.lower() in macros:
+        return f'write "{word.lower()}" alone'
+    near = difflib.get_close_matches(word.lower()[:20], [*macros, "@every", "@at"], n=1, cutoff=0.7)
+    meant = f'did you mean "{" ".join((near[0], rest[:40])).strip()}"; ' if near else ""
+    return meant + known
+
+
+def for_field_count(words: list[str], macros: Iterable[str]) -> str:
+    """A hint for a text of too few or too many fields."""
+    text = " ".join(words)
+    clock = _CLOCK.fullmatch(text)
+    meant = ""
+    if f"@{text.lower()}" in macros:
+        meant = f"@{text.lower()}"
+    elif words[0].lower() == "every" and (periods := durations.meant("".join(words[1:]))):
+        meant = f"@every {periods[0]}"
+    elif words[0].lower() == "at" and len(words) > 1:
+        meant = f"@at {'T'.join(words[1:])[:40]}"
+    elif _DURATION.fullmatch(text):
+        meant = f"@every {text}"
+    elif clock:
+        meant = f"{int(clock[2])} {int(clock[1])} * * *"
+    elif _DATE.fullmatch(text):
+        meant = f"@at {text[:40]}"
+    return f'did you mean "{meant}"?' if meant else _FIELD_COUNTS
 
 
 def _in_weekdays(hint: str) -> _Advice:
@@ -40,7 +125,21 @@ def _in_weekdays(hint: str) -> _Advice:
 
 
 def _shortened(kind: fields.Kind, text: str) -> str:
-    return f'write "{text[:3]}"' if text[:3] in kind.names else ""
+    """Names of days and months have three letters, alone and in ranges."""
+    words = text.split("-")
+    short = "-".join(word[:3] for word in words)
+    return f'write "{short}"' if all(word[:3] in kind.names for word in words) else ""
+
+
+def _meant(shape: str, says: str) -> tuple[re.Pattern[str], _Advice]:
+    """A rule that gives back parts of what was written."""
+    pattern = re.compile(shape, re.ASCII)
+
+    def advise(_: fields.Kind, text: str) -> str:
+        parts = pattern.fullmatch(text)
+        return says.format(*parts.groups()) if parts else ""
+
+    return pattern, advise
 
 
 _RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
@@ -48,6 +147,15 @@ _RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
     (re.compile(r"R(?:[/(].*)?"), lambda *_: "write H, which is the same on every replica"),
     (re.compile(r"L"), _in_weekdays('write "SAT", or "5L" for the last Friday of the month')),
     (re.compile(r"L[0-7]"), _in_weekdays('write the day first, such as "5L" for the last Friday')),
-    (re.compile(r"[A-Z]{4,}"), _shortened),
+    (re.compile(r"[A-Z]{3,}(?:-[A-Z]{3,})?"), _shortened),
+    _meant(r"\*?(\d{1,9})[SMHD]", 'a step has no unit; write "*/{0}" or "@every" and a duration'),
+    _meant(r"\*?/(\d{1,9})[A-Z]+", 'a step has no unit; write "*/{0}"'),
+    _meant(r"/(\d{1,9})", 'did you mean "*/{0}"?'),
+    _meant(r"\*(\d{1,9})", 'did you mean "*/{0}"?'),
+    _meant(r"\*[*]+", 'did you mean "*"?'),
+    _meant(r"(.{1,9})/", 'write a number after "/", such as "{0}/2"'),
+    _meant(r"(\w{1,9})-", 'write where the range ends, such as "{0}-{0}"'),
+    _meant(r"(\d{1,9})(?:\.\.|:|_)(\d{1,9})", 'for a range write "{0}-{1}"'),
+    _meant(r"(\d{1,2})[AP]M", "hours count from 0 to 23"),
     (re.compile(r"[0-9LW#,/*-]*[LW#][0-9LW#,/*-]*"), lambda *_: _SPECIAL),
 )

@@ -55,9 +55,10 @@ def parse(value: str, *, position: int, whole_seconds: bool) -> At:
         _unix_us(value) if value.isdecimal() and value.isascii() else _rfc3339_us(value, position)
     )
     if not expression.FIRST_US <= slot_us <= expression.LAST_US:
-        raise _wrong(
-            f"{errors.quoted(value)} is outside the years 1970 to 2112", position, "OutOfRange"
-        )
+        outside = f"{errors.quoted(value)} is outside the years 1970 to 2112"
+        if re.fullmatch(r"1\d{12}", value, re.ASCII):
+            outside += f'; unix time counts seconds: did you mean "@at {value[:-3]}"?'
+        raise _wrong(outside, position, "OutOfRange")
     if whole_seconds and slot_us % expression.SECOND_US:
         raise _wrong("a jobTemplate needs a whole second; leave the fraction out", position)
     return At(slot_us=slot_us)
@@ -74,13 +75,31 @@ def _rfc3339_us(value: str, position: int) -> int:
         )
     parts = _RFC3339.fullmatch(value)
     if parts is None:
-        raise _wrong(f"{errors.quoted(value)} is no instant with its zone; {_EXAMPLE}", position)
+        hint = _meant(value) or _EXAMPLE
+        raise _wrong(f"{errors.quoted(value)} is no instant with its zone; {hint}", position)
     try:
         local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time']}+00:00")
     except ValueError as error:
         raise _wrong(f"{errors.quoted(value)} does not exist ({error})", position) from error
     seconds = (local - _EPOCH) // dt.timedelta(seconds=1) - _offset_seconds(parts, position)
     return seconds * expression.SECOND_US + int((parts["fraction"] or "0").ljust(6, "0"))
+
+
+def _meant(value: str) -> str:
+    """What was probably meant, where only a letter or the zone is missing."""
+    parts = re.fullmatch(
+        r"(\d{4}-\d\d-\d\d)(?:[Tt ]+(\d\d:\d\d)(:\d\d(?:\.\d{1,6})?)?)?\s*(Z|UTC|[+-]\d\d:?\d\d)?",
+        value,
+        re.ASCII | re.IGNORECASE,
+    )
+    if parts is None:
+        return ""
+    date, clock, seconds, zone = parts.groups()
+    if zone is None or zone.upper() in {"Z", "UTC"}:
+        zone = "Z"
+    elif ":" not in zone:
+        zone = f"{zone[:3]}:{zone[3:]}"
+    return f'did you mean "@at {date}T{clock or "00:00"}{seconds or ":00"}{zone}"?'
 
 
 def _offset_seconds(parts: re.Match[str], position: int) -> int:

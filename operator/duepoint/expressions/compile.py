@@ -11,7 +11,7 @@ import functools
 import re
 
 from duepoint import errors
-from duepoint.expressions import at, cron, every, expression, syntax, timezones
+from duepoint.expressions import advice, at, cron, every, expression, syntax, timezones
 from duepoint.expressions.dst import Gap, Overlap
 from duepoint.expressions.merged import merged
 from duepoint.expressions.window import windowed
@@ -96,11 +96,12 @@ def _check_characters(text: str) -> None:
             f"the schedule has {len(text)} characters; the limit is {TEXT_LIMIT}",
             hint="use several entries in spec.schedules",
         )
-    if re.match(r"(?:CRON_)?TZ=", text):
+    if prefix := re.search(r"(?<![A-Za-z])(?:CRON_)?TZ=(\S*)", text, re.IGNORECASE):
+        zone = prefix[1] if timezones.is_known(prefix[1]) else "Europe/Rome"
         raise errors.InvalidExpression(
-            "a schedule has no TZ= or CRON_TZ= prefix",
-            position=0,
-            hint="use the field timeZone",
+            f"column {prefix.start() + 1}: a schedule has no TZ= or CRON_TZ= in it",
+            position=prefix.start(),
+            hint=f"use the field timeZone, such as timeZone: {zone}",
         )
     good = _ALLOWED.match(text)
     if good is not None and good.end() < len(text):
@@ -108,7 +109,7 @@ def _check_characters(text: str) -> None:
         raise errors.InvalidExpression(
             f"column {good.end() + 1}: the character U+{code:04X} has no meaning in a schedule",
             position=good.end(),
-            hint="write plain letters and digits on one line",
+            hint=advice.for_character(text[good.end()]),
         )
 
 

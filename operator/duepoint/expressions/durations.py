@@ -22,6 +22,18 @@ UNITS_US = {
 #: Longest number of digits taken seriously on either side of the decimal point.
 _DIGITS = 18
 
+#: Texts up to this length are looked at for what was meant.
+_SUGGESTED_LENGTH = 40
+
+#: What people write for a unit, in small letters.
+_SPELLINGS = (
+    ("ms", "ms|msecs?|millis?|milliseconds?"),
+    ("s", "s|secs?|seconds?"),
+    ("m", "m|mins?|minutes?"),
+    ("h", "h|hrs?|hours?"),
+    ("d", "d|days?"),
+)
+
 _PART = re.compile(
     r"(?P<whole>\d+)(?:\.(?P<part>\d+))?(?:[eE](?P<power>\d+))?(?P<unit>[A-Za-zµ]*)", re.ASCII
 )
@@ -41,10 +53,20 @@ def parse_duration_us(text: str) -> int:
     Raises:
         InvalidDuration: with a message that says what to write instead.
     """
-    if text == "0":
-        return 0
     if not text:
         raise InvalidDuration('a duration is missing; write one such as "90s" or "1h30m"')
+    try:
+        return _parsed_us(text)
+    except InvalidDuration as error:
+        likely = " or ".join(f'"{each}"' for each in meant(text))
+        if error.huge or not likely:
+            raise
+        raise InvalidDuration(f"{error}; did you mean {likely}?") from error
+
+
+def _parsed_us(text: str) -> int:
+    if text == "0":
+        return 0
     if text[0] in "+-":
         raise InvalidDuration(f'{errors.quoted(text)} has a sign; write it without, such as "90s"')
     total, at = 0, 0
@@ -86,6 +108,30 @@ def _unit_message(text: str, unit: str) -> str:
     if unit in {"ns", "us", "µs"}:
         return f'{errors.quoted(text)} uses "{unit}", which is too fine; {known}'
     return f"{errors.quoted(text)} uses the unknown unit {errors.quoted(unit)}; {known}"
+
+
+def meant(text: str) -> list[str]:
+    """The durations that somebody who wrote this text may have meant, best first."""
+    if len(text) > _SUGGESTED_LENGTH:
+        return []
+    plain = re.sub(r"[\s+-]|^P|T(?=\d)|and", "", text)
+    if plain.isdecimal() and plain.isascii() and int(plain):
+        return [f"{plain}s", f"{plain}m"]
+    spelled = re.sub(r"[A-Za-z]+", _usual_unit, plain)
+    if weeks := re.fullmatch(r"(\d{1,6})(?:w|weeks?)", plain, re.ASCII | re.IGNORECASE):
+        spelled = f"{int(weeks[1]) * 7}d"
+    try:
+        return [spelled] if spelled and _parsed_us(spelled) else []
+    except InvalidDuration:
+        return []
+
+
+def _usual_unit(word: re.Match[str]) -> str:
+    letters = word[0].lower()
+    for unit, spelling in _SPELLINGS:
+        if re.fullmatch(spelling, letters):
+            return unit
+    return letters
 
 
 def format_duration(us: int) -> str:

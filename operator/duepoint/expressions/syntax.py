@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from duepoint import errors
-from duepoint.expressions import days, fields, items
+from duepoint.expressions import advice, days, fields, items
 
 MACROS = {
     "@yearly": "0 0 1 1 *",
@@ -64,8 +64,8 @@ def parse(text: str, *, identity: str) -> CronFields:
     if kinds is None:
         raise errors.InvalidExpression(
             f"{errors.quoted(text)} has {len(words)} field{'s' * (len(words) != 1)}",
-            hint="write 5 (minute hour day-of-month month day-of-week), 6 (seconds first) or "
-            "7 (seconds first, year last)",
+            position=words[7][1] if len(words) > 7 else len(text),
+            hint=advice.for_field_count([word for word, _ in words], MACROS),
         )
     read = {
         kind.name: items.parse(kind, word, position=position, identity=identity)
@@ -82,7 +82,7 @@ def _spelled_out(text: str) -> str:
         raise errors.InvalidExpression(
             f"{errors.quoted(text)} is not a known macro",
             position=0,
-            hint=f"known are {', '.join(MACROS)}, @every and @at",
+            hint=advice.for_macro(text, MACROS),
         )
     return spelled_out
 

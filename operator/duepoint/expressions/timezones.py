@@ -13,7 +13,7 @@ import importlib.resources
 from dataclasses import dataclass
 
 from duepoint import errors
-from duepoint.expressions import expression, tzif
+from duepoint.expressions import expression, tzif, zonehints
 
 #: Local days of LAST_US reach into this year at most.
 _LAST_YEAR = 2112
@@ -56,12 +56,19 @@ def load(zone: str) -> Zone:
     Raises:
         InvalidExpression: reason UnknownTimeZone.
     """
+    if not zone.strip():
+        raise errors.InvalidExpression(
+            "the time zone is empty",
+            reason="UnknownTimeZone",
+            field="timeZone",
+            hint="leave timeZone out for Etc/UTC",
+        )
     if not is_known(zone):
         raise errors.InvalidExpression(
             f"the time zone {errors.quoted(zone)} is not in the IANA database of this version",
             reason="UnknownTimeZone",
             field="timeZone",
-            hint=_hint(zone),
+            hint=zonehints.for_zone(zone, known_names()),
         )
     data = importlib.resources.files("tzdata").joinpath("zoneinfo", *zone.split("/")).read_bytes()
     before, changes = tzif.parse(data, through_year=_LAST_YEAR)
@@ -80,10 +87,3 @@ def _trimmed(zone: str, before: int, changes: tzif.Changes) -> Zone:
         (-(1 << 62), *(when for when, _ in later)),
         (before, *(offset for _, offset in later)),
     )
-
-
-def _hint(zone: str) -> str:
-    same = [name for name in known_names() if name.lower() == zone.strip().lower()]
-    if same:
-        return f'write it as "{min(same)}"'
-    return 'write a name such as "Europe/Rome" or "Etc/UTC"'
