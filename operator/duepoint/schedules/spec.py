@@ -17,6 +17,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.expressions import durations
+from duepoint.expressions.expression import LAST_US
 from duepoint.schedules import actions, slots, webhookspec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
@@ -24,6 +25,7 @@ from duepoint.schedules.conditions import Reason
 PAYLOAD_LIMIT_BYTES = 64 * 1024
 TEMPLATE_LIMIT_BYTES = 256 * 1024
 _MAX_SCHEDULES = 32
+_MOST_CAUGHT_UP = 10_000
 
 T = TypeVar("T")
 
@@ -169,17 +171,21 @@ def _timing(fields: _Spec, findings: _Findings) -> rules.Timing:
     dst = fields.dst or _Dst()
     start_us, end_us = _instant(fields.start_time), _instant(fields.end_time)
     if start_us is not None and end_us is not None and end_us <= start_us:
-        findings.add(Reason.INVALID_SCHEDULE, "spec.endTime", "write a time after startTime")
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            "spec.endTime",
+            f"{fields.end_time} is not after startTime; write a later time",
+        )
     return rules.Timing(
         schedules=_expressions(fields, findings),
-        time_zone=fields.time_zone or rules.DEFAULT_ZONE,
+        time_zone=rules.DEFAULT_ZONE if fields.time_zone is None else fields.time_zone,
         gap=_choice(dst.gap, ("RunOnce", "Skip"), "spec.dst.gap", findings),
         overlap=_choice(dst.overlap, ("First", "Second", "Both"), "spec.dst.overlap", findings),
         jitter_ms=_jitter_ms(fields.jitter, findings),
-        start_us=start_us,
+        start_us=_reachable(start_us, "spec.startTime", findings),
         end_us=end_us,
         suspend=bool(fields.suspend),
-        suspend_until_us=_instant(fields.suspend_until),
+        suspend_until_us=_reachable(_instant(fields.suspend_until), "spec.suspendUntil", findings),
     )
 
 
@@ -211,6 +217,13 @@ def _instant(time: dt.datetime | None) -> int | None:
     aware = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     return (aware - epoch) // dt.timedelta(microseconds=1)
+
+
+def _reachable(instant_us: int | None, path: str, findings: _Findings) -> int | None:
+    """The instant, when the queue has slots after it; a far end, to the contrary, harms nobody."""
+    if instant_us is not None and instant_us > LAST_US:
+        findings.add(Reason.OUT_OF_RANGE, path, "lies beyond the year 2112; write a nearer time")
+    return instant_us
 
 
 def _choice(value: str | None, known: tuple[str, ...], path: str, findings: _Findings) -> str:
@@ -258,7 +271,12 @@ def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
         catch_up=_choice(
             fields.catch_up_policy, ("Latest", "All", "None"), "spec.catchUpPolicy", findings
         ),
-        catch_up_limit=_at_least(fields.catch_up_limit, 1, "spec.catchUpLimit", findings)
+        catch_up_limit=_at_most(
+            _at_least(fields.catch_up_limit, 1, "spec.catchUpLimit", findings),
+            _MOST_CAUGHT_UP,
+            "spec.catchUpLimit",
+            findings,
+        )
         or defaults.catch_up_limit,
         successful_limit=_limit(
             fields.successful_jobs_history_limit, "successful", defaults.successful_limit, findings
@@ -277,6 +295,12 @@ def _limit(value: int | None, which: str, default: int, findings: _Findings) -> 
 def _at_least(value: int | None, least: int, path: str, findings: _Findings) -> int | None:
     if value is not None and value < least:
         findings.add(Reason.INVALID_SCHEDULE, path, f"{value} is too small; write {least} or more")
+    return value
+
+
+def _at_most(value: int | None, most: int, path: str, findings: _Findings) -> int | None:
+    if value is not None and value > most:
+        findings.add(Reason.INVALID_SCHEDULE, path, f"{value} is too large; write {most} or less")
     return value
 
 
