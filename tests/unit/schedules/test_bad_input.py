@@ -1,0 +1,272 @@
+"""The catalogue of bad input, from the text of a spec to what its author is told.
+
+Numbers are those of the project's list of bad inputs; most cases are refused by the CRD at apply
+already (tests/integration/crds), and all of them here, because an object may have been stored
+under an older schema. Each answer has a reason, the field's path, the place in the text and a hint.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from duepoint import errors
+from duepoint.schedules import spec
+from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec
+from tests.unit.expressions import stopwatch
+
+JOB = {"jobTemplate": JOB_TEMPLATE}
+
+
+def refused(**fields) -> errors.FieldError:
+    """The first thing that is wrong with the spec."""
+    with pytest.raises(errors.InvalidSpec) as caught:
+        a_spec(**fields)
+    return caught.value.errors[0]
+
+
+CRON_TEXT = [
+    ("1-empty", "", "is empty; write for example"),
+    ("2-blanks-only", "   ", "is empty; write for example"),
+    ("3-four-fields", "0 0 * *", "has 4 fields; write 5 (minute hour day-of-month month"),
+    ("4-eight-fields", "0 0 0 * * * * *", "has 8 fields; write 5"),
+    ("5-minute-60", "60 * * * *", 'minute, column 1: "60" is outside 0-59; count from 0 to 59'),
+    ("6-hour-24", "* 24 * * *", 'hour, column 3: "24" is outside 0-23; count from 0 to 23'),
+    ("7-day-0", "* * 0 * *", 'day-of-month, column 5: "0" is outside 1-31; count from 1'),
+    ("8-step-0", "*/0 * * * *", "minute, column 3: a step of 0 leads nowhere"),
+    ("9-downward", "5-3 * * * *", 'minute, column 1: the range "5-3" runs downward; write "3-5"'),
+    ("10-two-hyphens", "5--5 * * * *", "minute, column 1: "),
+    ("11-negative-step", "*/-1 * * * *", "there are no negative values"),
+    ("12-empty-item", "1,,2 * * * *", "minute, column 3: an item of the list is empty; remove"),
+    ("13-unknown-name", "* * * * mon-xyz", 'day-of-week, column 13: "xyz" is no name here; names'),
+    ("14-unknown-macro", "@unknown", '"@unknown" is not a known macro; known are @yearly'),
+    ("15-full-width-digit", "\uff10 0 * * *", "column 1: the character U+FF10"),
+    ("15-right-to-left-mark", "0 0 \u200f* * *", "column 5: the character U+200F"),
+    ("15-nul", "0 0 \0 * *", "column 5: the character U+0000"),
+    ("15-newline", "0 0 *\n* *", "write the schedule on one line"),
+    ("16-201-characters", "0 0 * * " + "1," * 96 + "1", "has 201 characters; the limit is 200"),
+    ("17-a-list-of-10000", ",".join(["1"] * 10_000) + " * * * *", "the limit is 200; use several"),
+]
+
+CRON_MEANING = [
+    (
+        "18-february-31",
+        "0 0 31 2 *",
+        "NeverFires",
+        "no time in the next 8 years; check day-of-month",
+    ),
+    ("19-31-of-short-months", "0 0 31 4,6,9,11 *", "NeverFires", "no time in the next 8 years"),
+    ("20-a-weekday-of-29-years", "0 0 * 2 5#5", "NeverFires", "no time in the next 8 years"),
+    ("21-minute-step-61", "*/61 * * * *", "InvalidSchedule", 'did you mean "@every 61m"?'),
+    ("21-hour-step-25", "0 */25 * * *", "InvalidSchedule", 'did you mean "@every 25h"?'),
+    ("24-tz-prefix", "TZ=Asia/Tokyo 0 0 * * *", "InvalidSchedule", "timeZone: Asia/Tokyo"),
+    ("24-cron-tz-prefix", "CRON_TZ=UTC 0 0 * * *", "InvalidSchedule", "timeZone: UTC"),
+    ("24-tz-in-small-letters", "tz=UTC 0 0 * * *", "InvalidSchedule", "use the field timeZone"),
+    ("25-last-with-a-range", "0 0 L-3 * *", "InvalidSchedule", "take no ranges and no steps"),
+    ("25-workdays-of-a-range", "0 0 1-5W * *", "InvalidSchedule", "take no ranges and no steps"),
+    ("25-sixth-monday", "0 0 * * 1#6", "InvalidSchedule", 'write "#1" to "#5"'),
+    ("25-w-in-day-of-week", "0 0 * * 15W", "InvalidSchedule", "stand alone in day-of-month"),
+    ("26-empty-h-range", "H(30-10) * * * *", "InvalidSchedule", 'write "10-30"'),
+]
+
+PERIODS_AND_INSTANTS = [
+    ("28-zero", "@every 0s", "InvalidSchedule", "0s is too short; the shortest is 100ms"),
+    ("29-negative", "@every -5m", "InvalidSchedule", '"-5m" has a sign; write it without'),
+    ("30-nanosecond", "@every 1ns", "InvalidSchedule", "too fine; units are ms, s, m, h and d"),
+    ("31-beyond-the-calendar", "@every 1e9h", "OutOfRange", "exponent; write the number out"),
+    ("31-in-digits", "@every 1000000000h", "OutOfRange", "beyond the year 2112"),
+    ("32-without-value", "@every", "InvalidSchedule", 'missing; write one such as "90s"'),
+    ("33-beyond-2-to-the-52", "@at 4503599628", "OutOfRange", "outside the years 1970 to 2112"),
+    (
+        "35-without-zone",
+        "@at 2026-12-24T18:00:00",
+        "InvalidSchedule",
+        'did you mean "@at 2026-12-24T18:00:00Z"?',
+    ),
+    ("36-february-30", "@at 2026-02-30T00:00:00Z", "InvalidSchedule", "does not exist"),
+    ("36-24-o-clock", "@at 2026-01-01T24:00:01Z", "InvalidSchedule", "does not exist"),
+    ("36-leap-second", "@at 2026-12-31T23:59:60Z", "InvalidSchedule", "does not exist"),
+    ("37-year-9999", "@at 9999-12-31T00:00:00Z", "OutOfRange", "outside the years 1970 to 2112"),
+    ("37-year-10000", "@at 10000-01-01T00:00:00Z", "OutOfRange", "outside the years 1970 to 2112"),
+]
+
+ZONES = [
+    ("38-empty", "", "leave timeZone out for Etc/UTC"),
+    ("39-local", "Local", "no machine's own zone is used; write a name such as"),
+    ("40-a-way-out", "../../etc/passwd", "not in the IANA database"),
+    ("41-absolute-path", "/etc/localtime", "not in the IANA database"),
+    ("42-small-letters", "est5edt", 'write it as "EST5EDT"'),
+    ("43-unknown", "Mars/Olympus", "not in the IANA database"),
+    ("43-a-slip", "Europe/Berln", 'did you mean "Europe/Berlin"?'),
+    ("43-a-removed-one", "US/Pacific-New", 'did you mean "US/Pacific"?'),
+    ("43-a-city", "berlin", 'did you mean "Europe/Berlin"?'),
+    ("43-an-abbreviation", "PST", 'did you mean "America/Los_Angeles"?'),
+    ("44-trailing-blank", "Etc/UTC ", 'write it as "Etc/UTC"'),
+    ("46-an-offset", "UTC+2", '"Etc/GMT-2", whose sign is the other way round'),
+    ("46-an-impossible-offset", "UTC+25:00", "write the name of a place that has it"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [pytest.param(*case, id=name) for name, *case in CRON_TEXT]
+)
+def test_cron_text_that_cannot_be_read(text, told):
+    error = refused(schedule=text)
+    assert (error.reason, error.path) == ("InvalidSchedule", "spec.schedule")
+    assert told in error.message
+    assert len(error.message) < 500
+    entry = refused(schedules=["0 0 * * *", text])
+    assert (entry.path, entry.message) == ("spec.schedules[1]", error.message)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "told"), [pytest.param(*case, id=name) for name, *case in CRON_MEANING]
+)
+@pytest.mark.parametrize("zone", ["Etc/UTC", "America/New_York"])
+def test_cron_texts_that_mean_nothing(text, reason, told, zone):
+    with stopwatch.cpu_seconds() as passed:
+        error = refused(schedule=text, timeZone=zone, dst={"overlap": "Both"})
+        taken = passed()
+    assert (error.reason, error.path) == (reason, "spec.schedule")
+    assert told in error.message
+    assert taken <= 0.02  # the bar is 5 ms, measured by `make bench-expressions`
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "told"),
+    [pytest.param(*case, id=name) for name, *case in PERIODS_AND_INSTANTS],
+)
+@pytest.mark.parametrize("target", [{}, JOB], ids=["webhook", "job"])
+def test_periods_and_instants_that_cannot_be(text, reason, told, target):
+    error = refused(schedule=text, **target)
+    assert (error.reason, error.path) == (reason, "spec.schedule")
+    if told != "0s is too short; the shortest is 100ms" or not target:
+        assert told in error.message
+
+
+@pytest.mark.parametrize("text", ["@every 100ms", "@every 1500ms", "@at 2026-12-24T18:00:00.5Z"])
+def test_30_a_job_needs_whole_seconds(text):
+    a_spec(schedule=text)
+    assert refused(schedule=text, **JOB).reason == "InvalidSchedule"
+
+
+@pytest.mark.parametrize(("zone", "told"), [pytest.param(*case, id=name) for name, *case in ZONES])
+@pytest.mark.parametrize("text", ["0 0 * * *", "@every 5m", "@at 2026-12-24T18:00:00Z"])
+def test_zones_that_are_none(zone, told, text):
+    with stopwatch.cpu_seconds() as passed:
+        error = refused(schedule=text, timeZone=zone)
+        taken = passed()
+    assert (error.reason, error.path) == ("UnknownTimeZone", "spec.timeZone")
+    assert told in error.message
+    assert taken <= 0.02
+
+
+@pytest.mark.parametrize("zone", ["EST5EDT", "Etc/GMT-14", "America/Argentina/ComodRivadavia"])
+def test_42_the_list_of_the_database_decides(zone):
+    assert a_spec(timeZone=zone).rule.timing.time_zone == zone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("0 0 29 2 5", id="20-leap-day-or-friday"),
+        pytest.param("0 0 29 2 *", id="20-leap-day"),
+        pytest.param("0 0 * * 7", id="22-seven-is-sunday"),
+        pytest.param("0 0 13 * 5", id="23-both-day-fields"),
+        pytest.param("@at 2020-01-01T00:00:00Z", id="34-in-the-past"),
+        pytest.param("H H(0-5) H * *", id="26-h-with-ranges"),
+    ],
+)
+def test_unusual_texts_that_are_right(text):
+    a_spec(schedule=text)
+
+
+WINDOWS_AND_NUMBERS = [
+    (
+        "47-start-after-end",
+        {"startTime": "2026-03-02T00:00:00Z", "endTime": "2026-03-01T00:00:00Z"},
+        "spec.endTime",
+        "2026-03-01 00:00:00+00:00 is not after startTime; write a later time",
+    ),
+    (
+        "47-start-is-end",
+        {"startTime": "2026-03-02T00:00:00Z", "endTime": "2026-03-02T00:00:00Z"},
+        "spec.endTime",
+        "is not after startTime",
+    ),
+    ("49-deadline", {"startingDeadlineSeconds": -1}, "spec.startingDeadlineSeconds", "write 0 or"),
+    ("52-jitter", {"jitter": "-5s"}, "spec.jitter", "has a sign; write it without"),
+    ("52-jitter-in-words", {"jitter": "soon"}, "spec.jitter", "not a duration"),
+    ("52-jitter-without-unit", {"jitter": "30"}, "spec.jitter", 'did you mean "30s" or "30m"?'),
+    (
+        "53-history",
+        {"successfulJobsHistoryLimit": -1},
+        "spec.successfulJobsHistoryLimit",
+        "-1 is too small; write 0 or more",
+    ),
+    ("55-catch-up-0", {"catchUpLimit": 0}, "spec.catchUpLimit", "0 is too small; write 1 or more"),
+    ("55-catch-up", {"catchUpLimit": 2**31}, "spec.catchUpLimit", "write 10000 or less"),
+    ("57-fraction", {"catchUpLimit": 1.5}, "spec.catchUpLimit", "int"),
+    (
+        "57-text-for-a-number",
+        {"startingDeadlineSeconds": "5"},
+        "spec.startingDeadlineSeconds",
+        "int",
+    ),
+    ("57-truth-for-a-number", {"catchUpLimit": True}, "spec.catchUpLimit", "int"),
+    ("57-text-for-truth", {"suspend": "yes"}, "spec.suspend", "bool"),
+    ("57-number-for-text", {"schedule": 5}, "spec.schedule", "str"),
+    ("27-too-many", {"schedules": ["* * * * *"] * 33}, "spec.schedules", "has 33 entries; write 1"),
+    ("dst-gap", {"dst": {"gap": "Later"}}, "spec.dst.gap", "write one of RunOnce, Skip"),
+    ("dst-overlap", {"dst": {"overlap": "x"}}, "spec.dst.overlap", "First, Second, Both"),
+    ("policy", {"catchUpPolicy": "latest"}, "spec.catchUpPolicy", "Latest, All, None"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "told"),
+    [pytest.param(*case, id=name) for name, *case in WINDOWS_AND_NUMBERS],
+)
+def test_windows_and_numbers_that_cannot_be(fields, path, told):
+    error = refused(**fields)
+    assert (error.reason, error.path) == ("InvalidSchedule", path)
+    assert told in error.message
+
+
+@pytest.mark.parametrize("field", ["startTime", "suspendUntil"])
+def test_33_a_start_beyond_the_calendar_is_out_of_range(field):
+    error = refused(**{field: "2150-01-01T00:00:00Z"})
+    assert (error.reason, error.path) == ("OutOfRange", f"spec.{field}")
+
+
+def test_37_an_end_in_the_year_9999_is_no_end():
+    assert a_spec(endTime="9999-12-31T23:59:59Z").rule.timing.end_us > 1 << 52
+
+
+def test_57_null_means_absent():
+    fields = ("startingDeadlineSeconds", "catchUpLimit", "suspend", "jitter", "dst", "timeZone")
+    assert a_spec(**dict.fromkeys(fields)).rule == a_spec().rule
+
+
+def test_57_a_key_that_is_written_twice_counts_once_and_last():
+    raw = b'{"schedule": "bad", "schedule": "0 0 * * *", "webhook": {"url": "https://a"}}'
+    parsed = spec.parse(raw, namespace="a", name="b", uid="c", generation=1, created_us=CREATED_US)
+    assert parsed.rule.timing.schedules == ("0 0 * * *",)
+
+
+def test_no_bad_input_takes_long_or_says_much():
+    worst = (
+        "9" * 200,
+        "*/" + "9" * 190,
+        "@every " + "9h" * 90 + "x",
+        "L" * 200,
+        "H(" * 100,
+        "@" * 200,
+    )
+    for text in worst:
+        with stopwatch.cpu_seconds() as passed:
+            error = refused(schedule=text)
+            taken = passed()
+        assert len(json.dumps(error.message)) < 600
+        assert taken <= 0.02
