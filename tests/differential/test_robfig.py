@@ -19,7 +19,8 @@ from tests.property.expressions import generators
 
 PROGRAM = Path(__file__).parent / "robfig"
 START, END = 0, 4_000_000_000  # 1970 to 2096
-COUNT = 6
+COUNT = 4
+WANTED, PARTS = 100_000, 4
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +62,8 @@ def ours(text, start, count):
 
 def within_its_reach(found, start):
     """Cut where the library gives up: beyond the fifth year after the time it steps from."""
+    if len(found) == COUNT and found[-1] - start < 4 * 365 * 86_400:
+        return found
     reached = []
     for second in found:
         if year(second) > year(reached[-1] if reached else start) + 5:
@@ -74,13 +77,13 @@ def year(second):
 
 
 @pytest.mark.timeout(1800)
-def test_random_expressions_have_the_times_of_cronjob(cronjob):
-    rng = Random("robfig")
-    for _ in range(generators.samples(2)):  # in batches, so that a long run stays small
-        texts = [generators.sample(rng).text for _ in range(1_000)]
-        questions = [(text, rng.randint(START, END), COUNT) for text in texts]
-        for (text, start, _), theirs in zip(questions, cronjob(questions), strict=True):
-            assert within_its_reach(ours(text, start, COUNT), start) == theirs, (text, start)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_random_expressions_have_the_times_of_cronjob(cronjob, part):
+    rng = Random(f"robfig {part}")
+    texts = generators.plain_texts(rng, generators.samples(WANTED // PARTS))
+    questions = [(text, rng.randint(START, END), COUNT) for text in texts]
+    for (text, start, _), theirs in zip(questions, cronjob(questions), strict=True):
+        assert within_its_reach(ours(text, start, COUNT), start) == theirs, (text, start)
 
 
 @pytest.mark.parametrize("macro", syntax.MACROS)

@@ -23,6 +23,7 @@ _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _SUNDAY, _SATURDAY = 0, 6
 _EVERY_DAY = 0xFFFF_FFFE
 _EVERY_MONTH = 0x1FFE
+_SIX_WEEKS = sum(1 << 7 * week for week in range(6))
 _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
@@ -142,5 +143,4 @@ def _by_weekday(rule: DayRule, weekday_of_first: int, length: int) -> int:
 
 def _such_weekdays(weekdays: int, weekday_of_first: int) -> int:
     """Bits 1.. of the days whose weekday is in the mask."""
-    six_weeks = sum(weekdays << 7 * week for week in range(6))
-    return six_weeks >> weekday_of_first << 1
+    return weekdays * _SIX_WEEKS >> weekday_of_first << 1

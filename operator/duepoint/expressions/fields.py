@@ -12,9 +12,9 @@ _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT",
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
-    """One of the seven fields.
+    """One of the seven fields; there are no others, so compared by identity.
 
     Attributes:
         name: as users and error messages call it; also what H hashes.

@@ -38,6 +38,21 @@ def parse(kind: fields.Kind, text: str, *, position: int, identity: str) -> fiel
     Raises:
         InvalidExpression: reason InvalidSchedule.
     """
+    if "H" not in text.upper():
+        try:
+            return _plain(kind, text)
+        except errors.InvalidExpression:
+            pass  # once more, now with the position
+    return _joined(kind, text, position, identity)
+
+
+@functools.lru_cache(maxsize=4096)
+def _plain(kind: fields.Kind, text: str) -> fields.Values:
+    """Most fields of most expressions are one of a few, such as ``*``."""
+    return _joined(kind, text, 0, "")
+
+
+def _joined(kind: fields.Kind, text: str, position: int, identity: str) -> fields.Values:
     items = []
     for item in text.split(","):
         items.append(_Item(kind, item, position).values(identity))

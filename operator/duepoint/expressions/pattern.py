@@ -231,7 +231,7 @@ class Pattern:
 def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
     """The starts of the matching minutes, in seconds of the day, shared by all who have them."""
     in_hour = [60 * minute for minute in _values(minutes)]
-    return array("I", (hour * 3_600 + minute for hour in _values(hours) for minute in in_hour))
+    return array("I", [hour * 3_600 + minute for hour in _values(hours) for minute in in_hour])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -242,9 +242,9 @@ def _times_of_day(hours: int, minutes: int, seconds: int) -> Sequence[int] | Non
         return starts
     if len(starts) * len(in_minute) > _FEW_TIMES:
         return None
-    return array("I", (start + second for start in starts for second in in_minute))
+    return array("I", [start + second for start in starts for second in in_minute])
 
 
 @functools.lru_cache(maxsize=1024)
 def _values(mask: int) -> tuple[int, ...]:
-    return tuple(value for value in range(mask.bit_length()) if mask >> value & 1)
+    return tuple([value for value in range(mask.bit_length()) if mask >> value & 1])

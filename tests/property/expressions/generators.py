@@ -219,6 +219,18 @@ def sample(rng: Random, *, special: bool = False, seconds: bool = False) -> Samp
     )
 
 
+def plain_texts(rng: Random, count: int, *, pool: int = 3_000) -> list[str]:
+    """Many random five-field texts, quickly: fields are drawn once and combined."""
+    minutes = [field(rng, 0, 59).text for _ in range(pool)]
+    hours = [field(rng, 0, 23).text for _ in range(pool)]
+    days = [field(rng, 1, 31).text for _ in range(pool)]
+    months = [field(rng, 1, 12, MONTHS).text for _ in range(pool)]
+    weekdays = [field(rng, 0, 6, WEEKDAYS).text for _ in range(pool)]
+    pools = (minutes, hours, days, months, weekdays)
+    blanks = (" ", " ", " ", "  ")
+    return [rng.choice(blanks).join(map(rng.choice, pools)) for _ in range(count)]
+
+
 def near_changes(rng: Random, *, special: bool = False, seconds: bool = False) -> Sample:
     """A sample for windows of a few days around a clock change.
 
