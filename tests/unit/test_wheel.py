@@ -24,8 +24,10 @@ def test_every_script_is_in_the_wheel_with_its_includes(tmp_path):
     with zipfile.ZipFile(wheel) as packed:
         inside = {name for name in packed.namelist() if name.startswith(SCRIPTS)}
         typed = "duepoint/py.typed" in packed.namelist()
+        schema = "duepoint/cli/schema.json" in packed.namelist()
     source = ROOT / "operator" / SCRIPTS
     here = {f"{SCRIPTS}/{path.relative_to(source)}" for path in source.rglob("*.lua")}
     assert inside == here
     assert len(here) > 12
     assert typed
+    assert schema

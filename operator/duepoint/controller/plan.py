@@ -121,16 +121,34 @@ def slots_of(known: Definition) -> slots.Slots:
     return slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
 
 
-def skipped_by_suspension(known: Definition, now_us: int) -> int:
-    """How many slots the definition's suspension has swallowed up to now."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swallowed:
+    """The slots in ``(after_us, through_us]`` of a timeline that no suspension holds up."""
+
+    timeline: slots.Slots
+    after_us: int
+    through_us: int
+
+
+def swallowed_by_suspension(known: Definition, now_us: int) -> Swallowed | None:
+    """The slots that the definition's suspension has swallowed up to now."""
     timing = known.rule.timing
     if not timing.suspend:
-        return 0
+        return None
     ends_us = now_us if timing.suspend_until_us is None else timing.suspend_until_us - 1
     awake = msgspec.structs.replace(timing, suspend=False, suspend_until_us=None)
     rule = msgspec.structs.replace(known.rule, timing=awake)
-    timeline = slots.for_rule(rule, identity=known.identity, created_us=known.created_us)
-    return timeline.count(known.not_before_us, min(now_us, ends_us))
+    return Swallowed(
+        timeline=slots.for_rule(rule, identity=known.identity, created_us=known.created_us),
+        after_us=known.not_before_us,
+        through_us=min(now_us, ends_us),
+    )
+
+
+def skipped_by_suspension(known: Definition, now_us: int) -> int:
+    """How many slots the definition's suspension has swallowed up to now."""
+    gone = swallowed_by_suspension(known, now_us)
+    return 0 if gone is None else gone.timeline.count(gone.after_us, gone.through_us)
 
 
 def has_resumed(known: Definition, now_us: int) -> bool:

@@ -1,0 +1,144 @@
+"""Instants as people write them on a command line, and as we write them back.
+
+In: RFC 3339 with ``Z`` or an offset, or without one, which means the wall clock of the zone that
+was asked for; a date alone is its midnight; ``now``. A wall-clock time that daylight saving skips
+is the first instant after the gap, one that comes twice is the first of the two. Out: RFC 3339 in
+UTC and in the zone, always naming the same instant. Zones are those of the engine.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+import re
+import time
+
+from duepoint import errors
+from duepoint.expressions import expression, timezones
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_WRITTEN = re.compile(
+    r"(?P<date>\d{4,}-\d\d-\d\d)"
+    r"(?:[Tt ](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}))?"
+    r"(?P<offset>[Zz]|[+-]\d\d:\d\d)?)?",
+    re.ASCII,
+)
+_EXAMPLE = "write RFC 3339, such as 2026-03-29T00:00:00Z or 2026-03-29T02:00:00+01:00"
+
+
+def now_us() -> int:
+    """This machine's UTC: the only clock that the commands without a cluster read."""
+    return time.time_ns() // 1_000
+
+
+def parse_us(text: str, *, zone: str, name: str) -> int:
+    """Microseconds since the epoch.
+
+    Raises:
+        errors.InvalidSetting: naming the option ``name`` and what to write.
+    """
+    if text.lower() == "now":
+        return now_us()
+    parts = _WRITTEN.fullmatch(text.strip())
+    if parts is None:
+        raise errors.InvalidSetting(name, f"{errors.quoted(text)} is no time; {_EXAMPLE}")
+    try:
+        local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time'] or '00:00'}+00:00")
+        offset = _offset_seconds(parts["offset"])
+    except ValueError as error:
+        raise _out_of_range(name, text, str(error)) from None
+    seconds = (local - _EPOCH) // dt.timedelta(seconds=1)
+    fraction_us = int((parts["fraction"] or "0").ljust(6, "0")[:6])
+    second = _second_in(seconds, zone) if offset is None else seconds - offset
+    instant_us = second * expression.SECOND_US + fraction_us
+    if not expression.FIRST_US <= instant_us <= expression.LAST_US:
+        raise _out_of_range(name, text, "the years are 1970 to 2112")
+    return instant_us
+
+
+def parse_range_us(text: str, *, zone: str, name: str) -> tuple[int, int]:
+    """Both ends of FROM/TO, the first one earlier."""
+    first, slash, last = text.partition("/")
+    if not slash:
+        raise errors.InvalidSetting(
+            name, f"{errors.quoted(text)} is no range; write FROM/TO, both as RFC 3339"
+        )
+    from_us = parse_us(first, zone=zone, name=name)
+    to_us = parse_us(last, zone=zone, name=name)
+    if to_us <= from_us:
+        raise errors.InvalidSetting(name, f"{errors.quoted(text)} ends before it begins")
+    return from_us, to_us
+
+
+def strict_us(text: str) -> int:
+    """Microseconds since the epoch of a time in a manifest: RFC 3339 with its offset.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parts = _WRITTEN.fullmatch(text)
+    if parts is None or parts["offset"] is None:
+        raise ValueError(text)
+    return (dt.datetime.fromisoformat(text.upper()) - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def utc_text(instant_us: int) -> str:
+    """RFC 3339 in UTC with ``Z``; a fraction only where there is one."""
+    return _text(_EPOCH + dt.timedelta(microseconds=instant_us))[:-6] + "Z"
+
+
+class LocalTime:
+    """Instants as the wall clocks of one zone show them."""
+
+    def __init__(self, zone: str) -> None:
+        self.zone = timezones.load(zone)
+        self._here: tuple[int, int, dt.timezone] = (0, 0, dt.UTC)
+
+    def text(self, instant_us: int) -> str:
+        """RFC 3339 with the offset of that moment."""
+        second = instant_us // expression.SECOND_US
+        start, end, offset = self._here
+        if not start <= second < end:
+            start, end, offset = self._here = self._period(second)
+        return _text((_EPOCH + dt.timedelta(microseconds=instant_us)).astimezone(offset))
+
+    def _period(self, second: int) -> tuple[int, int, dt.timezone]:
+        starts = self.zone.starts
+        index = bisect.bisect_right(starts, second)
+        end = starts[index] if index < len(starts) else 1 << 62
+        # RFC 3339 has no seconds in offsets; a zone that once had them is shown to the minute.
+        minutes = round(self.zone.offsets[index - 1] / 60)
+        return starts[index - 1], end, dt.timezone(dt.timedelta(minutes=minutes))
+
+
+def _text(moment: dt.datetime) -> str:
+    text = moment.isoformat()
+    if not moment.microsecond:
+        return text
+    whole, fraction = text.split(".")
+    return f"{whole}.{fraction[:6].rstrip('0')}{fraction[6:]}"
+
+
+def _offset_seconds(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if text in "Zz":
+        return 0
+    hours, minutes = int(text[1:3]), int(text[4:])
+    if hours > 23 or minutes > 59:
+        raise ValueError(f"there is no offset {text}")
+    seconds = hours * 3_600 + minutes * 60
+    return -seconds if text[0] == "-" else seconds
+
+
+def _second_in(local: int, zone_name: str) -> int:
+    """The first UTC second at which the wall clock shows ``local`` or has just jumped over it."""
+    zone = timezones.load(zone_name)
+    for start, offset, end in zip(zone.starts, zone.offsets, (*zone.starts[1:], None), strict=True):
+        if end is None or local - offset < end:
+            return max(local - offset, start)
+    raise errors.Bug("a zone has no last period")
+
+
+def _out_of_range(name: str, text: str, why: str) -> errors.InvalidSetting:
+    return errors.InvalidSetting(name, f"{errors.quoted(text)} does not exist ({why}); {_EXAMPLE}")

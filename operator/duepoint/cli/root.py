@@ -1,0 +1,112 @@
+"""The command without its subcommands: finds the one that is asked for, tells what is wrong.
+
+Owns the names of the subcommands, the exit codes, and what happens to every output: a reader that
+has gone away (``| head``) ends the command quietly, characters that the terminal cannot show are
+escaped, and a mistake is one line on standard error. A subcommand's file is imported when that
+subcommand runs, or when ``--help`` lists them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from duepoint import __version__, errors
+from duepoint.cli import output
+
+#: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
+_HOMES = {
+    "next": ("steps", "next_slots"),
+    "previous": ("steps", "previous_slots"),
+    "explain": ("explain", "explain"),
+    "validate": ("validate", "validate"),
+    "simulate": ("simulate", "simulate"),
+    "operator": ("processes", "operator"),
+    "worker": ("processes", "worker"),
+    "version": ("root", "version"),
+}
+
+_QUOTED = 'put the expression into quotes, such as duepoint {} "0 9 * * 1-5"'
+
+
+class Commands(click.Group):
+    """Subcommands that are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _HOMES:
+            near = difflib.get_close_matches(cmd_name, _HOMES, n=1)
+            hint = f'did you mean "{near[0]}"?' if near else f"write one of {', '.join(_HOMES)}"
+            raise click.UsageError(f"there is no command {errors.quoted(cmd_name)}; {hint}", ctx)
+        module, name = _HOMES[cmd_name]
+        found = getattr(importlib.import_module(f"duepoint.cli.{module}"), name)
+        assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
+        return found
+
+    def main(self, args: Sequence[str] | None = None, *_: Any, **kept: Any) -> Any:  # noqa: ANN401 - click's signature
+        """Run and end the process; the one place that turns exceptions into exit codes."""
+        given = list(sys.argv[1:] if args is None else args) or ["--help"]
+        sys.exit(self._exit_code(given, kept.get("prog_name") or self.name or ""))
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read our output has enough; what is still buffered must not fail at exit.
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        return done
+
+    def _exit_code(self, args: list[str], program: str) -> int:
+        output.escape_what_cannot_be_shown()
+        try:
+            code = super().main(args, prog_name=program, standalone_mode=False)
+        except errors.DuepointError as error:
+            output.complain(str(error), program)
+            return output.BAD_INPUT
+        except click.ClickException as error:
+            output.complain(_told(error, args), program)
+            return output.BAD_INPUT
+        except (KeyboardInterrupt, click.Abort):
+            return output.INTERRUPTED
+        return code if isinstance(code, int) else 0
+
+
+@click.group(cls=Commands, name="duepoint")
+def commands() -> None:
+    """Schedules for Kubernetes that are never early, never lost and never doubled.
+
+    next, previous, explain, validate and simulate need no cluster.
+    """
+
+
+@click.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)
+
+
+def main() -> None:
+    """Entry point; never shows a traceback for a wrong input."""
+    commands()
+
+
+def _told(error: click.ClickException, args: list[str]) -> str:
+    """What click found wrong; stray words are mostly an expression that the shell took apart."""
+    message = error.format_message().rstrip(".")
+    if "unexpected extra argument" in message:
+        return f"there are words too many; {_QUOTED.format(args[0])}"
+    if isinstance(error, click.MissingParameter) and "EXPR" in message:
+        return f"the expression is missing; {_QUOTED.format(args[0])}"
+    return message

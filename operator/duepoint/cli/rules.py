@@ -1,0 +1,145 @@
+"""The CRD's rules (CEL) without a CEL engine: each one as a check of a plain value.
+
+Most rules are one pattern or one list of words and are read off their text. The others stand in a
+table here, by their text, so that a rule that is added to the CRD and not here is a failing test
+and not a manifest wrongly called valid. Values come without nulls, as ``has()`` wants them. Rules
+run in Python's ``re`` what the API server runs in RE2; the patterns mean the same in both.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from duepoint.cli import instants
+
+Check = Callable[[Any], bool]
+
+_PATTERN = re.compile(r"""(?P<no>!?)self\.matches\(r(?P<quote>['"])(?P<pattern>.*)(?P=quote)\)""")
+_WORDS = re.compile(r"self in \[(?P<words>'[^']*'(?:, '[^']*')*)\]")
+
+
+@functools.cache
+def check(rule: str) -> Check:
+    """What the rule's text asks of a value.
+
+    Raises:
+        KeyError: the text is of no known form and not in the table.
+    """
+    if rule in _TABLE:
+        return _TABLE[rule]
+    if (parts := _PATTERN.fullmatch(rule)) and "self." not in parts["pattern"]:
+        return _matching(parts["pattern"], wanted=not parts["no"])
+    if parts := _WORDS.fullmatch(rule):
+        words = frozenset(re.findall(r"'([^']*)'", parts["words"]))
+        return lambda value: value in words
+    raise KeyError(rule)
+
+
+def words(rule: str) -> list[str]:
+    """The words that a rule of one list takes; none where it is of another form."""
+    parts = _WORDS.fullmatch(rule)
+    return re.findall(r"'([^']*)'", parts["words"]) if parts else []
+
+
+def _matching(pattern: str, *, wanted: bool = True) -> Check:
+    # In RE2 $ is the very end; in re it also stands before a last line break.
+    spelled = pattern.replace("[[]", r"\[").replace("[]]", r"\]")
+    spelled = re.sub(r"\$(?=$|\))", r"\\Z", spelled)
+    compiled = re.compile(spelled, re.ASCII)
+    return lambda value: (compiled.search(value) is not None) is wanted
+
+
+def _one_of(*names: str) -> Check:
+    return lambda value: sum(name in value for name in names) == 1
+
+
+def _both(*checks: Check) -> Check:
+    return lambda value: all(each(value) for each in checks)
+
+
+def _earlier(first: str, last: str) -> Check:
+    """Holds where either is missing, or is no time at all: that has been told already."""
+
+    def holds(value: Any) -> bool:  # noqa: ANN401 - any JSON
+        try:
+            ends = [instants.strict_us(value[name]) for name in (first, last)]
+        except (KeyError, ValueError):
+            return True
+        return ends[0] < ends[1]
+
+    return holds
+
+
+def _runs_upward(value: str) -> bool:
+    low, dash, high = value.partition("-")
+    return not dash or low <= high
+
+
+_CREDENTIALS = frozenset({"authorization", "cookie", "proxy-authorization"})
+_OF_THE_CONNECTION = frozenset(
+    {
+        "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer",
+        "upgrade", "proxy-connection", "proxy-authenticate", "proxy-authorization", "expect",
+    }
+)  # fmt: skip
+
+_TABLE: dict[str, Check] = {
+    "has(self.schedule) != has(self.schedules)": _one_of("schedule", "schedules"),
+    "[has(self.jobTemplate), has(self.webhook), has(self.stream)].filter(written, written)"
+    ".size() == 1": _one_of("jobTemplate", "webhook", "stream"),
+    "has(self.url) != has(self.service)": _one_of("url", "service"),
+    "has(self.value) != has(self.valueFrom)": _one_of("value", "valueFrom"),
+    "has(self.configMap) != has(self.secret)": _one_of("configMap", "secret"),
+    "has(self.trigger) != has(self.backfill)": _one_of("trigger", "backfill"),
+    "[has(self.bearer), has(self.basic), has(self.serviceAccountToken)]"
+    ".filter(written, written).size() == 1": _one_of("bearer", "basic", "serviceAccountToken"),
+    "!has(self.startTime) || !has(self.endTime) || self.startTime < self.endTime": _earlier(
+        "startTime", "endTime"
+    ),
+    "self.from < self.to": _earlier("from", "to"),
+    "!has(self.catchUpLimit) || has(self.catchUpPolicy) && self.catchUpPolicy == 'All'": (
+        lambda spec: "catchUpLimit" not in spec or spec.get("catchUpPolicy") == "All"
+    ),
+    "!has(self.maxConcurrency) || has(self.concurrencyPolicy)"
+    " && self.concurrencyPolicy in ['Forbid', 'Queue']": lambda spec: (
+        "maxConcurrency" not in spec or spec.get("concurrencyPolicy") in ("Forbid", "Queue")
+    ),
+    "!has(self.queueLimit) || has(self.concurrencyPolicy) && self.concurrencyPolicy == 'Queue'": (
+        lambda spec: "queueLimit" not in spec or spec.get("concurrencyPolicy") == "Queue"
+    ),
+    "has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']": lambda pod: (
+        pod.get("restartPolicy") in ("Never", "OnFailure")
+    ),
+    "!has(self.auth) || !has(self.headers)"
+    " || self.headers.all(header, header.name.lowerAscii() != 'authorization')": lambda hook: (
+        "auth" not in hook
+        or all(
+            header.get("name", "").lower() != "authorization" for header in hook.get("headers", ())
+        )
+    ),
+    "!has(self.value)"
+    " || !(self.name.lowerAscii() in ['authorization', 'cookie', 'proxy-authorization'])": (
+        lambda header: "value" not in header or header.get("name", "").lower() not in _CREDENTIALS
+    ),
+    "!(self.lowerAscii() in ['host', 'content-length', 'transfer-encoding', 'connection',"
+    " 'keep-alive', 'te', 'trailer', 'upgrade', 'proxy-connection', 'proxy-authenticate',"
+    " 'proxy-authorization', 'expect']) && !self.matches(r'^(?i:webhook-)')": lambda name: (
+        name.lower() not in _OF_THE_CONNECTION and not name.lower().startswith("webhook-")
+    ),
+    "!self.contains('#')": lambda text: "#" not in text,
+    "self.matches(r'^/[!-~]*$') && !self.contains('#')": _both(
+        _matching("^/[!-~]*$"), lambda text: "#" not in text
+    ),
+    "type(self) == int ? self >= 1 && self <= 65535"
+    " : self.matches(r'^[a-z0-9-]*[a-z][a-z0-9-]*$')": lambda port: (
+        1 <= port <= 65535
+        if isinstance(port, int)
+        else re.fullmatch("[a-z0-9-]*[a-z][a-z0-9-]*", port) is not None
+    ),
+    "!self.matches(r'^[0-9]{3}-[0-9]{3}$') || self.substring(0, 3) <= self.substring(4, 7)": (
+        _runs_upward
+    ),
+}

@@ -1,0 +1,259 @@
+"""`duepoint next` and `duepoint previous`: exact, in order, and clear about what is wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+NEW_YEAR = "2026-01-01T00:00:00Z"
+
+
+def test_a_slot_is_told_in_utc_and_in_the_zone(duepoint):
+    answer = duepoint("next", "30 2 * * *", "--time-zone", "Asia/Kathmandu", "--from", NEW_YEAR)
+    assert answer.rows == [
+        {"scheduledTime": "2026-01-01T20:45:00Z", "local": "2026-01-02T02:30:00+05:45"}
+    ]
+    assert answer.code == 0
+
+
+def test_next_is_strictly_after_and_previous_strictly_before(duepoint):
+    noon = ("0 12 * * *", "--from", "2026-01-05T12:00:00Z", "--count", "2")
+    assert duepoint("next", *noon).column("scheduledTime") == [
+        "2026-01-06T12:00:00Z",
+        "2026-01-07T12:00:00Z",
+    ]
+    assert duepoint("previous", *noon).column("scheduledTime") == [
+        "2026-01-04T12:00:00Z",
+        "2026-01-03T12:00:00Z",
+    ]
+
+
+# What the wall clock shows on the days of the clock changes; checked against the IANA database.
+GOLDEN = [
+    ("30 2 * * *", "America/New_York", "2027-03-14", ["03:00:00-04:00"]),
+    ("30 2 * * *", "Europe/Berlin", "2027-03-28", ["03:00:00+02:00"]),
+    ("15 2 * * *", "Australia/Lord_Howe", "2027-10-03", ["02:30:00+11:00"]),
+    ("0 0 * * *", "Africa/Cairo", "2027-04-30", ["01:00:00+03:00"]),
+    ("0 0 * * *", "America/Sao_Paulo", "2018-11-04", ["01:00:00-02:00"]),
+    ("30 1 * * *", "America/New_York", "2027-11-07", ["01:30:00-04:00"]),
+    ("30 2 * * *", "Europe/Berlin", "2027-10-31", ["02:30:00+02:00"]),
+    ("45 1 * * *", "Australia/Lord_Howe", "2027-04-04", ["01:45:00+11:00"]),
+    ("0,30 2 * * *", "Europe/Berlin", "2027-03-28", ["03:00:00+02:00"]),
+    (
+        "0 */1 * * *",
+        "Europe/Berlin",
+        "2027-10-31",
+        ["00:00:00+02:00", "01:00:00+02:00", "02:00:00+02:00", "02:00:00+01:00", "03:00:00+01:00"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "zone", "day", "times"), GOLDEN)
+def test_days_of_the_clock_changes(duepoint, text, zone, day, times):
+    eve = f"{dt.date.fromisoformat(day) - dt.timedelta(days=1)}T12:00:00"
+    answer = duepoint("next", text, "--time-zone", zone, "--from", eve, "--count", "40")
+    on_that_day = [local[11:] for local in answer.column("local") if local.startswith(day)]
+    assert on_that_day[: len(times)] == times
+    assert len(on_that_day) == len(times) or "/" in text
+
+
+@pytest.mark.parametrize(("text", "zone", "day", "times"), GOLDEN)
+def test_previous_goes_back_over_the_same_slots(duepoint, text, zone, day, times):
+    asked = (text, "--time-zone", zone, "--count", "20")
+    onward = duepoint("next", *asked, "--from", f"{day}T00:00:00").column("scheduledTime")
+    back = duepoint("previous", *asked, "--from", onward[-1]).column("scheduledTime")
+    assert back[:19] == onward[-2::-1]
+    assert times
+
+
+def test_a_day_that_a_zone_left_out_has_no_slots(duepoint):
+    asked = ("--time-zone", "Pacific/Apia", "--from", "2011-12-29T12:00:00", "--count", "2")
+    assert duepoint("next", "0 9 * * *", "--dst-gap", "Skip", *asked).column("local") == [
+        "2011-12-31T09:00:00+14:00",
+        "2012-01-01T09:00:00+14:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "times"),
+    [
+        ("First", ["2027-10-31T00:30:00Z"]),
+        ("Second", ["2027-10-31T01:30:00Z"]),
+        ("both", ["2027-10-31T00:30:00Z", "2027-10-31T01:30:00Z"]),
+    ],
+)
+def test_the_overlap_is_the_users_choice(duepoint, overlap, times):
+    answer = duepoint(
+        "next", "30 2 31 10 *", "--time-zone", "Europe/Berlin", "--from", NEW_YEAR,
+        "--dst-overlap", overlap, "--count", "3",
+    )  # fmt: skip
+    in_2027 = [time for time in answer.column("scheduledTime") if time.startswith("2027")]
+    assert in_2027 == times
+
+
+def test_every_counts_from_its_anchor(duepoint):
+    asked = ("@every 1h30m", "--from", "2026-01-01T10:10:00Z", "--count", "2")
+    anchored = duepoint("next", *asked, "--anchor", "2026-01-01T00:00:00Z")
+    assert anchored.column("scheduledTime") == ["2026-01-01T10:30:00Z", "2026-01-01T12:00:00Z"]
+    free = duepoint("next", *asked)
+    assert free.column("scheduledTime") == ["2026-01-01T11:40:00Z", "2026-01-01T13:10:00Z"]
+
+
+def test_fractions_of_a_second_are_told(duepoint):
+    asked = ("@every 250ms", "--from", "2026-01-01T00:00:00Z", "--count", "4")
+    assert duepoint("next", *asked).column("scheduledTime") == [
+        "2026-01-01T00:00:00.25Z",
+        "2026-01-01T00:00:00.5Z",
+        "2026-01-01T00:00:00.75Z",
+        "2026-01-01T00:00:01Z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "slot"),
+    [
+        ("@daily", "2026-01-02T00:00:00Z"),
+        ("@at 2026-12-24T18:00:00+01:00", "2026-12-24T17:00:00Z"),
+        ("@at 1798135200", "2026-12-24T18:00:00Z"),
+        ("30 0 12 * * * 2030", "2030-01-01T12:00:30Z"),
+        ("0 0 LW * *", "2026-01-30T00:00:00Z"),
+        ("0 0 * * 1#2", "2026-01-12T00:00:00Z"),
+    ],
+)
+def test_all_forms_are_understood(duepoint, text, slot):
+    # 1798135200 is 2026-12-24T18:00:00Z
+    assert duepoint("next", text, "--from", NEW_YEAR).column("scheduledTime") == [slot]
+
+
+def test_hashed_fields_need_to_know_the_name(duepoint, refused):
+    assert "--identity namespace/name" in refused("next", "H * * * *")
+    one = duepoint("next", "H * * * *", "--identity", "team/one", "--from", NEW_YEAR)
+    assert (
+        one.rows == duepoint("next", "H * * * *", "--identity", "team/one", "--from", NEW_YEAR).rows
+    )
+    others = {
+        duepoint("next", "H H * * *", "--identity", f"team/{name}", "--from", NEW_YEAR).out
+        for name in ("one", "two", "three")
+    }
+    assert len(others) == 3
+
+
+def test_a_time_without_an_offset_is_in_the_zone(duepoint):
+    asked = ("0 * * * *", "--time-zone", "Asia/Tokyo")
+    in_the_zone = duepoint("next", *asked, "--from", "2026-01-01 09:00:00")
+    assert in_the_zone.rows == duepoint("next", *asked, "--from", "2026-01-01T00:00:00Z").rows
+    a_date = duepoint("next", *asked, "--from", "2026-01-01")
+    assert a_date.column("local") == ["2026-01-01T01:00:00+09:00"]
+
+
+def test_a_wall_clock_time_in_a_gap_is_the_first_instant_after_it(duepoint):
+    asked = ("* * * * *", "--time-zone", "Europe/Berlin")
+    answer = duepoint("next", *asked, "--from", "2027-03-28T02:10:00")
+    assert answer.column("scheduledTime") == ["2027-03-28T01:01:00Z"]
+
+
+def test_an_expression_may_come_from_standard_input(duepoint):
+    asked = ("next", "-", "--from", NEW_YEAR)
+    assert duepoint(*asked, given="  */5 * * * *\n").column("scheduledTime") == [
+        "2026-01-01T00:05:00Z"
+    ]
+
+
+def test_a_table_has_the_same_slots(duepoint):
+    answer = duepoint("next", "@daily", "--from", NEW_YEAR, "-o", "table", "--count", "2")
+    assert answer.out.splitlines() == [
+        "scheduledTime             local",
+        "2026-01-02T00:00:00Z      2026-01-02T00:00:00+00:00",
+        "2026-01-03T00:00:00Z      2026-01-03T00:00:00+00:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("next", "0 0 31 2 *"),
+        ("next", "0 0 29 2 * * 2027"),
+        ("next", "0 0 0 1 1 * 1999"),
+        ("next", "@at 2020-01-01T00:00:00Z"),
+        ("previous", "@at 2030-01-01T00:00:00Z"),
+        ("previous", "@every 1h"),
+    ],
+)
+def test_nothing_to_show_is_exit_code_1(duepoint, command, text):
+    text = text.replace("0 0 29 2 * * 2027", "0 0 0 29 2 * 2027")
+    answer = duepoint(command, text, "--from", NEW_YEAR)
+    assert (answer.code, answer.out) == (1, "")
+    assert "has no slot" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_fewer_slots_than_asked_for_are_shown(duepoint):
+    answer = duepoint("next", "0 0 0 1 1 * 2030", "--from", NEW_YEAR, "--count", "5")
+    assert answer.code == 0
+    assert len(answer.rows) == 1
+
+
+BAD_QUESTIONS = [
+    (("60 * * * *",), 'minute, column 1: "60" is outside 0-59'),
+    (("*/61 * * * *",), 'did you mean "@every 61m"?'),
+    (("* * * *",), '"* * * *": has 4 fields'),
+    (("",), "the schedule is empty"),
+    (("* * * * *\0",), "U+0000"),
+    (("* * * * *\nrm",), "U+000A"),
+    (("TZ=UTC * * * * *",), "use the field timeZone"),
+    (("x" * 300,), "300 characters"),
+    (("@daily", "--time-zone", "Europe/Berln"), 'did you mean "Europe/Berlin"?'),
+    (("@daily", "--time-zone", "europe/berlin"), 'write it as "Europe/Berlin"'),
+    (("@daily", "--time-zone", "../../etc/passwd"), "--time-zone"),
+    (("@daily", "--time-zone", ""), "--time-zone"),
+    (("@daily", "--from", "yesterday"), '--from: "yesterday" is no time; write RFC 3339'),
+    (("@daily", "--from", "2026-02-30"), "--from"),
+    (("@daily", "--from", "2026-01-01T24:00:01Z"), "--from"),
+    (("@daily", "--from", "1969-12-31T23:59:59Z"), "1970 to 2112"),
+    (("@daily", "--from", "9999-01-01"), "1970 to 2112"),
+    (("@daily", "--from", "2026-01-01T00:00:00+25:00"), "there is no offset +25:00"),
+    (("@daily", "--identity", "name"), "--identity"),
+    (("@daily", "--identity", "a/b/c"), "--identity"),
+    (("@daily", "--dst-gap", "Never"), "write RunOnce or Skip"),
+    (("@daily", "--dst-overlap", "Third"), "write First or Second or Both"),
+    (("@every 0s",), "the shortest is 100ms"),
+    (("@at 2026-12-24T18:00:00",), "with its zone"),
+    (("@fortnightly",), "is not a known macro"),
+    (("*", "*", "*", "*", "*"), "put the expression into quotes"),
+    ((), "the expression is missing"),
+    (("@daily", "--form", "now"), "--form"),
+]
+BAD_COUNTS = [
+    ("0", "--count: 0 is too small; write 1 or more"),
+    ("-1", "--count: -1 is too small"),
+    ("many", '--count: "many" is not a whole number'),
+    ("1.5", "--count"),
+    ("9" * 5000, "--count"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), BAD_QUESTIONS)
+@pytest.mark.parametrize("command", ["next", "previous", "explain"])
+def test_a_bad_question_is_one_line_and_exit_code_2(refused, command, arguments, says):
+    assert says in refused(command, *arguments)
+
+
+@pytest.mark.parametrize(("count", "says"), BAD_COUNTS)
+@pytest.mark.parametrize("command", ["next", "previous"])
+def test_a_bad_count_is_one_line_and_exit_code_2(refused, command, count, says):
+    assert says in refused(command, "@daily", "--count", count)
+
+
+def test_an_unknown_output_is_one_line_and_exit_code_2(refused):
+    assert "write json or table" in refused("next", "@daily", "-o", "yaml")
+    assert "write json or text" in refused("explain", "@daily", "-o", "table")
+
+
+def test_an_unknown_command_is_told_with_the_nearest_one(refused):
+    assert 'did you mean "next"?' in refused("nxt")
+    assert "write one of next, previous" in refused("frobnicate")
+
+
+def test_the_version_is_one_word(duepoint):
+    assert duepoint("version").out.count(".") == 2
