@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Sample:
     day: DayField
     month: Field
     weekday: DayField
+    year: Field | None = None
 
     @property
     def sweeping(self) -> bool:
@@ -55,6 +57,8 @@ class Sample:
 
     def matches_day(self, date: dt.date) -> bool:
         if date.month not in self.month.values:
+            return False
+        if self.year and not self.year.starred and date.year not in self.year.values:
             return False
         day, weekday = self.day.matches(date), self.weekday.matches(date)
         return day and weekday if self.day.starred or self.weekday.starred else day or weekday
@@ -231,7 +235,43 @@ def plain_texts(rng: Random, count: int, *, pool: int = 3_000) -> list[str]:
     return [rng.choice(blanks).join(map(rng.choice, pools)) for _ in range(count)]
 
 
-def near_changes(rng: Random, *, special: bool = False, seconds: bool = False) -> Sample:
+#: The object that H fields of samples are hashed for.
+IDENTITY = "prod/nightly-report"
+
+
+def hashed(rng: Random, name: str, low: int, high: int) -> Field:
+    """An H field: a value of the documented hash, worked out apart from the engine."""
+    digest = hashlib.sha256(f"{IDENTITY}\n{name}".encode()).digest()
+    number = int.from_bytes(digest[:8], "big")
+    first, last = sorted((rng.randint(low, high), rng.randint(low, high)))
+    step = rng.randint(1, high - low + 1)
+    shape = rng.choice(("H", "range", "step", "range-step"))
+    letter = rng.choice("Hh")
+    if shape == "H":
+        return Field(text=letter, values=frozenset({low + number % (high - low + 1)}))
+    if shape == "range":
+        value = first + number % (last - first + 1)
+        return Field(text=f"{letter}({first}-{last})", values=frozenset({value}))
+    text = f"{letter}({first}-{last})/{step}"
+    if shape == "step":
+        first, last, text = low, high, f"{letter}/{step}"
+    begin = first + number % min(step, last - first + 1)
+    whole = first == low and last == high
+    values = frozenset(range(begin, last + 1, step))
+    return Field(text=text, values=values, sweeping=whole or len(values) == high - low + 1)
+
+
+def years(rng: Random) -> Field:
+    """A year field that lists some years of the test's decades, or all."""
+    drawn = field(rng, 2003, 2037)
+    if drawn.starred or "*" in drawn.text or "/" in drawn.text:
+        return Field(text="*", values=frozenset(range(1970, 2100)), starred=True)
+    return Field(text=drawn.text, values=drawn.values)
+
+
+def near_changes(
+    rng: Random, *, special: bool = False, seconds: bool = False, year: bool = False
+) -> Sample:
     """A sample for windows of a few days around a clock change.
 
     Most have fixed times in the small hours, where clocks change, and match on most days.
@@ -241,21 +281,30 @@ def near_changes(rng: Random, *, special: bool = False, seconds: bool = False) -
         hour, minute = _fixed(rng, (0, 1, 2, 3, 4, 23)), _fixed(rng, (0, 5, 15, 30, 44, 45, 59))
     else:
         hour, minute = drawn.hour, drawn.minute
+    if special and rng.random() < 0.15:
+        minute = hashed(rng, "minute", 0, 59)
+    if special and rng.random() < 0.1:
+        hour = hashed(rng, "hour", 0, 23)
     keep_days = rng.random() < 0.2
     every_day = DayField(text="*", matches=lambda _: True, starred=True)
     every_month = Field(text="*", values=frozenset(range(1, 13)), starred=True)
     day = drawn.day if keep_days else every_day
     month = drawn.month if keep_days else every_month
+    listed = years(rng) if year else None
     weekday = drawn.weekday if keep_days else every_day
-    parts = [part.text for part in (drawn.second, minute, hour, day, month, weekday) if part]
+    second = drawn.second
+    if listed and second is None:
+        second = Field(text="0", values=frozenset({0}))
+    fields = (second, minute, hour, day, month, weekday, listed)
     return Sample(
-        text=" ".join(parts),
-        second=drawn.second,
+        text=" ".join(part.text for part in fields if part),
+        second=second,
         minute=minute,
         hour=hour,
         day=day,
         month=month,
         weekday=weekday,
+        year=listed,
     )
 
 

@@ -27,6 +27,7 @@ ZONES = (
     "Antarctica/Troll",
     "Etc/UTC",
 )
+MANY = 50_000
 START, END = 1_104_537_600, 2_051_222_400  # 2005 to 2035
 
 
@@ -47,11 +48,15 @@ def a_window(rng, name, *, days, step):
 
 
 def compare_with_walker(rng, name, *, days, seconds):
-    sample = generators.near_changes(rng, special=True, seconds=seconds)
+    sample = generators.near_changes(
+        rng, special=True, seconds=seconds, year=seconds and rng.random() < 0.5
+    )
     start, end = a_window(rng, name, days=days, step=1 if seconds else 60)
     gap, overlap = rng.choice(list(Gap)), rng.choice(list(Overlap))
     expected = walker.slots(sample, name, start, end, gap=gap.value, overlap=overlap.value)
-    expression = compile_expression(sample.text, time_zone=name, gap=gap, overlap=overlap)
+    expression = compile_expression(
+        sample.text, time_zone=name, gap=gap, overlap=overlap, identity=generators.IDENTITY
+    )
     check(expression, expected, start, end)
 
 
@@ -78,11 +83,56 @@ def test_every_slot_of_a_window_is_found_forwards_backwards_and_by_counting(name
         compare_with_walker(rng, name, days=1, seconds=False)
 
 
-@pytest.mark.parametrize("name", ZONES[:3])
-def test_seconds_follow_the_same_rules_as_minutes(name):
+@pytest.mark.parametrize("name", ZONES)
+def test_seconds_and_years_follow_the_same_rules_as_minutes(name):
     rng = Random(name)
     for _ in range(generators.samples(1)):
-        compare_with_walker(rng, name, days=0.2, seconds=True)
+        compare_with_walker(rng, name, days=0.1, seconds=True)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", ZONES)
+def test_every_slot_of_thirty_years_is_found(name):
+    rng, compared = Random(f"decades {name}"), 0
+    while compared < generators.samples(1):
+        sample = generators.near_changes(rng, special=True, year=rng.random() < 0.2)
+        if sample.second and sample.second.values != {0}:
+            continue
+        gap, overlap = rng.choice(list(Gap)), rng.choice(list(Overlap))
+        expected = walker.slots_of_decades(
+            sample, name, START, END, gap=gap.value, overlap=overlap.value
+        )
+        expression = compile_expression(
+            sample.text, time_zone=name, gap=gap, overlap=overlap, identity=generators.IDENTITY
+        )
+        assert expression.count_between(START * 10**6 - 1, END * 10**6 - 1) == len(expected)
+        if len(expected) < MANY:
+            check(expression, expected, START, END)
+        else:
+            spot_check(rng, expression, expected)
+        compared += 1
+
+
+def spot_check(rng, expression, expected):
+    """Next and previous of some instants of decades full of slots."""
+    for _ in range(3_000):
+        at = rng.randint(expected[0] + 1, expected[-1] - 1)
+        index = bisect.bisect_right(expected, at)
+        assert expression.next_after(at * 1_000_000) == expected[index] * 1_000_000
+        assert expression.previous_before(at * 1_000_000 + 1) == expected[index - 1] * 1_000_000
+
+
+def test_both_walkers_agree_on_the_days_of_changes():
+    rng = Random("walkers")
+    for name in ZONES:
+        sample = generators.near_changes(rng, special=True)
+        gap, overlap = rng.choice(("RunOnce", "Skip")), rng.choice(("First", "Second", "Both"))
+        start = rng.choice(changes(name)) // DAY * DAY - DAY
+        both = [
+            walk(sample, name, start, start + 3 * DAY, gap=gap, overlap=overlap)
+            for walk in (walker.slots, walker.slots_of_decades)
+        ]
+        assert both[0] == both[1], (name, sample.text)
 
 
 @pytest.mark.parametrize("name", ZONES)
