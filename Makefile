@@ -84,6 +84,10 @@ test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST
 test-unit: $(STAMP) ## the tests that need no server, in seconds
 	@$(BIN)/pytest -n 2 $(wildcard tests/unit tests/property tests/model) $(PYTEST_ARGS)
 
+.PHONY: fuzz
+fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)
+	@PYTHONPATH=operator:. $(PY) -m tests.property.expressions.fuzzing $(or $(COUNT),1000000) $(or $(SEED),fuzz)
+
 .PHONY: ci
 ci: lint types contract test ## exactly what continuous integration runs
 
