@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import book, news
+from duepoint.controller import book, news, pace
 from duepoint.controller.agenda import Agenda, Allowance
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.report import Report
@@ -28,12 +28,11 @@ from duepoint.controller.sighting import Sighting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, port, status
 from duepoint.runs import openslots
+from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.definition import Definition
 
-#: A status follows the runs of its schedule by no more than this when the cluster is calm.
-STALENESS_SECONDS = 2.0
 #: A start is held back a little less, so that a run that ends at once costs one write.
 _START_SECONDS = 1.8
 
@@ -58,7 +57,7 @@ class _Line:
     """One object in the reporter's hands."""
 
     entry: book.Entry
-    written_at: float = -STALENESS_SECONDS
+    pace: pace.Pace = field(default_factory=pace.Pace)
     changed_at: float | None = None
     writing: bool = False
     due_after_write: float | None = None
@@ -144,6 +143,8 @@ class Reporter:
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
+        if not summaries.same_result(before, entry.runs()):
+            line.pace.hurry()
         running = event.state is RunState.RUNNING
         self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
 
@@ -299,7 +300,7 @@ class Reporter:
         line.waits = None
         match answer:
             case status.Written():
-                line.written_at = self._clock.monotonic()
+                line.pace.note_written(self._clock.monotonic())
                 entry.note_written(wanted)
                 self.on_written(entry.uid)
                 telemetry.status_writes_total.labels("written").inc()
@@ -330,7 +331,7 @@ class Reporter:
 
     def _rest(self, line: _Line) -> float:
         """Seconds until a run's news may be written again."""
-        return max(0.0, line.written_at + STALENESS_SECONDS - self._clock.monotonic())
+        return line.pace.rest(self._clock.monotonic())
 
     def _due_in(self, uid: str, line: _Line, seconds: float) -> None:
         now = self._clock.monotonic()

@@ -111,6 +111,17 @@ class Summary:
     recent: tuple[tuple[Key, RunState], ...] = ()
 
 
+def same_result(before: Summary, after: Summary) -> bool:
+    """Whether nothing has changed but times and counts."""
+    return _result(before) == _result(after)
+
+
+def _result(summary: Summary) -> tuple[object, ...]:
+    verdict = summary.verdict
+    told = None if verdict is None else (verdict.succeeded, verdict.reason)
+    return told, summary.completed, summary.conflict
+
+
 def loaded(summary: Summary) -> Summary:
     """A summary read from a status, with its floors set to what it shows."""
     floors = Floors(

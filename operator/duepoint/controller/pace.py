@@ -1,0 +1,39 @@
+"""How soon after a write the runs of a Schedule may cause the next one.
+
+A status follows its runs by two seconds. A Schedule that runs every second would so cost a write
+every two, each as dear to the API server as a create, to say that it still runs: as long as there
+is news whenever a write is allowed again, and all of it good, the distance doubles up to ten
+seconds. A change of the result, or a moment without news, ends that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: A status follows the runs of its schedule by no more than this when the cluster is calm.
+STALENESS_SECONDS = 2.0
+#: ... and of one that never pauses by no more than this, while its results are the same.
+STEADY_SECONDS = 10.0
+#: News that came so soon after it was allowed had been waiting.
+_WAITED_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Pace:
+    """The writes of one status; times are monotonic seconds."""
+
+    written_at: float = -STEADY_SECONDS
+    distance: float = STALENESS_SECONDS
+
+    def rest(self, now: float) -> float:
+        """Seconds until a run's news may be written again."""
+        return max(0.0, self.written_at + self.distance - now)
+
+    def note_written(self, now: float) -> None:
+        waited = now <= self.written_at + self.distance + _WAITED_SECONDS
+        self.distance = min(2 * self.distance, STEADY_SECONDS) if waited else STALENESS_SECONDS
+        self.written_at = now
+
+    def hurry(self) -> None:
+        """The news is not more of the same."""
+        self.distance = STALENESS_SECONDS
