@@ -2,19 +2,23 @@
 
 A claim passes the lanes that were said to be due by the last reply (or by a wake-up); when the
 server knows better it names them and is asked again at once. Validity is counted on the monotonic
-clock from before the request, so that a slow reply never lengthens a lease.
+clock from before the request, so that a slow reply never lengthens a lease. Definitions of the
+points that were foreseen are read behind the claim in the same round trip: on one connection the
+server answers in order, so they are as new as if they had been asked for after the reply.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import os
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from duepoint import errors
-from duepoint.delayqueue import core, messages, port, records, scripting
+from duepoint.delayqueue import messages, port, reading, records, scripting
 from duepoint.schedules import points
 
 #: How far this machine's clock may be ahead of the server's before it delays a due.
@@ -32,7 +36,10 @@ _FAILED_WAIT_SECONDS = 1.0
 _ID_LENGTH = 8
 
 
-class Claiming(core.Core):
+_Buckets = dict[str, list[points.ScheduleId]]
+
+
+class Claiming(reading.Reading):
     """claim, extend, release."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
@@ -51,37 +58,67 @@ class Claiming(core.Core):
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: list[errors.DuepointError] = []
         asked = list(shards)
+        expected = self._foreseen(shards)
         for _ in range(_ROUNDS):
             if not asked:
                 break
             ids = [messages.ClaimId(os.urandom(12)) for _ in asked]
+            foreseen = {shard: expected[shard] for shard in asked if shard in expected}
             started = self._clock.monotonic()
             replies = await self._scripts.run_many(
                 [
-                    self._claim_call(
-                        shard,
-                        id_,
-                        worker=worker,
-                        batch=batch,
-                        lease_seconds=lease_seconds,
-                        standby=shard in standby,
-                    )
-                    for shard, id_ in zip(asked, ids, strict=True)
+                    *(
+                        self._claim_call(
+                            shard,
+                            id_,
+                            worker=worker,
+                            batch=batch,
+                            lease_seconds=lease_seconds,
+                            standby=shard in standby,
+                        )
+                        for shard, id_ in zip(asked, ids, strict=True)
+                    ),
+                    *(
+                        scripting.Read(command)
+                        for shard, by_bucket in foreseen.items()
+                        for command in self._definition_commands(shard, by_bucket)
+                    ),
                 ]
             )
+            known = self._definitions_behind(foreseen, replies[len(asked) :])
             again = []
-            for shard, id_, reply in zip(asked, ids, replies, strict=True):
+            for shard, id_, reply in zip(asked, ids, replies, strict=False):
                 if isinstance(reply, errors.DuepointError):
                     failed.append(reply)
                 elif reply[0] == b"lanes":
                     self._lanes[shard] = reply[1]
                     again.append(shard)
                 else:
-                    answers[shard] = self._answer(shard, id_, reply, started)
+                    answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
             asked = again
         if failed and not answers:
             raise failed[0]
         return [answers.get(shard) or _look_again(shard) for shard in shards]
+
+    def _foreseen(self, shards: Sequence[messages.ShardId]) -> dict[messages.ShardId, _Buckets]:
+        until_us = self._clock.now_us() + CLOCK_TOLERANCE_US
+        return {
+            shard: self._by_bucket(shard, ids)
+            for shard in shards
+            if (ids := self._foresight.take(shard, until_us))
+        }
+
+    def _definitions_behind(
+        self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
+    ) -> dict[messages.ShardId, messages.KnownDefinitions]:
+        """What was read behind the claims; a shard made anew meanwhile is read as ever."""
+        known: dict[messages.ShardId, messages.KnownDefinitions] = {}
+        answers = iter(replies)
+        for shard, by_bucket in foreseen.items():
+            own = list(itertools.islice(answers, 1 + len(by_bucket)))
+            with contextlib.suppress(errors.WorldChanged, errors.TryLater):
+                known[shard] = self._known_already(shard, by_bucket, own)
+        return known
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         names = self._shard(claim.shard)
@@ -156,6 +193,7 @@ class Claiming(core.Core):
         claim_id: messages.ClaimId,
         reply: list[Any],
         started: float,
+        known: messages.KnownDefinitions,
     ) -> messages.Claimed:
         # The wait was computed about half way between question and answer.
         passed = (self._clock.monotonic() - started) / 2
@@ -179,6 +217,7 @@ class Claiming(core.Core):
                 member: records.unpack(record)
                 for member, record in zip(occurrences[::2], occurrences[1::2], strict=True)
             },
+            definitions=known,
             **_points(found),
         )
         return messages.Claimed(

@@ -27,7 +27,16 @@ import redis.backoff
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import gathering, interning, keys, messages, scripting, seal, serverclock
+from duepoint.delayqueue import (
+    foresight,
+    gathering,
+    interning,
+    keys,
+    messages,
+    scripting,
+    seal,
+    serverclock,
+)
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 
@@ -110,6 +119,7 @@ class Core:
         self._buckets = keys.BUCKETS
         self._interned = interning.Interned()
         self._server_clock = serverclock.ServerClock(self._clock)
+        self._foresight = foresight.Foresight()
 
     async def start(self) -> None:
         await self._scripts.load()

@@ -77,6 +77,10 @@ class OccurrenceRecord:
     last_error: str = ""
 
 
+#: Definitions by id; None = there is none (any more).
+KnownDefinitions = Mapping[points.ScheduleId, definition.Definition | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """Points that this worker owns until ``held_until``.
@@ -90,6 +94,8 @@ class Claim:
         strangers: members whose bytes are of no known format; they belong to the dead letters.
         lanes: lane number of each schedule among the points; the queue's own, pass it back.
         alone: how often this one point was reclaimed with no other beside it; 0 otherwise.
+        definitions: those that were read behind the claim; None = there is none. The others are
+            to be read.
     """
 
     id: ClaimId
@@ -103,6 +109,7 @@ class Claim:
     strangers: tuple[tuple[bytes, float], ...] = ()
     lanes: Mapping[bytes, int] = field(default_factory=dict)
     alone: int = 0
+    definitions: KnownDefinitions = field(default_factory=dict)
 
     @property
     def is_poison(self) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import structlog
 
+from duepoint import errors
 from duepoint.delayqueue import core, interning, keys, messages, records, scripting, seal
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -29,6 +30,9 @@ _SCAN_COUNT = 1_000
 _OCCURRENCES_PER_CHUNK = 500
 
 _parsed = functools.lru_cache(maxsize=50_000)(rules.parse)
+_unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
+
+_Buckets = dict[str, list[points.ScheduleId]]
 
 
 class Reading(core.Core):
@@ -47,22 +51,47 @@ class Reading(core.Core):
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> dict[points.ScheduleId, definitions.Definition]:
+        by_bucket = self._by_bucket(shard, ids)
+        meta, *replies = await self._gathered_reads.run(self._definition_commands(shard, by_bucket))
+        self._check_meta(shard, meta)
+        packed = unpacked(_pairs(by_bucket, replies))
+        await self._learn_numbers(shard, _numbers(packed.values()))
+        return self._resolve_all(shard, packed)
+
+    def _by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
         names = self._shard(shard)
-        by_bucket: dict[str, list[points.ScheduleId]] = {}
+        by_bucket: _Buckets = {}
         for schedule_id in dict.fromkeys(ids):
             bucket = names.bucket_of(schedule_id, self._buckets)
             by_bucket.setdefault(bucket, []).append(schedule_id)
-        meta, *replies = await self._gathered_reads.run(
-            [
-                ("HMGET", names.meta, "layout", "incarnation"),
-                *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
-            ]
-        )
-        self._check_meta(shard, meta)
-        packed: dict[points.ScheduleId, definitions.Packed] = {}
-        for members, values in zip(by_bucket.values(), replies, strict=True):
-            packed.update(unpacked(zip(members, values, strict=True)))
-        await self._learn_numbers(shard, _numbers(packed.values()))
+        return by_bucket
+
+    def _definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> core.Commands:
+        """``meta`` first: what the others say is worth nothing in another life of the shard."""
+        return [
+            ("HMGET", self._shard(shard).meta, "layout", "incarnation"),
+            *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
+        ]
+
+    def _known_already(
+        self, shard: messages.ShardId, by_bucket: _Buckets, replies: Sequence[Any]
+    ) -> dict[points.ScheduleId, definitions.Definition | None]:
+        """Of definitions read on the way those that need no further read; None = there is none."""
+        if any(isinstance(reply, errors.DuepointError) for reply in replies):
+            return {}
+        self._check_meta(shard, replies[0])
+        records = list(_pairs(by_bucket, replies[1:]))
+        packed = {
+            schedule_id: record
+            for schedule_id, record in unpacked(records).items()
+            if all(self._interned.text(shard, n) is not None for n in _numbers([record]))
+        }
+        absent = {schedule_id: None for schedule_id, record in records if record is None}
+        return {**absent, **self._resolve_all(shard, packed)}
+
+    def _resolve_all(
+        self, shard: messages.ShardId, packed: Mapping[points.ScheduleId, definitions.Packed]
+    ) -> dict[points.ScheduleId, definitions.Definition]:
         found: dict[points.ScheduleId, definitions.Definition] = {}
         for schedule_id, record in packed.items():
             try:
@@ -252,6 +281,13 @@ def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.Sto
     )
 
 
+def _pairs(
+    by_bucket: _Buckets, replies: Iterable[Sequence[bytes | None]]
+) -> Iterator[tuple[points.ScheduleId, bytes | None]]:
+    for members, values in zip(by_bucket.values(), replies, strict=True):
+        yield from zip(members, values, strict=True)
+
+
 def unpacked(
     records: Iterable[tuple[points.ScheduleId, bytes | None]],
 ) -> dict[points.ScheduleId, definitions.Packed]:
@@ -261,7 +297,7 @@ def unpacked(
         if record is None:
             continue
         try:
-            unpacked[schedule_id] = definitions.unpack(record)
+            unpacked[schedule_id] = _unpack(record)
         except definitions.UnknownFormat:
             log.exception("definition cannot be read", schedule_id=schedule_id.hex())
     return unpacked

@@ -59,6 +59,13 @@ class Call:
     arguments: Sequence[bytes | str]
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A plain reading command that is to be answered after the calls before it."""
+
+    command: tuple[Any, ...]
+
+
 class Arguments:
     """ARGV of one call: named numbers and texts, and binary values by position."""
 
@@ -129,28 +136,28 @@ class Scripts:
             raise reply
         return reply
 
-    async def run_many(self, calls: Sequence[Call]) -> list[Any]:
-        """The replies in order, in one round trip; an error stands in the place of its reply."""
+    async def run_many(self, calls: Sequence[Call | Read]) -> list[Any]:
+        """The replies in order, in one round trip; an error stands in the place of its reply.
+
+        What is read was read after the scripts that stand before it had run: where one of them
+        has to be repeated, so has the read.
+        """
         if not calls:
             return []
         replies = await self._round_trip(calls)
-        refused = [
-            index
-            for index, reply in enumerate(replies)
-            if isinstance(reply, redis.exceptions.NoScriptError)
-        ]
+        refused = _refused(calls, replies)
         if refused:
             await self.load()
             again = await self._round_trip([calls[index] for index in refused])
             for index, reply in zip(refused, again, strict=True):
                 replies[index] = reply
         return [
-            translated(reply, f"run {call.script}") if isinstance(reply, Exception) else reply
+            translated(reply, _attempted(call)) if isinstance(reply, Exception) else reply
             for reply, call in zip(replies, calls, strict=True)
         ]
 
-    async def _round_trip(self, calls: Sequence[Call]) -> list[Any]:
-        async with translating(f"run {calls[0].script}", self._client):
+    async def _round_trip(self, calls: Sequence[Call | Read]) -> list[Any]:
+        async with translating(_attempted(calls[0]), self._client):
             if len(calls) == 1:
                 return [await self._one(calls[0])]
             pipeline = self._client.pipeline(transaction=False)
@@ -158,15 +165,31 @@ class Scripts:
                 pipeline.execute_command(*self._command(call))
             return await pipeline.execute(raise_on_error=False)
 
-    async def _one(self, call: Call) -> Any:  # noqa: ANN401
+    async def _one(self, call: Call | Read) -> Any:  # noqa: ANN401
         try:
             return await self._client.execute_command(*self._command(call))  # type: ignore[no-untyped-call]
         except redis.exceptions.NoScriptError as error:
             return error
 
-    def _command(self, call: Call) -> tuple[Any, ...]:
+    def _command(self, call: Call | Read) -> tuple[Any, ...]:
+        if isinstance(call, Read):
+            return call.command
         sha = self._shas[call.script]
         return ("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments)
+
+
+def _refused(calls: Sequence[Call | Read], replies: Sequence[object]) -> list[int]:
+    """Scripts that the server did not know, and what was read after the first of them."""
+    refused: list[int] = []
+    for index, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+        unknown = isinstance(reply, redis.exceptions.NoScriptError)
+        if unknown or (refused and isinstance(call, Read)):
+            refused.append(index)
+    return refused
+
+
+def _attempted(call: Call | Read) -> str:
+    return "read" if isinstance(call, Read) else f"run {call.script}"
 
 
 @contextlib.asynccontextmanager

@@ -40,6 +40,8 @@ class Settling(core.Core):
         if reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried = reply
+        for chain in settlement.chains:
+            self._foresight.expect(claim.shard, chain.schedule_id, chain.due_us)
         return messages.Settled(
             lost=False,
             applied=applied,
@@ -62,6 +64,11 @@ class Settling(core.Core):
         reply = await self._gathered.run(self._plan_call(claim, splits))
         if reply[0] == b"lost":
             return (False,) * len(splits)
+        for planning in splits:
+            if planning.next_due_us is not None:
+                self._foresight.expect(
+                    claim.shard, planning.chain.schedule_id, planning.next_due_us
+                )
         return tuple(answer == 1 for answer in reply[1:])
 
     async def append_stream(

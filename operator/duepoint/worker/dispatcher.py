@@ -125,10 +125,14 @@ class Dispatcher:
     async def _definitions(self, claim: messages.Claim) -> assignments.Definitions | None:
         """None where the claim ran out before Redis answered; then others take it over."""
         ids = {point.schedule_id for point in claim.points}
+        found = {key: known for key, known in claim.definitions.items() if known is not None}
+        unread = ids - claim.definitions.keys()
+        if not unread:
+            return found
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         while self._clock.monotonic() < claim.held_until:
             try:
-                return await self._queue.read_definitions(claim.shard, ids)
+                return found | await self._queue.read_definitions(claim.shard, unread)
             except errors.TryLater as trouble:
                 telemetry.logger.warning("definitions not read", error=str(trouble))
                 await self._clock.sleep(next(waits))

@@ -1,0 +1,38 @@
+"""Which schedules the next claim of a shard will probably bring.
+
+Who moved a chain on knows when it is due again, and so which definitions the next claim will need:
+they are asked for in the claim's own round trip, behind it, which is as good as a read after the
+claim and saves the second trip. Pure memory and only a guess: a schedule that was edited, deleted
+or claimed by another worker costs one needless read; one that was not foreseen is read as ever.
+"""
+
+from __future__ import annotations
+
+from duepoint.delayqueue import messages
+from duepoint.schedules import points
+
+#: Foreseen schedules of a shard. Beside a larger batch one round trip is nothing.
+_MOST = 64
+
+
+class Foresight:
+    """Expected dues by shard."""
+
+    def __init__(self) -> None:
+        self._dues: dict[messages.ShardId, dict[points.ScheduleId, int]] = {}
+
+    def expect(self, shard: messages.ShardId, schedule_id: points.ScheduleId, due_us: int) -> None:
+        """This schedule's chain is due then."""
+        dues = self._dues.setdefault(shard, {})
+        if len(dues) < _MOST or schedule_id in dues:
+            dues[schedule_id] = due_us
+
+    def take(self, shard: messages.ShardId, until_us: int) -> tuple[points.ScheduleId, ...]:
+        """Those that should be due by now; expected no longer."""
+        dues = self._dues.get(shard)
+        if not dues:
+            return ()
+        taken = tuple(schedule_id for schedule_id, due_us in dues.items() if due_us <= until_us)
+        for schedule_id in taken:
+            del dues[schedule_id]
+        return taken
