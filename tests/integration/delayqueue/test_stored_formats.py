@@ -1,0 +1,132 @@
+"""What an earlier version left in Redis is read by this one, and written as it was.
+
+Each file of ``tests/golden`` is an index as the version with that record format wrote it. A change
+of what is written needs a new format number, a new file and a reader for the old one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from duepoint.delayqueue import delayqueue, membership, messages
+from duepoint.runs import run
+from duepoint.schedules import points
+from tests.support import goldenindex, queueing
+
+FORMATS = range(1, membership.RECORD_FORMAT + 1)
+
+
+def golden(number):
+    return json.loads(goldenindex.path(number).read_text())
+
+
+def test_every_format_so_far_has_a_file():
+    assert [goldenindex.path(number).is_file() for number in FORMATS] == [True] * len(FORMATS)
+    assert len(list(goldenindex.FOLDER.glob("index-*.json"))) == len(FORMATS)
+
+
+@pytest.mark.parametrize("number", FORMATS)
+def test_a_file_says_its_own_format(number):
+    (kind, fields) = golden(number)["{g1.0}:meta"]
+    assert kind == "hash"
+    stored = {bytes.fromhex(name): bytes.fromhex(value) for name, value in fields}
+    assert stored[b"format"] == str(number).encode()
+
+
+@pytest.fixture(params=FORMATS)
+async def found(request, own_server):
+    """An index of an earlier version, opened by this one."""
+    with own_server.client() as client:
+        goldenindex.restored(client, golden(request.param))
+    queue = delayqueue.DelayQueue(
+        own_server.url, blob_key=queueing.BLOB_KEY, prefix=goldenindex.PREFIX
+    )
+    await queue.start()
+    layout = await queue.layout()
+    assert layout.shards == goldenindex.SHARDS
+    yield queueing.Harness(queue, lambda: goldenindex.SLOT_US, lambda _: None)
+    await queue.close()
+
+
+async def test_every_definition_and_its_action_are_read(found):
+    queue = found.queue
+    for name in goldenindex.DEFINITIONS:
+        expected = goldenindex.of(queue, name)
+        shard = int.from_bytes(expected.id, "big") % goldenindex.SHARDS
+        assert await queue.definition(shard, expected.id) == expected
+        assert await queue.blob(expected.namespace, expected.target, shard) == queueing.BLOB
+    listed = [s.name for shard in await found.shards() async for s in queue.all_definitions(shard)]
+    assert sorted(listed) == sorted(goldenindex.DEFINITIONS)
+
+
+async def test_a_claim_that_nobody_ended_is_taken_over_with_its_points(found):
+    claims = await found.claim_all()
+    held = {point.schedule_id for claim in claims if claim.reclaimed for point in claim.points}
+    report, second, plain = (goldenindex.of(found.queue, n) for n in ("report", "second", "plain"))
+    assert held == {second.id, plain.id}
+    kinds = {p.kind for claim in claims for p in claim.points if p.schedule_id == report.id}
+    assert kinds == set(points.PointKind)
+    assert not any(claim.strangers for claim in claims)
+
+
+async def test_every_occurrence_keeps_its_slot_and_its_record(found):
+    report = goldenindex.of(found.queue, "report")
+    occurrences = [o for s in await found.shards() async for o in found.queue.all_occurrences(s)]
+    expected = {(one.point.kind, one.record) for one in goldenindex.slots(report)}
+    assert {(one.kind, one.record) for one in occurrences} == expected
+    assert {one.slot_us for one in occurrences} == {goldenindex.SLOT_US}
+
+
+async def test_outcomes_and_dead_letters_are_read(found):
+    outcomes = [event for entry in await found.outcomes() for event in run.unpack(entry)]
+    assert outcomes == [goldenindex.EVENT]
+    ledger = found.queue.ledger()
+    letters = [letter for s in await found.shards() for letter in await ledger.dead_letters(s)]
+    assert [letter.entry for letter in letters] == [goldenindex.LETTER]
+
+
+async def test_what_was_found_can_be_edited_settled_and_removed(found):
+    for claim in await found.claim_all():
+        done = tuple(point.member for point in claim.points)
+        settled = await found.queue.settle(claim, messages.Settlement(finished=done))
+        assert settled.applied == len(done)
+    plain = goldenindex.of(found.queue, "plain")
+    edited = dataclasses.replace(plain, generation=2)
+    arming = messages.Arming(definition=edited, due_us=goldenindex.SLOT_US)
+    assert await found.queue.upsert(arming, queueing.BLOB, queueing.EPOCH) == "applied"
+    gone = await found.queue.remove(plain.id, plain.uid, plain.namespace, queueing.EPOCH)
+    assert gone == "applied"
+
+
+async def test_what_is_written_today_is_the_newest_format_byte_for_byte(own_server):
+    await goldenindex.written(own_server.url)
+    with own_server.client() as client:
+        today = json.loads(json.dumps(goldenindex.dumped(client)))
+    newest = golden(membership.RECORD_FORMAT)
+    assert today.keys() == newest.keys()
+    for name, kept in newest.items():
+        assert _lasting(name, today[name]) == _lasting(name, kept), name
+
+
+def _lasting(name, dumped):
+    """What does not depend on the time, on chance, or on the library that deflates."""
+    kind, values = dumped
+    part = name.rpartition("}:")[2].partition(":")[0]
+    match part:
+        case "blobs":
+            return kind, [[digest, value[:10]] for digest, value in values]
+        case "points" | "heads":
+            return kind, sorted(member for member, _ in values)
+        case "claims":
+            return kind, sorted(len(member) for member, _ in values)
+        case "leases":
+            return kind, sorted((len(field), value) for field, value in values)
+        case "meta" | "layout":
+            chance = b"incarnation".hex()
+            return kind, [[f, v] for f, v in values if f != chance]
+        case "runs" | "dead":
+            return kind, [fields for _, fields in values]
+    return kind, values

@@ -1,0 +1,225 @@
+"""An index as a released version left it in Redis, kept byte for byte in ``tests/golden``.
+
+``written`` fills a server with one of everything that is stored: definitions of each kind, chain
+points, occurrences, a claim that nobody ended, outcomes, dead letters. ``dumped`` turns what stands
+there into JSON (bytes as hex), ``restored`` puts such a file into another server. A file is made
+once for each record format and never again:
+
+    python -m tests.support.goldenindex redis://127.0.0.1:6379/0 > tests/golden/index-<format>.json
+
+What a file must still mean to later versions is said in ``EXPECTED``, in today's words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from duepoint.delayqueue import delayqueue, membership, messages
+from duepoint.runs import run
+from duepoint.schedules import definition, points
+from duepoint.schedules import rule as rules
+from tests.support import queueing
+
+FOLDER = Path(__file__).parents[1] / "golden"
+PREFIX = "dp:golden:"
+SHARDS = 2
+SLOT_US = queueing.CREATED_US + 3_600 * queueing.SECOND_US
+
+_SHARED = rules.Rule(
+    timing=rules.Timing(
+        schedules=("0 9 * * 1-5", "30 18 * * *"),
+        time_zone="Europe/Berlin",
+        gap="Skip",
+        overlap="Both",
+        jitter_ms=1500,
+    ),
+    policy=rules.Policy(
+        deadline_seconds=120, catch_up="All", catch_up_limit=7, successful_limit=9, failed_limit=2
+    ),
+    whole_seconds=True,
+)
+_PRIVATE = rules.Rule(
+    timing=rules.Timing(
+        schedules=("@at 2026-06-01T00:00:00Z",),
+        start_us=queueing.CREATED_US,
+        end_us=SLOT_US * 2,
+        suspend=True,
+        suspend_until_us=SLOT_US,
+    )
+)
+
+#: Definitions by name: what differs from ``queueing.USUAL``.
+DEFINITIONS: dict[str, dict[str, Any]] = {
+    "report": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a10", "rule": _SHARED},
+    "second": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a11", "rule": _SHARED, "generation": 300},
+    "once": {
+        "uid": "a uid that is no UUID",
+        "rule": _PRIVATE,
+        "state": definition.State.SUSPENDED,
+        "not_before_us": queueing.CREATED_US - 5,
+    },
+    "ended": {
+        "uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a12",
+        "namespace": "team-ä",
+        "state": definition.State.COMPLETED,
+        "collision": 1,
+    },
+    "plain": {"uid": "0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a13", "namespace": "team-b"},
+}
+RECORD = messages.OccurrenceRecord(
+    attempt=2,
+    first_try_us=SLOT_US + 5,
+    trigger="CatchUp",
+    run_uid="0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7aff",
+    last_error="Timeout",
+)
+EVENT = run.RunEvent(
+    uid=DEFINITIONS["report"]["uid"],
+    namespace="default",
+    name="report",
+    generation=1,
+    slot_us=SLOT_US,
+    trigger="Schedule",
+    state=run.RunState.FAILED,
+    reason="Timeout",
+    at_us=SLOT_US + 7,
+    message="no answer",
+    attempts=2,
+    http_status=504,
+)
+LETTER = {"namespace": "default", "name": "report", "reason": "Timeout", "slot_us": str(SLOT_US)}
+
+
+def of(queue: Any, name: str) -> definition.Definition:
+    """The definition that the index holds under this name."""
+    values = {**queueing.USUAL, "name": name, **DEFINITIONS[name]}
+    values.setdefault("timing_generation", values["generation"])
+    return definition.Definition(target=queue.digest(values["namespace"], queueing.BLOB), **values)
+
+
+def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
+    """An occurrence of each kind, all of this schedule."""
+    return tuple(
+        messages.Occurrence(
+            point=points.DuePoint(
+                schedule_id=known.id,
+                timing_version=known.timing_version,
+                kind=kind,
+                due_us=SLOT_US + kind,
+                slot_us=SLOT_US,
+                run_tag=points.run_tag(RECORD.run_uid)
+                if kind in (points.PointKind.MANUAL, points.PointKind.BACKFILL)
+                else points.NO_RUN,
+            ),
+            record=RECORD,
+        )
+        for kind in points.PointKind
+        if kind is not points.PointKind.CHAIN
+    )
+
+
+async def written(url: str) -> None:
+    """Fill a server with one of everything."""
+    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=PREFIX)
+    await queue.start()
+    layout = await queue.open_layout(SHARDS, queueing.EPOCH)
+    for name in DEFINITIONS:
+        known = of(queue, name)
+        due = SLOT_US if known.state is definition.State.ARMED else None
+        arming = messages.Arming(definition=known, due_us=due)
+        assert await queue.upsert(arming, queueing.BLOB, queueing.EPOCH) == "applied"
+    shards = [messages.ShardId(number) for number in range(layout.shards)]
+    for claimed in await queue.claim(shards, worker="golden", lease_seconds=2.0):
+        if claimed.claim is not None:
+            await _settle_one(queue, claimed.claim)
+    await queue.close()
+
+
+async def _settle_one(queue: Any, claim: messages.Claim) -> None:
+    """``report`` gets occurrences, an outcome and a dead letter; the others stay claimed."""
+    report = of(queue, "report")
+    mine = [point for point in claim.points if point.schedule_id == report.id]
+    if not mine:
+        return
+    ended = messages.Settlement(
+        occurrences=slots(report),
+        chains=(dataclasses.replace(mine[0], due_us=SLOT_US + queueing.SECOND_US),),
+        dead=(messages.DeadLetter(member=b"", entry=LETTER),),
+        outcomes=run.pack([EVENT]),
+    )
+    assert not (await queue.settle(claim, ended)).lost
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def path(number: int) -> Path:
+    return FOLDER / f"index-{number}.json"
+
+
+def dumped(client: redis.Redis) -> dict[str, Any]:
+    """Every key of the index, without its prefix."""
+    found = {}
+    for key in sorted(client.scan_iter(match=f"{PREFIX}*", count=1000)):
+        found[key.decode().removeprefix(PREFIX)] = _dumped_key(client, key)
+    return found
+
+
+def restored(client: redis.Redis, keys: dict[str, Any]) -> None:
+    """Put a dump into a server."""
+    for name, (kind, values) in keys.items():
+        _restore_key(client, PREFIX + name, kind, values)
+
+
+def _dumped_key(client: redis.Redis, key: bytes) -> tuple[str, list[Any]]:
+    kind = client.type(key).decode()
+    match kind:
+        case "hash":
+            pairs = sorted(client.hgetall(key).items())
+            return kind, [[field.hex(), value.hex()] for field, value in pairs]
+        case "zset":
+            return kind, [
+                [member.hex(), repr(score)]
+                for member, score in client.zrange(key, 0, -1, withscores=True)
+            ]
+        case "stream":
+            entries = [
+                [entry_id.decode(), [[f.hex(), v.hex()] for f, v in fields.items()]]
+                for entry_id, fields in client.xrange(key)
+            ]
+            return kind, entries
+    raise AssertionError(f"{key!r} is a {kind}: say here how it is kept")
+
+
+def _restore_key(client: redis.Redis, key: str, kind: str, values: list[Any]) -> None:
+    match kind:
+        case "hash":
+            pairs = {bytes.fromhex(f): bytes.fromhex(v) for f, v in values}
+            client.hset(key, mapping=pairs)
+        case "zset":
+            client.zadd(key, {bytes.fromhex(member): float(score) for member, score in values})
+        case "stream":
+            client.xgroup_create(key, membership.STATUS_GROUP, "0", mkstream=True)
+            for entry_id, fields in values:
+                pairs = {bytes.fromhex(f): bytes.fromhex(v) for f, v in fields}
+                client.xadd(key, pairs, id=entry_id)
+        case _:
+            raise AssertionError(kind)
+
+
+def main(url: str) -> None:
+    asyncio.run(written(url))
+    with redis.Redis.from_url(url, protocol=2) as client:
+        json.dump(dumped(client), sys.stdout, indent=1, sort_keys=True)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
