@@ -114,19 +114,16 @@ async def test_what_is_written_today_is_the_newest_format_byte_for_byte(own_serv
 def _lasting(name, dumped):
     """What does not depend on the time, on chance, or on the library that deflates."""
     kind, values = dumped
+    lasting = {
+        "blobs": lambda: [[digest, value[:10]] for digest, value in values],
+        "points": lambda: sorted(member for member, _ in values),
+        "heads": lambda: sorted(member for member, _ in values),
+        "claims": lambda: sorted(len(member) for member, _ in values),
+        "leases": lambda: sorted((len(field), value) for field, value in values),
+        "meta": lambda: [pair for pair in values if pair[0] != b"incarnation".hex()],
+        "layout": lambda: [pair for pair in values if pair[0] != b"incarnation".hex()],
+        "runs": lambda: [fields for _, fields in values],
+        "dead": lambda: [fields for _, fields in values],
+    }
     part = name.rpartition("}:")[2].partition(":")[0]
-    match part:
-        case "blobs":
-            return kind, [[digest, value[:10]] for digest, value in values]
-        case "points" | "heads":
-            return kind, sorted(member for member, _ in values)
-        case "claims":
-            return kind, sorted(len(member) for member, _ in values)
-        case "leases":
-            return kind, sorted((len(field), value) for field, value in values)
-        case "meta" | "layout":
-            chance = b"incarnation".hex()
-            return kind, [[f, v] for f, v in values if f != chance]
-        case "runs" | "dead":
-            return kind, [fields for _, fields in values]
-    return kind, values
+    return kind, lasting[part]() if part in lasting else values
