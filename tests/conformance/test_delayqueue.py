@@ -1020,3 +1020,49 @@ async def _sweep(harness, *, due_of):
 
 def _did(swept):
     return swept.armed or swept.dropped or swept.mended or swept.unarmed
+
+
+async def test_many_chains_move_on_together(harness):
+    for number in range(20):
+        await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
+    for claim in await harness.claim_all():
+        rearmed = [(point.member, point.due_us + 60_000_000) for point in claim.points]
+        settled = await harness.queue.settle(claim, Settlement(rearmed=rearmed))
+        assert (settled.applied, settled.remaining) == (len(rearmed), 0)
+    total = await harness.total()
+    assert (total.points, total.due, total.claims) == (20, 0, 0)
+
+
+async def test_a_chain_that_was_edited_under_its_claim_does_not_move_on_with_the_others(harness):
+    for name in ("edited", "kept"):
+        await harness.arm(name=name)
+    claims = await harness.claim_all()
+    await harness.arm(name="edited", generation=2, due_in=30.0)
+    applied = 0
+    for claim in claims:
+        rearmed = [(point.member, point.due_us + 60_000_000) for point in claim.points]
+        applied += (await harness.queue.settle(claim, Settlement(rearmed=rearmed))).applied
+    assert applied == 1
+    assert (await harness.total()).points == 2
+
+
+async def test_a_claim_of_chains_can_be_finished_whole(harness):
+    for number in range(20):
+        await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
+    for claim in await harness.claim_all():
+        settled = await harness.queue.settle(claim, Settlement(whole=True))
+        assert (settled.applied, settled.remaining) == (len(claim.points), 0)
+    total = await harness.total()
+    assert (total.points, total.claims) == (0, 0)
+
+
+async def test_finishing_a_claim_whole_leaves_alone_what_it_no_longer_holds(harness):
+    for name in ("edited", "kept"):
+        await harness.arm(name=name)
+    claims = await harness.claim_all()
+    await harness.arm(name="edited", generation=2, due_in=30.0)
+    applied = 0
+    for claim in claims:
+        applied += (await harness.queue.settle(claim, Settlement(whole=True))).applied
+    assert applied == 1
+    assert (await harness.total()).points == 1

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from duepoint import errors
-from duepoint.delayqueue import messages, port, reading, records, scripting
+from duepoint.delayqueue import claimedchains, messages, port, reading, records, scripting
 from duepoint.schedules import points
 
 #: How far this machine's clock may be ahead of the server's before it delays a due.
@@ -227,6 +227,8 @@ class Claiming(reading.Reading):
 
 def _points(found_by_lane: list[Any]) -> dict[str, Any]:
     """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
+    if (chains := claimedchains.from_lanes(found_by_lane)) is not None:
+        return {"points": chains, "strangers": (), "lanes": _lanes_of_chains(found_by_lane)}
     known: list[points.DuePoint] = []
     strangers: list[tuple[bytes, float]] = []
     lanes: dict[bytes, int] = {}
@@ -242,6 +244,13 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
                 known.append(point)
     known.sort(key=lambda point: point.due_us)
     return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
+
+
+def _lanes_of_chains(found_by_lane: list[Any]) -> dict[bytes, int]:
+    lanes: dict[bytes, int] = {}
+    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
+        lanes.update(dict.fromkeys((member[:_ID_LENGTH] for member in found[::2]), int(lane)))
+    return lanes
 
 
 def _lanes_of(claim: messages.Claim) -> list[int]:

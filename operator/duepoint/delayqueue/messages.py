@@ -9,7 +9,7 @@ Nobody outside this package sees a raw reply.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -86,7 +86,7 @@ class Claim:
     """Points that this worker owns until ``held_until``.
 
     Attributes:
-        points: oldest due first; each with the due it had before it was claimed.
+        points: oldest due first; each with the due it had before it was claimed. Immutable.
         reclaimed: how often these points were claimed before and not settled; 0 for fresh ones.
         now_us: the two-clock time of the claim, min(Redis TIME, the worker's UTC + 5 ms).
         held_until: monotonic seconds from before the request; nothing is sent after it.
@@ -100,7 +100,7 @@ class Claim:
 
     id: ClaimId
     shard: ShardId
-    points: tuple[points.DuePoint, ...]
+    points: Sequence[points.DuePoint]
     reclaimed: int
     now_us: int
     token_us: int
@@ -178,7 +178,10 @@ class Settlement:
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
         chains: chain points at their next due; the old claimed score is replaced.
+        rearmed: the same as ``chains`` for many at a time: chain members and their next dues.
         finished: members that are done and disappear (occurrences, chains without a next slot).
+        whole: every point of the claim is finished, as if ``finished`` named them all. Only for a
+            claim of chains, and only in its first settlement.
         ended: schedule ids whose chain finished for good: their definition's state becomes
             completed in the same script.
         dead: members given up on: they go to the ``dead`` stream and disappear.
@@ -190,7 +193,9 @@ class Settlement:
 
     occurrences: tuple[Occurrence, ...] = ()
     chains: tuple[points.DuePoint, ...] = ()
+    rearmed: Sequence[tuple[bytes, int]] = ()
     finished: tuple[bytes, ...] = ()
+    whole: bool = False
     ended: tuple[points.ScheduleId, ...] = ()
     dead: tuple[DeadLetter, ...] = ()
     outcomes: bytes = b""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import errors
-from duepoint.delayqueue import core, messages, records, scripting
+from duepoint.delayqueue import claimedchains, core, messages, records, scripting
 from duepoint.schedules import points
 
 #: Entries kept of `runs` and `dead` per shard, about. `runs` is emptied by its reader; this bounds
@@ -19,6 +19,8 @@ from duepoint.schedules import points
 RUNS_LIMIT = 10_000
 DEAD_LIMIT = 10_000
 _ID_LENGTH = 8
+#: A batch of more needs a reading of its own anyhow.
+_MOST_FORESEEN = 64
 
 
 @dataclass(slots=True)
@@ -40,8 +42,7 @@ class Settling(core.Core):
         if reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried = reply
-        for chain in settlement.chains:
-            self._foresight.expect(claim.shard, chain.schedule_id, chain.due_us)
+        self._foresee(claim.shard, settlement)
         return messages.Settled(
             lost=False,
             applied=applied,
@@ -51,6 +52,13 @@ class Settling(core.Core):
                 for member, record in zip(buried[::2], buried[1::2], strict=True)
             ),
         )
+
+    def _foresee(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
+        for chain in settlement.chains:
+            self._foresight.expect(shard, chain.schedule_id, chain.due_us)
+        if len(settlement.rearmed) <= _MOST_FORESEEN:
+            for member, due_us in settlement.rearmed:
+                self._foresight.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def plan(
         self, claim: messages.Claim, planning: messages.Planning
@@ -86,13 +94,15 @@ class Settling(core.Core):
     ) -> scripting.Call:
         names = self._shard(claim.shard)
         parts, named = _parts(claim, settlement)
-        began_with = {point.member for point in claim.points}
-        began_with.update(member for member, _ in claim.strangers)
+        if settlement.whole:
+            _check_whole(claim, settlement)
+        began_with = _members(claim)
         arguments = scripting.Arguments(
             layout=self._known_layout().number,
             number=settlement.number,
-            whole=settlement.number == 1 and named == began_with,
-            named=len(named),
+            whole=settlement.whole or (settlement.number == 1 and named == began_with),
+            named=len(began_with) if settlement.whole else len(named),
+            every=settlement.whole,
             runs_limit=RUNS_LIMIT,
             dead_limit=DEAD_LIMIT,
         )
@@ -180,6 +190,40 @@ class Settling(core.Core):
         return arguments.call("plan", keys)
 
 
+def _members(claim: messages.Claim) -> set[bytes]:
+    """What the claim began with."""
+    if isinstance(claim.points, claimedchains.ClaimedChains):
+        return set(claim.points.members)
+    members = {point.member for point in claim.points}
+    members.update(member for member, _ in claim.strangers)
+    return members
+
+
+def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None:
+    named = (
+        settlement.chains, settlement.rearmed, settlement.finished, settlement.ended,
+        settlement.dead, settlement.occurrences, claim.strangers, claim.records,
+    )  # fmt: skip
+    if settlement.number != 1 or any(named):
+        raise errors.Bug("only a claim of chains can be finished whole, and only at once")
+
+
+def _rearm(
+    claim: messages.Claim, rearmed: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
+) -> None:
+    """Many chains at their next dues; of one lane they need no look-up each."""
+    for due_us in (min(due for _, due in rearmed), max(due for _, due in rearmed)):
+        records.checked_due(due_us)
+    if len(parts) == 1:
+        (part,) = parts.values()
+        for member, due_us in rearmed:
+            part.chains += (str(due_us), member)
+        return
+    lanes = claim.lanes
+    for member, due_us in rearmed:
+        parts[lanes[member[:_ID_LENGTH]]].chains += (str(due_us), member)
+
+
 def _parts(
     claim: messages.Claim, settlement: messages.Settlement
 ) -> tuple[dict[int, _LanePart], set[bytes]]:
@@ -193,6 +237,9 @@ def _parts(
         part = parts[claim.lanes[chain.schedule_id]]
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
+    if settlement.rearmed:
+        _rearm(claim, settlement.rearmed, parts)
+        named.update(member for member, _ in settlement.rearmed)
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]

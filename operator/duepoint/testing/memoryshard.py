@@ -154,16 +154,20 @@ class MemoryShard:
         if settlement.number <= lease.number:
             return messages.Settled(lost=False, applied=0, remaining=len(held))
         lease.number = settlement.number
-        named = _named(settlement) & held
+        named = held if settlement.whole else _named(settlement) & held
         self._store(settlement.occurrences, held, {member[:8] for member in named})
         for chain in settlement.chains:
             if chain.member in held:
                 self.members[chain.member] = Point(self.members[chain.member].lane, chain.due_us)
+        for member, due_us in settlement.rearmed:
+            if member in held:
+                self.members[member] = Point(self.members[member].lane, due_us)
         self._bury(
             [letter for letter in settlement.dead if not letter.member or letter.member in held]
         )
         self._complete(settlement.ended, held)
-        for member in (*settlement.finished, *(letter.member for letter in settlement.dead)):
+        finished = named if settlement.whole else settlement.finished
+        for member in (*finished, *(letter.member for letter in settlement.dead)):
             if member in held:
                 self.drop(member)
         self.add_outcomes([settlement.outcomes])
@@ -337,6 +341,7 @@ class MemoryShard:
 def _named(settlement: messages.Settlement) -> set[bytes]:
     return {
         *(chain.member for chain in settlement.chains),
+        *(member for member, _ in settlement.rearmed),
         *(occurrence.point.member for occurrence in settlement.occurrences),
         *settlement.finished,
         *(letter.member for letter in settlement.dead),

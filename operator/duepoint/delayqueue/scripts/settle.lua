@@ -9,6 +9,7 @@
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 dead  9 ran  10 wake
         11... lanes of the claim, then buckets
   ARGV  layout, number, whole (bool: every point the claim began with is named), named (count),
+        every (bool: each chain that the claim holds is finished, none is listed),
         runs_limit, dead_limit (entries), outcomes {from, to}, id (position),
         lanes {{lane, key, chains, finished, occurrences}}: key a position in KEYS; chains and
           occurrences {from, to} of due, member pairs; finished {from, to} of members. An
@@ -82,6 +83,14 @@ end
 
 if all_held then
   applied = args.named
+elseif args.every then
+  for _, lane in ipairs(args.lanes) do
+    for _, member in ipairs(redis.call('ZRANGE', KEYS[lane.key], band, band, 'BYSCORE')) do
+      if #member == CHAIN_LENGTH then
+        applied = applied + redis.call('ZREM', KEYS[lane.key], member)
+      end
+    end
+  end
 else
   for _, lane in ipairs(args.lanes) do
     local key = KEYS[lane.key]
@@ -160,6 +169,9 @@ end
 
 for _, lane in ipairs(args.lanes) do
   local gone, occurrences = {}, {}
+  if args.every and all_held then
+    redis.call('ZREMRANGEBYSCORE', KEYS[lane.key], band, band)
+  end
   for i = lane.finished[1], lane.finished[2] do
     if is_held(ARGV[i]) then
       gone[#gone + 1] = ARGV[i]
