@@ -130,10 +130,20 @@ def _try(rng: Random, report: Report) -> None:
     seconds, said = _timed(text, options)
     report.answers[said] += 1
     if seconds > BAR_SECONDS / 5:
-        seconds = min(_timed_cold(text, options) for _ in range(3))
+        seconds = _least_cold(text, options)
     report.slowest = max(report.slowest, (seconds, text))
     if said not in REASONS | {"accepted"}:
         report.broken.append((text, said))
+
+
+def _least_cold(text: str, options: dict) -> float:
+    """The least of some tries: on a shared machine a moment's stall counts as processor time."""
+    least = BAR_SECONDS * 1_000
+    for _ in range(10):
+        least = min(least, _timed_cold(text, options))
+        if least <= BAR_SECONDS / 5:
+            break
+    return least
 
 
 def _timed(text: str, options: dict) -> tuple[float, str]:

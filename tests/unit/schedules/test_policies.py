@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from duepoint.schedules import policies, slots
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import CREATED_US, a_rule, at
+from tests.unit.expressions import stopwatch
 
 MINUTE = 60_000_000
 SECOND = 1_000_000
@@ -124,6 +125,34 @@ def test_jitter_makes_a_slot_due_later_and_never_early():
     before = policies.decide(timeline, rule.policy, chain_due_us=due.due_us, now_us=due.due_us)
     assert ran(before) == [at("2026-03-01 12:00")]
     assert timeline.newest_due(due.due_us - 1) == at("2026-03-01 11:55")
+
+
+def test_a_deadline_counts_from_the_due_and_not_from_the_slot():
+    rule = a_rule("*/5 * * * *", jitter_ms=240_000, policy={"deadline_seconds": 1_200})
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    oldest = timeline.due_slot(at("2026-03-01 12:00"))
+    assert oldest.due_us > oldest.slot_us
+    first = timeline.previous_before(oldest.slot_us)
+    chain_us = timeline.due_slot(first).due_us
+    for late_us, too_old in ((0, 1), (1, 2)):
+        now_us = oldest.due_us + 1_200 * SECOND + late_us
+        decision = policies.decide(timeline, rule.policy, chain_due_us=chain_us, now_us=now_us)
+        assert missed(decision)[Reason.DEADLINE_EXCEEDED] == too_old
+
+
+def test_a_long_jitter_does_not_make_a_decision_long():
+    # Slots within a jitter of the deadline's edge were once looked at one by one.
+    rule = a_rule("@every 100ms", jitter_ms=86_400_000, policy={"deadline_seconds": 3_600})
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    with stopwatch.cpu_seconds() as passed:
+        decision = policies.decide(
+            timeline,
+            rule.policy,
+            chain_due_us=at("2026-03-01 12:00"),
+            now_us=at("2026-03-08 12:00:00.099"),
+        )
+        assert passed() <= 0.05
+    assert sum(missed(decision).values()) == 7 * 864_000 + 1 - len(decision.run)
 
 
 def test_a_year_of_seconds_is_counted_not_walked():

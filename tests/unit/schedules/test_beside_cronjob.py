@@ -1,0 +1,210 @@
+"""Where people come from CronJob: what is the same, and what was a complaint there and is not here.
+
+Numbers such as k/k#63371 are issues of kubernetes/kubernetes. Pure: what the operator and the
+worker decide, from the spec to the slots that run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.controller import plan
+from duepoint.schedules import policies, slots
+from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.definition import State
+from tests.support.builders import CREATED_US, a_rule, a_spec, at
+
+HOUR_US = 3_600_000_000
+
+
+def decide(rule, chain: str, now: str) -> policies.Decision:
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    return policies.decide(timeline, rule.policy, chain_due_us=at(chain), now_us=at(now))
+
+
+def ran(decision) -> list[int]:
+    return [one.slot_us for one in decision.run]
+
+
+def planned(spec, stored=None, now="2026-03-01 15:02:00") -> plan.Plan:
+    made = plan.decide(spec, stored, plan.Shown(), at(now), target="digest")
+    assert made is not None
+    return made
+
+
+def edited(**fields):
+    return dataclasses.replace(a_spec(**fields), generation=2)
+
+
+def test_more_than_a_hundred_missed_slots_are_no_reason_to_stop_or_to_complain():
+    # k/k#42649: over 100 missed start times, CronJob stopped for good, later only warned.
+    decision = decide(a_rule("* * * * *"), "2026-03-01 12:00", "2026-04-01 12:00:30")
+    assert ran(decision) == [at("2026-04-01 12:00")]
+    assert [(each.reason, each.count) for each in decision.missed] == [
+        (Reason.CATCH_UP_POLICY, 31 * 1_440)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "chain", "now", "latest"),
+    [
+        ("0 9,10 * * *", "2026-03-01 09:00", "2026-03-02 18:00", "2026-03-02 10:00"),
+        ("0 0 1,2 * *", "2026-04-01 00:00", "2026-04-20 00:00", "2026-04-02 00:00"),
+        ("30 6-16/4 * * 1-5", "2026-03-05 06:30", "2026-03-08 00:00", "2026-03-06 14:30"),
+    ],
+    ids=["two-neighbours-a-day", "two-neighbours-a-month", "workdays"],
+)
+def test_the_newest_missed_slot_is_found_however_uneven_the_schedule(text, chain, now, latest):
+    # CronJob estimates it from the first gap and finds nothing.
+    assert ran(decide(a_rule(text), chain, now)) == [at(latest)]
+
+
+@pytest.mark.parametrize("deadline", [0, 1, 5, 9])
+def test_a_short_deadline_runs_what_is_on_time(deadline):
+    # CronJob warns of deadlines below 10 s, and with 0 never runs anything.
+    rule = a_rule("*/5 * * * *", policy={"deadline_seconds": deadline})
+    assert ran(decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:00.400"))
+    late = decide(rule, "2026-03-01 12:00", "2026-03-01 12:00:09.500")
+    assert [each.reason for each in late.missed] == [Reason.DEADLINE_EXCEEDED]
+
+
+def test_a_period_longer_than_its_deadline_goes_on():
+    # In CronJob its base moves with the deadline, and the next run is for ever in the future.
+    rule = a_rule("@every 1h", policy={"deadline_seconds": 60})
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    due, fired = timeline.next_after(CREATED_US), 0
+    for _ in range(5):
+        decision = policies.decide(
+            timeline, rule.policy, chain_due_us=due.due_us, now_us=due.due_us + 100_000
+        )
+        fired += len(decision.run)
+        due = decision.following
+    assert fired == 5
+    assert due.slot_us == CREATED_US + 6 * HOUR_US
+
+
+def test_a_slot_over_its_deadline_is_missed_aloud():
+    # k/k#101148: CronJob says nothing.
+    rule = a_rule("0 * * * *", policy={"deadline_seconds": 600})
+    decision = decide(rule, "2026-03-01 12:00", "2026-03-01 12:30")
+    assert not decision.run
+    assert [(each.reason.value, each.count) for each in decision.missed] == [
+        ("DeadlineExceeded", 1)
+    ]
+
+
+def test_an_edit_runs_nothing_of_the_past():
+    # k/k#63371, #130838: the new schedule's last slot ran at the old one's next time.
+    stored = planned(a_spec(schedule="0 16 * * *")).definition
+    made = planned(edited(schedule="0 9 * * *"), stored)
+    assert made.arming.due_us == at("2026-03-02 09:00")
+
+
+def test_resuming_runs_nothing_of_the_suspension():
+    # CronJob runs the latest slot of the suspension at once.
+    stored = planned(a_spec(schedule="0 * * * *", suspend=True)).definition
+    made = planned(edited(schedule="0 * * * *", suspend=False), stored)
+    assert made.arming.due_us == at("2026-03-01 16:00")
+    assert made.skipped == 4  # 12 to 15 o'clock
+
+
+def test_resuming_to_the_second_of_a_slot_leaves_that_slot_to_the_suspension():
+    stored = planned(a_spec(schedule="0 * * * *", suspend=True)).definition
+    made = planned(edited(schedule="0 * * * *"), stored, now="2026-03-01 15:00:00")
+    assert (made.skipped, made.arming.due_us) == (4, at("2026-03-01 16:00"))
+
+
+def test_a_new_schedule_does_not_run_at_once():
+    made = planned(a_spec(schedule="@every 1h"), now="2026-03-01 11:59:31")
+    assert made.arming.due_us == CREATED_US + HOUR_US
+
+
+def test_without_a_zone_it_is_utc_and_never_the_machines(monkeypatch):
+    # CronJob takes the zone of its controller.
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    made = planned(a_spec(schedule="0 9 * * *"), now="2026-03-01 12:00")
+    assert made.arming.due_us == at("2026-03-02 09:00")
+
+
+def test_a_fixed_time_runs_once_in_the_hour_that_comes_twice():
+    # k/k#121594: CronJob runs it twice in autumn and not at all in spring.
+    timing = {"time_zone": "America/New_York"}
+    timeline = slots.for_rule(a_rule("30 1 * * *", **timing), identity="a/b", created_us=0)
+    assert timeline.count(at("2026-10-31 12:00"), at("2026-11-01 12:00")) == 1
+    timeline = slots.for_rule(a_rule("30 2 * * *", **timing), identity="a/b", created_us=0)
+    assert timeline.count(at("2026-03-07 12:00"), at("2026-03-08 12:00")) == 1
+
+
+def test_periods_below_a_minute_are_slots_of_their_own():
+    # CronJob names Jobs by the minute, and every second one is swallowed as a duplicate.
+    timeline = slots.for_rule(
+        a_rule("@every 30s", whole_seconds=True), identity="a/b", created_us=CREATED_US
+    )
+    assert timeline.count(CREATED_US, CREATED_US + HOUR_US) == 120
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "missed"),
+    [
+        ({"schedule": "@at 2026-03-01T11:00:00Z"}, State.COMPLETED, 1),
+        (
+            {"schedule": "@at 2026-03-01T11:00:00Z", "startingDeadlineSeconds": 86_400},
+            State.ARMED,
+            0,
+        ),
+        (
+            {"schedules": ["@at 2026-03-01T11:00:00Z", "@at 2026-03-01T11:30:00Z"]},
+            State.COMPLETED,
+            2,
+        ),
+        (
+            {"schedules": ["@at 2026-03-01T11:00:00Z", "@at 2026-03-01T18:00:00Z"]},
+            State.ARMED,
+            1,
+        ),
+        ({"schedules": ["@at 2026-03-01T11:00:00Z", "0 * * * *"]}, State.ARMED, 0),
+        (
+            {"schedule": "@at 2026-03-01T11:00:00Z", "endTime": "2026-03-01T10:00:00Z"},
+            State.COMPLETED,
+            0,
+        ),
+    ],
+    ids=["past", "covered", "two-past", "past-and-future", "beside-a-cron", "after-the-end"],
+)
+def test_one_shots_in_the_past(fields, state, missed):
+    made = planned(a_spec(**fields))
+    assert (made.definition.state, made.missed) == (state, missed)
+
+
+def test_times_that_coincide_run_once():
+    texts = ("0 * * * *", "*/30 * * * *", "@hourly", "@at 2026-03-01T13:00:00Z")
+    rule = rules.Rule(timing=rules.Timing(schedules=texts), policy=rules.Policy(catch_up="All"))
+    decision = decide(rule, "2026-03-01 12:00", "2026-03-01 13:30")
+    assert ran(decision) == [
+        at(f"2026-03-01 {time}") for time in ("12:00", "12:30", "13:00", "13:30")
+    ]
+
+
+def test_start_is_included_and_end_is_not():
+    window = {"start_us": at("2026-03-01 12:00"), "end_us": at("2026-03-01 14:00")}
+    timeline = slots.for_rule(a_rule("0 * * * *", **window), identity="a/b", created_us=0)
+    assert timeline.upcoming(0, 10) == [at("2026-03-01 12:00"), at("2026-03-01 13:00")]
+    every = slots.for_rule(a_rule("@every 45m", **window), identity="a/b", created_us=0)
+    assert [slot - window["start_us"] for slot in every.upcoming(0, 9)] == [
+        minutes * 60_000_000 for minutes in (0, 45, 90)
+    ]
+
+
+@pytest.mark.parametrize("schedule", ["@every 2s", "* * * * *", "0 9,10 * * *"])
+def test_jitter_is_the_same_everywhere_never_early_and_never_at_the_next_slot(schedule):
+    rule = a_rule(schedule, jitter_ms=3_600_000)
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    again = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    for slot_us in timeline.upcoming(CREATED_US, 300):
+        due = timeline.due_slot(slot_us)
+        assert slot_us <= due.due_us < timeline.next_after(slot_us).slot_us
+        assert again.due_slot(slot_us) == due
+        assert timeline.at_or_before(due.due_us) == slot_us  # a chain knows its slot by its due
