@@ -15,7 +15,13 @@ MICROSECONDS_PER_SECOND = 1_000_000
 
 
 class Clock(Protocol):
-    """What a service may know about time."""
+    """What a service may know about time.
+
+    Attributes:
+        timer_step_seconds: a sleep may end so much too late, because timers count in steps.
+    """
+
+    timer_step_seconds: float
 
     def now_us(self) -> int:
         """This machine's UTC, in microseconds since the epoch."""
@@ -32,6 +38,9 @@ class Clock(Protocol):
 
 class SystemClock:
     """The clocks of this machine."""
+
+    #: The event loop's timers count whole milliseconds and are rounded up; then it has to wake.
+    timer_step_seconds = 0.0015
 
     def now_us(self) -> int:
         return time.time_ns() // 1_000

@@ -14,6 +14,7 @@ a change needs a new record format number and a reader for the old one.
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 from dataclasses import dataclass
 from typing import NewType
@@ -131,6 +132,7 @@ def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:
     return ScheduleId(mixed.to_bytes(8, "big"))
 
 
+@functools.lru_cache(maxsize=10_000)
 def timing_version(uid: str, timing_generation: int) -> TimingVersion:
     """The tag of everything armed since the last edit of a timing field."""
     digest = hashlib.sha256(f"{uid}/{timing_generation}".encode()).digest()

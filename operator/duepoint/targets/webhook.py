@@ -12,11 +12,13 @@ Nothing is sent after the claim's end: waiting for a connection counts towards t
 from __future__ import annotations
 
 import asyncio
+import http.cookies
 import os
 import ssl
 from dataclasses import dataclass
 
 import aiohttp
+import yarl
 
 import duepoint
 from duepoint import clock as clocks
@@ -33,6 +35,15 @@ CONNECT_SECONDS = 5.0
 BODY_LIMIT_BYTES = 64 * 1024
 
 _NO_CEILING = 1e9  # aiohttp rounds time limits up to whole seconds, from this many seconds on
+
+
+class _NoCookies(aiohttp.DummyCookieJar):
+    """Neither keeps nor sends any; one empty answer instead of a new one for each request."""
+
+    _none: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
+
+    def filter_cookies(self, request_url: yarl.URL) -> http.cookies.SimpleCookie:  # noqa: ARG002
+        return self._none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +154,7 @@ class WebhookTarget:
         if self._opened is None:
             self._opened = aiohttp.ClientSession(
                 connector=self._guard.connector(limit_per_host=self._limit_per_host, tls=self._tls),
-                cookie_jar=aiohttp.DummyCookieJar(),
+                cookie_jar=_NoCookies(),
                 auto_decompress=False,
                 trust_env=False,
                 skip_auto_headers=("Accept-Encoding", "Content-Type"),

@@ -101,13 +101,17 @@ class Assignment:
 
     def take(self, other: Assignment) -> None:
         """Everything of the other one too."""
-        for part in dataclasses.fields(self):
-            getattr(self, part.name).extend(getattr(other, part.name))
+        for part in _PARTS:
+            if taken := getattr(other, part):
+                getattr(self, part).extend(taken)
 
     @property
     def closes_points(self) -> bool:
         """Whether anything is to be settled before an attempt has ended."""
         return any((self.finished, self.chains, self.ended, self.dead, self.events))
+
+
+_PARTS = tuple(part.name for part in dataclasses.fields(Assignment))
 
 
 def assign(
@@ -271,10 +275,7 @@ def _split(
     following = decision.following
     alone = len(decision.run) == 1 and not decision.missed
     attempts = tuple(
-        dataclasses.replace(
-            _attempt(known, _planned(chain, one), one, timeline, following=following),
-            eager=alone,
-        )
+        _attempt(known, _planned(chain, one), one, timeline, following=following, eager=alone)
         for one in decision.run
     )
     planned = tuple(
@@ -310,6 +311,7 @@ def _attempt(
     timeline: Slots,
     *,
     following: DueSlot | None,
+    eager: bool = False,
 ) -> Attempt:
     return Attempt(
         point=point,
@@ -320,6 +322,7 @@ def _attempt(
         trigger=TRIGGER_CATCH_UP if chosen.catch_up else TRIGGER_SCHEDULE,
         following=following,
         completes=following is None and timeline.next_after(chosen.slot_us) is None,
+        eager=eager,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from duepoint.clock import SystemClock
 from duepoint.delayqueue import alarms, messages
 from duepoint.testing import fakeclock
 
@@ -136,3 +137,36 @@ def _beat(clock, *, incarnation="one", ahead_us=0):
         incarnation=incarnation,
         time_us=clock.now_us() + ahead_us,
     )
+
+
+class CountingClock(SystemClock):
+    """The real clock; notes the sleeps."""
+
+    def __init__(self):
+        self.slept = []
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+        await super().sleep(seconds)
+
+
+async def test_a_sleeper_is_awake_before_its_time_and_returns_no_earlier():
+    clock = CountingClock()
+    made = alarms.Alarms(clock, SHARDS)
+    await made.wait_until_due(0)
+    at = clock.monotonic() + 0.05
+    made.look_again(SHARDS, after_seconds=0.05)
+    assert await made.wait_until_due(5) == SHARDS
+    assert clock.monotonic() >= at
+    assert max(clock.slept) < 0.05 - clock.timer_step_seconds / 2
+
+
+async def test_alarms_close_to_one_another_are_slept_through():
+    clock = CountingClock()
+    made = alarms.Alarms(clock, SHARDS)
+    await made.wait_until_due(0)
+    for _ in range(12):
+        made.look_again(SHARDS, after_seconds=clock.timer_step_seconds / 2)
+        clock.slept.clear()
+        await made.wait_until_due(5)
+    assert clock.slept, "it waited awake every time"
