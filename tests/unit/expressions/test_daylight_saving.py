@@ -176,6 +176,102 @@ SAO_PAULO, CASABLANCA, APIA = "America/Sao_Paulo", "Africa/Casablanca", "Pacific
             id="apia-cadence",
         ),
         pytest.param(
+            *(APIA, "30 9 * * 5", ("2011-12-23", "2012-01-06"), {}),
+            ["23 09:30-10:00", "31 00:00+14:00", "06 09:30+14:00"],
+            id="apia-the-friday-that-was-no-day",
+        ),
+        pytest.param(
+            *(APIA, "*/30 22-23 29,30,31 12 *", ("2011-12-29", "2011-12-31"), {}),
+            [
+                *("29 22:00-10:00", "29 22:30-10:00", "29 23:00-10:00", "29 23:30-10:00"),
+                *("31 22:00+14:00", "31 22:30+14:00", "31 23:00+14:00", "31 23:30+14:00"),
+            ],
+            id="apia-a-step-skips-the-day",
+        ),
+        pytest.param(
+            *("Europe/Dublin", "30 1 * * *", ("2026-03-28", "2026-03-29"), {}),
+            ["28 01:30+00:00", "29 02:00+01:00"],
+            id="dublin-whose-winter-is-the-exception",
+        ),
+        pytest.param(
+            *("Antarctica/Troll", "30 1,2 * * *", ("2026-03-29", "2026-03-29"), {}),
+            ["29 03:00+02:00"],
+            id="troll-gap-of-two-hours",
+        ),
+        pytest.param(
+            *("Antarctica/Troll", "30 1,2 * * *", ("2026-10-25", "2026-10-25"), BOTH),
+            ["25 01:30+02:00", "25 02:30+02:00", "25 01:30+00:00", "25 02:30+00:00"],
+            id="troll-overlap-of-two-hours",
+        ),
+        pytest.param(
+            *("Pacific/Chatham", "50 2 * * *", ("2026-09-26", "2026-09-28"), {}),
+            ["26 02:50+12:45", "27 03:45+13:45", "28 02:50+13:45"],
+            id="chatham-changes-at-a-quarter-to-three",
+        ),
+        pytest.param(
+            *("Africa/Cairo", "0 0 * * 5", ("2026-04-23", "2026-04-25"), {}),
+            ["24 01:00+03:00"],
+            id="cairo-friday-without-midnight",
+        ),
+        pytest.param(
+            *("America/Santiago", "0,30 0 * * *", ("2026-09-06", "2026-09-06"), {}),
+            ["06 01:00-03:00"],
+            id="santiago-has-no-midnight",
+        ),
+        pytest.param(
+            *("America/Havana", "30 0 * * *", ("2024-11-03", "2024-11-03"), {}),
+            ["03 00:30-04:00"],
+            id="havana-midnight-comes-twice",
+        ),
+        pytest.param(
+            *("America/Havana", "30 0 * * *", ("2024-11-03", "2024-11-03"), SECOND),
+            ["03 00:30-05:00"],
+            id="havana-midnight-the-second-time",
+        ),
+        pytest.param(
+            *("Asia/Pyongyang", "45 23 * * *", ("2018-05-04", "2018-05-05"), {}),
+            ["05 00:00+09:00", "05 23:45+09:00"],
+            id="pyongyang-half-an-hour-once",
+        ),
+        pytest.param(
+            *("Africa/Juba", "30 23 * * *", ("2021-01-31", "2021-02-01"), BOTH),
+            ["31 23:30+03:00", "31 23:30+02:00", "01 23:30+02:00"],
+            id="juba-an-overlap-that-ends-the-month",
+        ),
+        pytest.param(
+            *(NEW_YORK, "0 2 * * *", ("2012-03-10", "2012-03-12"), SKIP),
+            ["10 02:00-05:00", "12 02:00-04:00"],
+            id="cronjobs-own-table-the-gap",
+        ),
+        pytest.param(
+            *(NEW_YORK, "0 1 * * *", ("2012-11-04", "2012-11-04"), BOTH),
+            ["04 01:00-04:00", "04 01:00-05:00"],
+            id="cronjobs-own-table-the-overlap",
+        ),
+        pytest.param(
+            *(NEW_YORK, "0 * * * *", ("2012-11-04", "2012-11-04"), {}),
+            [
+                *("04 00:00-04:00", "04 01:00-04:00", "04 01:00-05:00", "04 02:00-05:00"),
+                *(f"04 {hour:02}:00-05:00" for hour in range(3, 24)),
+            ],
+            id="hourly-goes-on-through-the-overlap",
+        ),
+        pytest.param(
+            *(NEW_YORK, "59 1,2 8 3 *", ("2026-03-07", "2026-03-09"), {}),
+            ["08 01:59-05:00", "08 03:00-04:00"],
+            id="the-minute-before-the-gap-and-one-in-it",
+        ),
+        pytest.param(
+            *(NEW_YORK, "0 3 8 3 *", ("2026-03-07", "2026-03-09"), SKIP),
+            ["08 03:00-04:00"],
+            id="the-first-instant-after-the-gap-exists",
+        ),
+        pytest.param(
+            *(NEW_YORK, "30 2 9 3 *", ("2026-03-07", "2026-03-09"), {}),
+            ["09 02:30-04:00"],
+            id="a-gap-on-a-day-that-does-not-match",
+        ),
+        pytest.param(
             *("Asia/Kathmandu", "30 2 * * *", ("2026-05-01", "2026-05-01"), {}),
             ["01 02:30+05:45"],
             id="kathmandu",

@@ -1,7 +1,9 @@
 """H fields and jitter: stable, spread evenly, never early, never at the next slot."""
 
+import datetime as dt
 import hashlib
 import itertools
+import uuid
 from collections import Counter
 
 import pytest
@@ -17,17 +19,58 @@ def first_slot(text, identity):
     return found[0]
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param([f"prod/report-{number}" for number in range(1000)], id="numbered-names"),
-        pytest.param([f"team-{number}/backup" for number in range(1000)], id="numbered-namespaces"),
+TEAMS = ("payments", "search", "mail", "web", "data", "infra", "ml", "auth", "edge", "core")
+PATTERNS = {
+    "numbered-names": [f"prod/report-{number}" for number in range(1000)],
+    "padded-numbers": [f"default/job-{number:04}" for number in range(1, 1001)],
+    "numbered-namespaces": [f"team-{number}/backup" for number in range(1000)],
+    "both-numbered": [f"tenant-{n // 25:02}/sync-{n % 25:02}" for n in range(1000)],
+    "number-in-front": [f"prod/{number}-nightly-report" for number in range(1000)],
+    "long-common-part": [f"prod/{'very-' * 7}long-name-{number:03x}" for number in range(1000)],
+    "environments": [f"{team}-{n}/{job}" for team in TEAMS for n in range(10) for job in TEAMS],
+    "uuids": [
+        f"prod/{uuid.UUID(int=number * 0x9E3779B97F4A7C15 % 2**128)}" for number in range(1000)
     ],
-)
+    "sequential-uuids": [f"prod/{uuid.UUID(int=2**100 + number)}" for number in range(1000)],
+    "dates": [f"prod/batch-{dt.date(2024, 1, 1) + dt.timedelta(days=n)}" for n in range(1000)],
+    "letters": ["prod/" + "".join(three) for three in itertools.product("abcdefghij", repeat=3)],
+}
+
+
+@pytest.mark.parametrize("names", [pytest.param(names, id=key) for key, names in PATTERNS.items()])
 def test_a_thousand_similar_names_spread_over_the_hour(names):
+    assert len(set(names)) == 1000
     minutes = Counter(first_slot("H * * * *", name)[14:16] for name in names)
     assert len(minutes) == 60
     assert max(minutes.values()) <= 35
+
+
+@pytest.mark.parametrize("names", [pytest.param(names, id=key) for key, names in PATTERNS.items()])
+@pytest.mark.parametrize(
+    ("field", "low", "high"),
+    [
+        ("second", 0, 59),
+        ("hour", 0, 23),
+        ("day-of-month", 1, 28),
+        ("month", 1, 12),
+        ("day-of-week", 0, 6),
+    ],
+)
+def test_a_thousand_similar_names_spread_over_every_field(names, field, low, high):
+    values = Counter(spread.hashed_value(name, field, low, high) for name in names)
+    assert set(values) == set(range(low, high + 1))
+    mean = 1000 / (high - low + 1)
+    assert max(values.values()) <= mean + 5 * mean**0.5
+    assert min(values.values()) >= mean - 4.2 * mean**0.5
+
+
+def test_fields_of_one_name_are_picked_apart():
+    pairs = Counter(
+        (spread.hashed_value(name, "hour", 0, 3), spread.hashed_value(name, "minute", 0, 3))
+        for name in PATTERNS["padded-numbers"]
+    )
+    assert len(pairs) == 16
+    assert max(pairs.values()) <= 100  # 62.5 each
 
 
 def test_all_minute_slots_of_a_day_are_reached():

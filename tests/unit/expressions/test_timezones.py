@@ -60,6 +60,22 @@ def test_every_zone_steps_there_and_back():
         assert daily.previous_before(next_us + 1) == next_us
 
 
+def test_every_zone_steps_through_thirty_years_there_and_back():
+    start_us, end_us = 1_104_537_600_000_000, 2_051_222_400_000_000
+    for name in DISTINCT:
+        days = compile_expression("30 2 1,11,21 * *", time_zone=name)
+        there, at_us = [], start_us
+        while (at_us := days.next_after(at_us)) is not None and at_us < end_us:
+            there.append(at_us)
+        back, at_us = [], end_us
+        while (at_us := days.previous_before(at_us)) is not None and at_us > start_us:
+            back.append(at_us)
+        assert back[::-1] == there, name
+        assert days.count_between(start_us, end_us - 1) == len(there), name
+        local = [walker.local_at(slot_us // 1_000_000, name) for slot_us in there[::97]]
+        assert all((at.hour, at.minute) >= (2, 30) and at.hour < 4 for at in local), name
+
+
 def test_the_list_of_the_package_decides():
     listed = importlib.resources.files("tzdata").joinpath("zones").read_text("ascii").split()
     assert timezones.known_names() == frozenset(listed) - {"Factory"}
