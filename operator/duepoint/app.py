@@ -17,7 +17,7 @@ import uvloop
 
 from duepoint import clock as clocks
 from duepoint import errors, probes, services, settings, telemetry
-from duepoint.delayqueue import delayqueue
+from duepoint.delayqueue import delayqueue, opening
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.maintenance import elector, leasehealth
@@ -191,12 +191,7 @@ def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiS
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
     """The delay queue of this installation; does not connect yet."""
-    return delayqueue.DelayQueue(
-        chosen.redis_url,
-        blob_key=_blob_key(chosen),
-        password_file=chosen.redis_password_file,
-        clock=clock,
-    )
+    return opening.open_queue(chosen, clock, _blob_key(chosen))
 
 
 def _blob_key(chosen: settings.Settings) -> bytes:
