@@ -8,9 +8,10 @@ Pure, and immutable by custom: nobody writes to the columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from duepoint.delayqueue import messages
 from duepoint.schedules import points
 
 _ID_LENGTH = 8
@@ -24,12 +25,20 @@ class ClaimedChains(Sequence[points.DuePoint]):
         dues: their dues in microseconds, in the same order.
     """
 
-    __slots__ = ("_made", "dues", "members")
+    __slots__ = ("_dues", "_made", "_scores", "members")
 
-    def __init__(self, members: list[bytes], dues: list[int]) -> None:
+    def __init__(self, members: list[bytes], scores: list[float]) -> None:
         self.members = members
-        self.dues = dues
+        self._scores = scores
+        self._dues: list[int] | None = None
         self._made: tuple[points.DuePoint, ...] | None = None
+
+    @property
+    def dues(self) -> list[int]:
+        """Converted when first asked for: a claim that is finished whole never asks."""
+        if self._dues is None:
+            self._dues = list(map(int, self._scores))
+        return self._dues
 
     def __len__(self) -> int:
         return len(self.members)
@@ -62,6 +71,41 @@ class ClaimedChains(Sequence[points.DuePoint]):
         return self._made
 
 
+class LanesOfChains(Mapping[bytes, int]):
+    """Lane by schedule id; the table is made when the first id is looked up."""
+
+    __slots__ = ("_found_by_lane", "_made", "numbers")
+
+    def __init__(self, found_by_lane: list[Any]) -> None:
+        self._found_by_lane = found_by_lane
+        self._made: dict[bytes, int] | None = None
+        self.numbers: tuple[int, ...] = tuple(map(int, found_by_lane[::2]))
+
+    def __getitem__(self, schedule_id: bytes) -> int:
+        return self._table()[schedule_id]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._table())
+
+    def __len__(self) -> int:
+        return len(self._table())
+
+    def _table(self) -> dict[bytes, int]:
+        if self._made is None:
+            self._made = {
+                member[:_ID_LENGTH]: lane
+                for lane, found in zip(self.numbers, self._found_by_lane[1::2], strict=True)
+                for member in found[::2]
+            }
+        return self._made
+
+
+def lanes_of(claim: messages.Claim) -> list[int]:
+    """The lanes that a claim has points in."""
+    lanes = claim.lanes
+    return sorted(lanes.numbers if isinstance(lanes, LanesOfChains) else set(lanes.values()))
+
+
 def chain_of(member: bytes, due_us: int) -> points.DuePoint:
     """The point of one row."""
     return points.chain(
@@ -72,17 +116,17 @@ def chain_of(member: bytes, due_us: int) -> points.DuePoint:
 def from_lanes(found_by_lane: list[Any]) -> ClaimedChains | None:
     """The claim's points out of {lane, {member, due, ...}, ...}; None where not all are chains."""
     members: list[bytes] = []
-    scores: list[bytes] = []
+    scores: list[bytes] = []  # as texts
     for found in found_by_lane[1::2]:
         members += found[::2]
         scores += found[1::2]
-    if any(len(member) != points.CHAIN_LENGTH for member in members):
+    if set(map(len, members)) != {points.CHAIN_LENGTH}:
         return None
     try:
-        dues = list(map(int, map(float, scores)))
-    except (ValueError, OverflowError):  # not a number, or none that stands for a time
+        dues = list(map(float, scores))
+    except ValueError:
         return None
-    if not dues or min(dues) < 0:
+    if not 0 <= min(dues) <= max(dues) < points.DUE_LIMIT_US:
         return None
     if len(found_by_lane) > 2:  # one lane's own order is that of its dues
         order = sorted(range(len(dues)), key=dues.__getitem__)

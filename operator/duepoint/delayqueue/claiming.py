@@ -123,7 +123,7 @@ class Claiming(reading.Reading):
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         names = self._shard(claim.shard)
         arguments = self._claim_arguments(claim, lease=_us(lease_seconds))
-        lanes = [names.lane(lane) for lane in _lanes_of(claim)]
+        lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
         started = self._clock.monotonic()
         reply = await self._scripts.run(
             arguments.call("extend", [names.meta, names.claims, *lanes])
@@ -137,7 +137,7 @@ class Claiming(reading.Reading):
 
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
         names = self._shard(claim.shard)
-        lanes = _lanes_of(claim)
+        lanes = claimedchains.lanes_of(claim)
         arguments = self._claim_arguments(
             claim, all=members is None, lanes=[str(lane) for lane in lanes]
         )
@@ -228,7 +228,11 @@ class Claiming(reading.Reading):
 def _points(found_by_lane: list[Any]) -> dict[str, Any]:
     """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
     if (chains := claimedchains.from_lanes(found_by_lane)) is not None:
-        return {"points": chains, "strangers": (), "lanes": _lanes_of_chains(found_by_lane)}
+        return {
+            "points": chains,
+            "strangers": (),
+            "lanes": claimedchains.LanesOfChains(found_by_lane),
+        }
     known: list[points.DuePoint] = []
     strangers: list[tuple[bytes, float]] = []
     lanes: dict[bytes, int] = {}
@@ -244,17 +248,6 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
                 known.append(point)
     known.sort(key=lambda point: point.due_us)
     return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
-
-
-def _lanes_of_chains(found_by_lane: list[Any]) -> dict[bytes, int]:
-    lanes: dict[bytes, int] = {}
-    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
-        lanes.update(dict.fromkeys((member[:_ID_LENGTH] for member in found[::2]), int(lane)))
-    return lanes
-
-
-def _lanes_of(claim: messages.Claim) -> list[int]:
-    return sorted(set(claim.lanes.values()))
 
 
 def _look_again(shard: messages.ShardId) -> messages.Claimed:

@@ -96,12 +96,11 @@ class Settling(core.Core):
         parts, named = _parts(claim, settlement)
         if settlement.whole:
             _check_whole(claim, settlement)
-        began_with = _members(claim)
         arguments = scripting.Arguments(
             layout=self._known_layout().number,
             number=settlement.number,
-            whole=settlement.whole or (settlement.number == 1 and named == began_with),
-            named=len(began_with) if settlement.whole else len(named),
+            whole=settlement.whole or (settlement.number == 1 and named == _members(claim)),
+            named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
             runs_limit=RUNS_LIMIT,
             dead_limit=DEAD_LIMIT,
@@ -142,6 +141,8 @@ class Settling(core.Core):
         arguments: scripting.Arguments,
     ) -> list[tuple[int, int, int]]:
         """Buckets, ids and chain members of the schedules that are completed."""
+        if not settlement.ended:
+            return []
         chains = {
             point.schedule_id: point.member
             for point in claim.points
@@ -172,7 +173,7 @@ class Settling(core.Core):
             names.runs, names.ran, names.wake,
         ]  # fmt: skip
         key_of: dict[int, int] = {}
-        for lane in sorted(set(claim.lanes.values())):
+        for lane in claimedchains.lanes_of(claim):
             keys.append(names.lane(lane))
             key_of[lane] = len(keys)
         arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
@@ -228,8 +229,8 @@ def _parts(
     claim: messages.Claim, settlement: messages.Settlement
 ) -> tuple[dict[int, _LanePart], set[bytes]]:
     """The settlement by lane (every lane of the claim), and the members it names."""
-    parts = {lane: _LanePart() for lane in sorted(set(claim.lanes.values()))}
-    began_with = {point.member for point in claim.points}
+    parts = {lane: _LanePart() for lane in claimedchains.lanes_of(claim)}
+    began_with = _members(claim) if settlement.occurrences else frozenset()
     buried = (letter.member for letter in settlement.dead if letter.member)
     gone = dict.fromkeys((*settlement.finished, *buried))
     named = set(gone)

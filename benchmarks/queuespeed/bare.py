@@ -1,0 +1,77 @@
+"""The measure for our own claim and settle: the least that any queue of this kind must do.
+
+One script takes what is due by a new score and writes one record for the batch, one command acks
+the score's range. No lanes' heads, no claim ids, no leases to run out, no second clock: a queue
+built on this alone would lose points. It is what the server and a Python client can do at best.
+"""
+
+from __future__ import annotations
+
+import os
+
+import redis.asyncio
+
+_CLAIM = """#!lua flags=allow-oom
+local now = redis.call('TIME')
+now = now[1] * 1000000 + now[2]
+local share = math.ceil(tonumber(ARGV[2]) / (#KEYS - 1))
+local found_by_lane = {}
+for lane = 2, #KEYS do
+  local found = redis.call('ZRANGE', KEYS[lane], '-inf', now, 'BYSCORE', 'LIMIT', 0, share,
+    'WITHSCORES')
+  if #found > 0 then
+    local change = {}
+    for i = 1, #found, 2 do
+      change[i], change[i + 1] = tonumber(ARGV[3]), found[i]
+    end
+    redis.call('ZADD', KEYS[lane], unpack(change))
+    found_by_lane[#found_by_lane + 1] = found
+  end
+end
+if #found_by_lane > 0 then
+  redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(found_by_lane))
+end
+return found_by_lane
+"""
+
+
+class Bare:
+    """Claims and acks over some sorted sets."""
+
+    def __init__(self, client: redis.asyncio.Redis, lanes: list[str], leases: str) -> None:
+        self._client = client
+        self._lanes = lanes
+        self._leases = leases
+        self._token = 1 << 52
+        self._sha = ""
+
+    async def load(self) -> None:
+        self._sha = await self._client.script_load(_CLAIM)
+
+    async def empty(self, batch: int, *, together: bool) -> int:
+        """Claim and ack until nothing is due; how many points that were.
+
+        ``together``: the ack of a batch and the next claim share a round trip, the most that a
+        client of one connection can save.
+        """
+        total = 0
+        acks: list[tuple[str | bytes | int, ...]] = []
+        while True:
+            pipeline = self._client.pipeline(transaction=False)
+            for ack in acks:
+                pipeline.execute_command(*ack)
+            if acks and not together:
+                await pipeline.execute()
+            self._token += 1
+            record = os.urandom(12)
+            pipeline.execute_command(
+                "EVALSHA", self._sha, 1 + len(self._lanes), self._leases, *self._lanes,
+                record, batch, self._token,
+            )  # fmt: skip
+            found = (await pipeline.execute())[-1]
+            if not found:
+                return total
+            total += sum(len(lane) // 2 for lane in found)
+            token = self._token
+            acks = [("ZREMRANGEBYSCORE", lane, token, token) for lane in self._lanes]
+            acks.append(("HDEL", self._leases, record))
