@@ -1,43 +1,70 @@
-"""What a CronJob makes of the same expression or manifest, where it is not the same.
+"""What a CronJob makes of the same expression, where it is not the same.
 
-CronJob is built on robfig/cron v3, whose times in a zone are plain: a local time that does not
-exist is left out, one that comes twice runs twice. That is ``gap: Skip, overlap: Both`` of our
-engine, so the comparison is between two expressions of ours. Which texts it takes at all is
-judged by a small grammar here. Source: ``parser.go`` and ``spec.go`` of robfig/cron v3.0.1 and
-``cronjob_controllerv2.go`` of Kubernetes 1.36.
+CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
+the times are the same by design, so differences are looked for where the clock of a zone changes,
+and read off both sides' times on that day. Source: ``parser.go`` of robfig/cron v3.0.1.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
-from duepoint import expressions
-from duepoint.cli import clockchanges, instants
-from duepoint.cli.manifests import Problem
-from duepoint.expressions import cron, fields, syntax
-from duepoint.schedules.spec import ScheduleSpec
-
-GAP, OVERLAP = expressions.Gap.SKIP, expressions.Overlap.BOTH
+from duepoint.cli import instants
+from duepoint.cli.cronjobtimes import CronJobTimes
+from duepoint.expressions import cron, expression, fields, syntax, timezones
 
 _ITEM = re.compile(
     r"(?P<low>[*?]|\d+|[A-Za-z]{3})(?:-(?P<high>\d+|[A-Za-z]{3}))?(?:/\d+)?", re.ASCII
 )
 _FIVE = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
-#: The shortest life of a finished Job, whose name proves that its slot ran.
-_SHORTEST_TTL_SECONDS = 600
+
+_SECOND_US = expression.SECOND_US
+_DAY = 86_400
+#: How far ahead differences are looked for; an expression with a busy day is the same every year.
+_YEARS, _YEARS_OF_BUSY = 12, 2
+_BUSY = 48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A day on which a CronJob has other times than a Schedule.
+
+    Attributes:
+        day: by the zone's calendar, such as ``2027-03-28``.
+        is_gap: the clock jumps forward on that day; else it goes back.
+        left_out: times of the Schedule that the CronJob does not have.
+        added: times of the CronJob that the Schedule does not have.
+        runs: how often the CronJob runs on that day.
+    """
+
+    day: str
+    is_gap: bool
+    left_out: tuple[int, ...]
+    added: tuple[int, ...]
+    runs: int
+
+    def told(self, local: instants.LocalTime) -> str:
+        """Such as ``does not run on 2027-03-28``; the subject is the CronJob."""
+        if not self.runs:
+            return f"does not run on {self.day}"
+        said = []
+        if self.left_out:
+            said.append(f"does not run at {_listed(self.left_out, local)}")
+        if self.added:
+            said.append(f"runs also at {_listed(self.added, local)}")
+        return f"{' and '.join(said)} on {self.day}"
 
 
 def refusal(text: str) -> str:
     """Why CronJob does not take the text; empty where it does."""
-    text = text.strip()
-    head = text.split(maxsplit=1)[0] if text else ""
-    if head.lower() == "@at":
+    words = text.split()
+    head = words[0].lower() if words else ""
+    if head == "@at":
         return "there is no @at"
     if head.startswith("@"):
         return ""
-    words = text.split()
     if len(words) != 5:
         return f"{len(words)} fields instead of 5"
     for kind, word in zip(_FIVE, words, strict=True):
@@ -45,6 +72,61 @@ def refusal(text: str) -> str:
             if why := _item_refusal(kind, item):
                 return f"{kind.name} {item}: {why}"
     return ""
+
+
+def differences(text: str, ours: cron.Cron, time_zone: str, from_us: int) -> list[Difference]:
+    """The next difference on a day of each kind of clock change; the text must not be refused."""
+    zone = timezones.load(time_zone)
+    theirs = CronJobTimes(syntax.parse(text.strip(), identity=""), zone)
+    found: dict[bool, Difference] = {}
+    is_busy = ours.count_between(from_us, from_us + 7 * _DAY * _SECOND_US) > 7 * _BUSY
+    years = _YEARS_OF_BUSY if is_busy else _YEARS
+    last = from_us // _SECOND_US + years * 366 * _DAY
+    changes = zip(zone.starts[1:], zone.offsets, zone.offsets[1:], strict=False)
+    for start, before, after in changes:
+        if from_us // _SECOND_US < start <= last and (after > before) not in found:
+            difference = _on_day_of(start, before, after, ours, theirs)
+            if difference:
+                found[difference.is_gap] = difference
+    return sorted(found.values(), key=lambda difference: difference.day)
+
+
+def _on_day_of(
+    start: int, before: int, after: int, ours: cron.Cron, theirs: CronJobTimes
+) -> Difference | None:
+    """Of the day on which the clock shows its new time, from midnight to midnight."""
+    midnight = start + after - (start + after) % _DAY
+    begin, end = midnight - before, midnight + _DAY - after
+    begin = min(begin, start)
+    our_times, their_times = _ours(ours, begin, end), _theirs(theirs, begin, end)
+    if our_times == their_times:
+        return None
+    return Difference(
+        day=instants.utc_text(midnight * _SECOND_US)[:10],
+        is_gap=after > before,
+        left_out=tuple(sorted(our_times - their_times)),
+        added=tuple(sorted(their_times - our_times)),
+        runs=len(their_times),
+    )
+
+
+def _ours(of: cron.Cron, begin: int, end: int) -> set[int]:
+    found: set[int] = set()
+    slot_us = of.next_after(begin * _SECOND_US - 1)
+    while slot_us is not None and slot_us < end * _SECOND_US:
+        found.add(slot_us // _SECOND_US)
+        slot_us = of.next_after(slot_us)
+    return found
+
+
+def _theirs(of: CronJobTimes, begin: int, end: int) -> set[int]:
+    found: set[int] = set()
+    second = of.next_after(begin - _DAY // 4)  # its way depends on where it comes from
+    while second is not None and second < end:
+        if second >= begin:
+            found.add(second)
+        second = of.next_after(second)
+    return found
 
 
 def _item_refusal(kind: fields.Kind, item: str) -> str:
@@ -66,100 +148,12 @@ def _value(kind: fields.Kind, word: str) -> int:
     return kind.low + names.index(word.upper()) if word.upper() in names else kind.low
 
 
-def on_clock_changes(
-    ours: cron.Cron, time_zone: str, text: str, from_us: int
-) -> Iterator[tuple[clockchanges.Change, list[int], list[int]]]:
-    """The next changes of the clock at which CronJob has other slots: ours and its."""
-    theirs = expressions.compile_expression(text, time_zone=time_zone, gap=GAP, overlap=OVERLAP)
-    for change in clockchanges.coming(ours, time_zone, from_us):
-        pair = change.slots_us(ours), change.slots_us(theirs)
-        if pair[0] != pair[1]:
-            yield change, *pair
+def texts(found: list[Difference], local: instants.LocalTime) -> Iterator[str]:
+    """Each difference as a sentence without its subject and end."""
+    return (difference.told(local) for difference in found)
 
 
-def differences(content: dict[str, Any], spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    """What a CronJob's manifest means otherwise as a Schedule; notes."""
-    raw = content["spec"]
-    if raw.get("timeZone") is None:
-        yield _note(
-            "spec.timeZone",
-            "unset: a CronJob takes the zone of its controller manager, a Schedule Etc/UTC",
-        )
-    for text in spec.rule.timing.schedules:
-        yield from _of_expression(text, spec, from_us)
-    deadline = spec.rule.policy.deadline_seconds
-    if deadline is not None and deadline < 10:
-        yield _note(
-            "spec.startingDeadlineSeconds",
-            f"a CronJob with {deadline} may never run, because its controller looks every 10 s; "
-            "a Schedule runs what is on time",
-        )
-    if raw.get("suspend"):
-        yield _note("spec.suspend", "the Schedule will be suspended, too")
-    lives = raw["jobTemplate"]["spec"].get("ttlSecondsAfterFinished")
-    if isinstance(lives, int) and lives < _SHORTEST_TTL_SECONDS:
-        yield _note(
-            "spec.jobTemplate.spec.ttlSecondsAfterFinished",
-            f"{lives} is raised to {_SHORTEST_TTL_SECONDS}: a Job's name proves that its slot ran",
-        )
-    yield _note(
-        "",
-        "after an outage the newest missed slot runs, found exactly; the others are counted; Jobs' "
-        "names end in the slot's unix seconds instead of minutes",
-    )
-
-
-def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    timing = spec.rule.timing
-    if text.lstrip().lower().startswith("@every"):
-        yield _note(
-            "spec.schedule",
-            "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
-        )
-        return
-    ours = expressions.compile_expression(
-        text,
-        time_zone=timing.time_zone,
-        gap=expressions.Gap(timing.gap),
-        overlap=expressions.Overlap(timing.overlap),
-        identity=spec.identity,
-        from_us=None,
-    )
-    if not isinstance(ours, cron.Cron) or refusal(text):
-        return
-    local = instants.LocalTime(timing.time_zone)
-    for change, our_slots, their_slots in on_clock_changes(ours, timing.time_zone, text, from_us):
-        day = local.text(change.at_us)[:10]
-        yield _note(
-            "spec.schedule",
-            f"on {day} a CronJob {_runs(their_slots, local)}, a Schedule "
-            f"{_runs(our_slots, local)}; {_as_cronjob(change)} for the CronJob's way",
-        )
-
-
-def _as_cronjob(change: clockchanges.Change) -> str:
-    return "dst: {gap: Skip}" if change.is_gap else "dst: {overlap: Both}"
-
-
-def _runs(slots_us: list[int], local: instants.LocalTime) -> str:
-    if not slots_us:
-        return "does not run"
-    times = " and ".join(local.text(slot_us)[11:] for slot_us in slots_us[:4])
-    return f"runs at {times}" + (" and later" if len(slots_us) > 4 else "")
-
-
-def told(
-    changes: Iterator[tuple[clockchanges.Change, list[int], list[int]]], local: instants.LocalTime
-) -> Iterator[str]:
-    """The CronJob's side of each difference, as a sentence without its end."""
-    for change, _, their_slots in changes:
-        yield f"{_runs(their_slots, local)} on {local.text(change.at_us)[:10]}"
-
-
-def is_sweeping(text: str, identity: str) -> bool:
-    """Whether a cron text keeps its rhythm through changes of the clock."""
-    return syntax.parse(text.strip(), identity=identity).sweeping
-
-
-def _note(path: str, message: str) -> Problem:
-    return Problem(path=path, message=message, is_note=True)
+def _listed(seconds: tuple[int, ...], local: instants.LocalTime) -> str:
+    times = [local.text(second * _SECOND_US)[11:] for second in seconds[:4]]
+    more = len(seconds) - len(times)
+    return ", ".join(times) + (f" and {more} more times" if more else "")

@@ -17,7 +17,7 @@ from duepoint import errors
 from duepoint.cli import clockchanges, cronjobs, instants, options, output
 from duepoint.cli.clockchanges import Change
 from duepoint.cli.options import Asked
-from duepoint.expressions import cron, every
+from duepoint.expressions import cron, every, syntax
 
 _SHOWN = 3
 
@@ -86,7 +86,7 @@ def _clock_changes(asked: Asked, local: instants.LocalTime) -> Iterator[dict[str
     if not clockchanges.has_any(asked.time_zone, asked.from_us):
         yield {"text": f"The clocks of {asked.time_zone} do not change."}
         return
-    sweeping = cronjobs.is_sweeping(asked.text, asked.identity)
+    sweeping = syntax.parse(asked.text.strip(), identity=asked.identity).sweeping
     changes = clockchanges.coming(known, asked.time_zone, asked.from_us)
     if sweeping and changes:
         yield {"text": "Its rhythm goes on through changes of the clock; dst means nothing here."}
@@ -166,7 +166,7 @@ def _cronjob(asked: Asked, local: instants.LocalTime) -> Iterator[str]:
         return
     if not isinstance(known, cron.Cron):
         return
-    differences = list(cronjobs.on_clock_changes(known, asked.time_zone, asked.text, asked.from_us))
-    yield from cronjobs.told(iter(differences), local)
-    if not differences and known.next_after(asked.from_us) is not None:
+    found = cronjobs.differences(asked.text, known, asked.time_zone, asked.from_us)
+    yield from cronjobs.texts(found, local)
+    if not found and known.next_after(asked.from_us) is not None:
         yield "runs at the same times"

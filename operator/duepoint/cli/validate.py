@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import click
 
 from duepoint import errors
-from duepoint.cli import checks, cronjobs, instants, manifests, options, output
+from duepoint.cli import checks, instants, manifests, options, output, porting
 from duepoint.cli.checks import Checked
 from duepoint.cli.manifests import Problem, Unreadable
 from duepoint.schedules import slots
@@ -100,7 +100,7 @@ def _notes(found: Checked, now_us: int) -> list[Problem]:
         return notes
     notes += checks.jitter_note(found.spec, now_us)
     if found.manifest.kind == checks.CRONJOB:
-        notes += cronjobs.differences(found.manifest.content, found.spec, now_us)
+        notes += porting.notes(found.manifest.content, found.spec, now_us)
     return notes
 
 

@@ -158,6 +158,7 @@ class _Builder:
                 if len(self._open) >= DEEPEST:
                     raise InvalidText(f"line {line}: is nested deeper than {DEEPEST} levels")
                 is_mapping = isinstance(event, yaml.MappingStartEvent)
+                _check_tag(event.tag, line)
                 self._open.append(_Open(event.anchor, line, is_mapping=is_mapping))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 ended = self._open.pop()
@@ -252,6 +253,12 @@ def _whole(text: str) -> int | str:
     except ValueError:  # such as 0x_ or a lone underscore
         return text
     return -number if text[0] == "-" else number
+
+
+def _check_tag(tag: str | None, line: int) -> None:
+    """A mapping or list may call itself what it is, and nothing else."""
+    if tag and tag not in ("!", f"{_PREFIX}map", f"{_PREFIX}seq"):
+        raise InvalidText(f"line {line}: the tag {errors.quoted(tag)} means nothing in a manifest")
 
 
 def _first_line(error: Exception) -> str:

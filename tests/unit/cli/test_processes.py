@@ -1,0 +1,112 @@
+"""The command as a process: what it loads, and how it takes its leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.crds.manifests import a_schedule
+
+NEXT = ("next", "* * * * *", "--from", "2026-01-01T00:00:00Z")
+
+
+def run(*arguments, given=None, **environ):
+    return subprocess.run(
+        [sys.executable, "-m", "duepoint", *arguments],
+        input=given,
+        capture_output=True,
+        check=False,
+        env={**os.environ, **environ},
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (NEXT, {"kopf", "aiohttp", "redis", "kubernetes", "uvloop", "msgspec", "yaml", "asyncio"}),
+        (("explain", "@daily"), {"kopf", "aiohttp", "redis", "kubernetes", "uvloop", "yaml"}),
+        (
+            ("simulate", "-f", "-", "--from", "2026-01-01", "--to", "2026-01-02"),
+            {"kopf", "aiohttp", "redis", "kubernetes", "uvloop"},
+        ),
+        (("validate", "-f", "-"), {"kopf", "aiohttp", "redis", "kubernetes", "uvloop"}),
+    ],
+    ids=["next", "explain", "simulate", "validate"],
+)
+def test_no_library_of_the_cluster_is_loaded(arguments, unwanted):
+    script = (
+        "import contextlib, json, sys; from duepoint import cli\n"
+        "with contextlib.suppress(SystemExit): cli.commands(sys.argv[1:])\n"
+        "print(json.dumps([name.partition('.')[0] for name in sys.modules]), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        input=json.dumps(a_schedule("x")),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout
+    assert unwanted.isdisjoint(json.loads(done.stderr))
+
+
+def test_a_reader_that_leaves_ends_it_quietly():
+    endless = (*NEXT, "--count", "999999999")
+    with subprocess.Popen(
+        [sys.executable, "-m", "duepoint", *endless],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["scheduledTime"] == "2026-01-01T00:01:00Z"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+
+
+def test_a_terminal_without_utf_8_gets_escapes():
+    done = run("next", "\u8a18 * * * *", PYTHONIOENCODING="ascii", LC_ALL="C", PYTHONUTF8="0")
+    assert done.returncode == 2
+    assert b"U+8A18" in done.stderr or b"U+DCE8" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert done.stderr.isascii()
+
+
+def test_bytes_that_are_no_text_are_told():
+    done = run("next", os.fsdecode(b"\xff\xfe * * * *"))
+    assert done.returncode == 2
+    assert b"has no meaning in a schedule" in done.stderr
+
+
+def test_control_characters_of_the_input_stay_harmless():
+    done = run("next", "\x1b[31m* * * * *\nsecond line")
+    assert done.returncode == 2
+    assert b"\x1b" not in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_help_names_every_command_and_needs_no_settings():
+    done = run("--help")
+    assert done.returncode == 0
+    for name in (
+        b"next",
+        b"previous",
+        b"explain",
+        b"validate",
+        b"simulate",
+        b"operator",
+        b"worker",
+    ):
+        assert name in done.stdout
+
+
+def test_a_wrong_setting_of_a_process_is_still_one_line():
+    done = run("worker", "--batch", "many")
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1

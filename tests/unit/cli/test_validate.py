@@ -1,0 +1,346 @@
+"""`duepoint validate`: what a cluster would say, for every object of every file."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from duepoint.cli import checks, rules, structure
+from duepoint.cli.manifests import Manifest
+from tests.integration.crds.manifests import a_job, a_schedule, a_schedule_run, a_webhook
+from tests.integration.crds.rejected import ALL as REJECTED
+from tests.integration.crds.test_accepted_objects import (
+    CRONJOB,
+    CRONJOB_WITH_NULLS,
+    EXPRESSIONS,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+NOW_US = 1_795_000_000_000_000
+
+
+def checked(thing):
+    manifest = Manifest(file="some.yaml", document=1, item="", content=thing)
+    return checks.check(manifest, namespace="default", created_us=NOW_US)
+
+
+def problems(thing):
+    return [problem for problem in checked(thing).problems if not problem.is_note]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in REJECTED])
+def test_what_the_api_server_refuses_is_told_with_the_same_field(case):
+    unknown = case.says.split('"')[1] if "unknown field" in case.says else ""
+    told = {problem.path for problem in problems(case.thing)}
+    assert any(path.endswith(unknown or case.field) for path in told), told
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_what_the_api_server_accepts_is_valid(text):
+    assert problems(a_schedule("good", schedule=text)) == []
+
+
+def test_the_examples_of_the_repository_are_valid(duepoint):
+    files = sorted((ROOT / "examples").rglob("*.yaml"))
+    assert files
+    answer = duepoint("validate", *(part for file in files for part in ("-f", str(file))))
+    assert answer.code in (0, 1), answer.err
+
+
+def test_every_rule_of_the_schema_is_known_here():
+    unknown = []
+
+    def look(node):
+        for rule in node.get("rules", ()):
+            try:
+                rules.check(rule["rule"])
+            except KeyError:
+                unknown.append(rule["rule"])
+        below = [*node.get("properties", {}).values()]
+        below += [node[key] for key in ("items", "additionalProperties") if key in node]
+        for each in below:
+            look(each)
+
+    for schema in structure.schemas().values():
+        look(schema)
+    assert unknown == []
+
+
+def test_several_mistakes_are_told_at_once():
+    thing = a_schedule(
+        "Bad Name", schedule="61 * * * *", timeZone="Europe/Berln", timezone="UTC",
+        startingDeadlineSeconds="600", catchUpLimit=5, jitter="5 minutes",
+    )  # fmt: skip
+    assert {problem.path for problem in problems(thing)} == {
+        "metadata.name",
+        "spec.schedule",
+        "spec.timeZone",
+        "spec.timezone",
+        "spec.startingDeadlineSeconds",
+        "spec.catchUpLimit",
+        "spec.jitter",
+    }
+
+
+@pytest.mark.parametrize(
+    ("thing", "path", "says"),
+    [
+        (a_schedule("x", schedule="0 0 31 2 *"), "spec.schedule", "no time in the next 8 years"),
+        (a_schedule("x", schedule="@every 1ms"), "spec.schedule", "the shortest is 100ms"),
+        (a_schedule("x", schedule="*/61 * * * *"), "spec.schedule", "@every 61m"),
+        (a_schedule("x", timeZone="Europe/Berln"), "spec.timeZone", "Europe/Berlin"),
+        (a_schedule("x", timezone="UTC"), "spec.timezone", "did you mean timeZone?"),
+        (a_schedule("x", catchUpPolicy="latest"), "spec.catchUpPolicy", "did you mean Latest?"),
+        (a_schedule("x", suspend="true"), "spec.suspend", "without quotes"),
+        (a_schedule("x", schedule=5), "spec.schedule", "in quotes"),
+        (a_schedule("x", payload="x" * 70_000), "spec.payload", "at most 65536"),
+        (a_schedule("x", maxRuns=3), "spec.maxRuns", "not available"),
+        (
+            a_schedule("x", jobTemplate=a_job(restartpolicy="Never")),
+            "spec.jobTemplate.spec.template.spec.restartpolicy",
+            "did you mean restartPolicy?",
+        ),
+        (
+            a_schedule("x", webhook=a_webhook(method="post")),
+            "spec.webhook.method",
+            "did you mean POST?",
+        ),
+        (
+            a_schedule_run("x", backfill={"from": "2026-01-02T00:00:00Z"}, tigger={}),
+            "spec.backfill.to",
+            "is missing",
+        ),
+    ],
+)
+def test_a_message_says_what_to_write(thing, path, says):
+    told = {problem.path: problem.message for problem in problems(thing)}
+    assert says in told[path]
+
+
+def test_a_field_that_a_newer_kubernetes_may_know_is_a_note():
+    thing = a_schedule("x", jobTemplate=a_job(quantumEntanglement=True))
+    assert problems(thing) == []
+    (note,) = checked(thing).problems
+    assert note.path.endswith("quantumEntanglement")
+
+
+# -- CronJobs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [CRONJOB, CRONJOB_WITH_NULLS], ids=["new", "with nulls"])
+def test_a_cronjob_is_valid_as_the_schedule_it_becomes(duepoint, text):
+    answer = duepoint("validate", "-f", "-", given=text)
+    assert (answer.code, answer.err) == (0, "")
+    assert "(CronJob nightly): valid as a Schedule, next " in answer.out
+
+
+def cronjob(**fields):
+    thing = yaml.safe_load(CRONJOB)
+    thing["spec"].update(fields)
+    return json.dumps(thing)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({}, "spec.timeZone: unset"),
+        ({"timeZone": "Europe/Rome"}, "a CronJob does not run on 2027-03-28, a Schedule does"),
+        ({"timeZone": "Europe/Rome"}, "on 2027-10-31, a Schedule does not"),
+        ({"schedule": "@every 1h"}, "counts @every from its last run"),
+        ({"startingDeadlineSeconds": 0}, "may never run"),
+        ({"suspend": True}, "will be suspended, too"),
+    ],
+)
+def test_what_differs_from_the_cronjob_is_told(duepoint, fields, says):
+    answer = duepoint("validate", "-f", "-", given=cronjob(**fields))
+    assert answer.code == 0
+    assert says in answer.out
+
+
+def test_a_cronjob_without_daylight_saving_in_its_way_has_no_such_note(duepoint):
+    answer = duepoint("validate", "-f", "-", given=cronjob(timeZone="Etc/UTC"))
+    assert "spec.schedule" not in answer.out
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"schedule": "*/61 * * * *"}, "spec.schedule"),
+        ({"schedule": "TZ=UTC 0 * * * *"}, "spec.schedule"),
+        ({"concurrencyPolicy": "Sometimes"}, "spec.concurrencyPolicy"),
+    ],
+)
+def test_what_does_not_port_is_a_problem(duepoint, fields, path):
+    answer = duepoint("validate", "-f", "-", given=cronjob(**fields))
+    assert answer.code == 2
+    assert f"(CronJob nightly): {path}: " in answer.err
+
+
+# -- files -----------------------------------------------------------------------------------
+
+GOOD = yaml.safe_dump(a_schedule("good"))
+BAD = yaml.safe_dump(a_schedule("bad", schedule="61 * * * *"))
+OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n"
+
+
+def test_every_document_is_told_by_file_number_and_name(duepoint, tmp_path):
+    file = tmp_path / "jobs.yaml"
+    file.write_text(f"{GOOD}---\n{BAD}---\n{OTHER}---\n{BAD}")
+    answer = duepoint("validate", "-f", str(file))
+    assert answer.code == 2
+    assert f"{file}: document 1 (Schedule default/good): valid, next " in answer.out
+    lines = answer.err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [
+        "document 2 (Schedule default/bad)",
+        "document 4 (Schedule default/bad)",
+    ]
+    assert all('spec.schedule: minute, column 1: "61" is outside 0-59' in line for line in lines)
+
+
+def test_objects_of_lists_are_told_by_their_place(duepoint):
+    items = [a_schedule("good"), a_schedule("bad", schedule="x")]
+    for kind, version in (("List", "v1"), ("ScheduleList", "duepoint.dev/v1alpha1")):
+        given = json.dumps({"apiVersion": version, "kind": kind, "items": items})
+        answer = duepoint("validate", "-f", "-", given=given)
+        assert "standard input: document 1, items[1] (Schedule default/bad): spec." in answer.err
+        assert "items[0] (Schedule default/good): valid" in answer.out
+
+
+def test_a_broken_document_does_not_hide_the_next_one(duepoint):
+    answer = duepoint("validate", "-f", "-", given=f"{GOOD}---\nspec: [\n---\n{BAD}")
+    assert answer.code == 2
+    assert "document 1" in answer.out
+    assert "standard input: document 2: line" in answer.err
+    assert "document 3 (Schedule default/bad)" in answer.err
+
+
+def test_json_has_one_object_for_each_manifest(duepoint):
+    answer = duepoint("validate", "-f", "-", "-o", "json", given=f"{GOOD}---\n{BAD}")
+    assert answer.code == 2
+    good, bad = answer.rows
+    assert (good["valid"], good["problems"]) == (True, [])
+    assert (bad["valid"], bad["document"], bad["name"]) == (False, 2, "default/bad")
+    assert bad["problems"][0]["field"] == "spec.schedule"
+
+
+@pytest.mark.parametrize("given", ["", "# nothing\n", "---\n---\n", OTHER], ids=repr)
+def test_nothing_to_check_is_exit_code_1(duepoint, given):
+    answer = duepoint("validate", "-f", "-", given=given)
+    assert (answer.code, answer.out) == (1, "")
+    assert "there is no Schedule, ScheduleRun or CronJob" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (b"\x7fELF\x02\x01\x01\x00\xff\xfe\x00", "is no text in UTF-8"),
+        (b"a: \xff", "is no text in UTF-8"),
+        (b"spec: \x00", "is no text in UTF-8"),
+        (b"spec:\n\tschedule: x\n", "line 2, column 1: a tab"),
+        (b"schedule: */5 * * * *\n", "needs quotes"),
+        (b"schedule: @daily\n", "put it into quotes"),
+        (b"kind: Schedule\nkind: CronJob\n", 'line 2: the key "kind" is there twice'),
+        (b'{"kind": "Schedule", "kind": "CronJob"}', 'the key "kind" is there twice'),
+        (b"[" * 100_000, "nested deeper than 100 levels"),
+        (b"{a: " * 100_000, "nested deeper than 100 levels"),
+        (b'{"a": ' * 100_000, "nested deeper than 100 levels"),
+        (b"a: &a [*a]", "*a is not defined before it"),
+        (b"a: !!python/object/apply:os.system [x]", "line 1"),
+        (b"just words", "is no Kubernetes object"),
+        (b"- 1\n- 2\n", "is no Kubernetes object"),
+        (b"kind: List\nitems: 5\n", "items: a list has its objects here"),
+        (b"apiVersion: duepoint.dev/v2\nkind: Schedule\n", "write duepoint.dev/v1alpha1"),
+        (b"apiVersion: duepoint.dev/v1alpha1\nkind: Shedule\n", "write Schedule or ScheduleRun"),
+        (b"kind: Schedule\n", "apiVersion: is missing"),
+        (b"apiVersion: duepoint.dev/v1alpha1\nkind: Schedule\n", "metadata: is missing"),
+    ],
+    ids=range(20),
+)
+def test_what_cannot_be_read_is_told_in_a_line(duepoint, given, says):
+    answer = duepoint("validate", "-f", "-", given=given)
+    assert (answer.code, answer.out) == (2, "")
+    assert says in answer.err
+    assert max(len(line) for line in answer.err.splitlines()) < 300
+
+
+def test_a_text_of_aliases_costs_a_message_and_no_memory(duepoint):
+    bomb = b"a: &a [x,x,x,x,x,x,x,x,x]\n"
+    for before, after in zip(b"abcdefgh", b"bcdefghi", strict=True):
+        bomb += b"%c: &%c [%s]\n" % (after, after, b",".join([b"*%c" % before] * 9))
+    answer = duepoint("validate", "-f", "-", given=bomb)
+    assert answer.code == 2
+    assert "more than 1000000 values" in answer.err
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_read(duepoint):
+    given = b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()
+    assert duepoint("validate", "-f", "-", given=given).code == 0
+
+
+def test_files_that_are_none_are_told(duepoint, tmp_path):
+    huge = tmp_path / "huge.yaml"
+    with huge.open("wb") as opened:
+        opened.truncate(100 << 20)
+    for file, says in (
+        (tmp_path, "cannot be read: Is a directory"),
+        (tmp_path / "missing.yaml", "cannot be read: No such file"),
+        (huge, "is larger than 32 MiB"),
+        ("a\0b", "null byte"),
+    ):
+        answer = duepoint("validate", "-f", str(file))
+        assert answer.code == 2
+        assert says in answer.err
+        assert answer.err.count("\n") == 1
+
+
+def test_times_and_numbers_stay_what_was_written():
+    text = "startTime: 2026-12-01T00:00:00Z\nargs: [1:30, yes, 0x10, 010, 1e3, ~, '5']\n"
+    from duepoint.cli import yamltext
+
+    (document,) = yamltext.documents(text.encode())
+    assert document.value == {
+        "startTime": "2026-12-01T00:00:00Z",
+        "args": ["1:30", True, 16, 8, 1000.0, None, "5"],
+    }
+
+
+def test_merge_keys_are_followed():
+    from duepoint.cli import yamltext
+
+    (document,) = yamltext.documents(b"base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\n")
+    assert document.value["made"] == {"x": 1, "y": 3}
+
+
+ODD = [None, True, -1, 1.5, 10**400, "", "x" * 300, "\ud800", "\x00", [], [None], {}, {"": None}]
+
+
+def test_no_manifest_whatever_is_in_it_ends_in_an_exception():
+    dice = random.Random(6)
+    seeds = [
+        a_schedule("x", webhook=a_webhook(headers=[{"name": "X", "value": "1"}], retry={})),
+        a_schedule("x", jobTemplate=a_job(), dst={"gap": "Skip"}, jitter="5s"),
+        a_schedule("x", schedules=["@daily"], schedule=None, startTime="2026-01-01T00:00:00Z"),
+        a_schedule_run("x", backfill={"from": "2026-01-01T00:00:00Z", "to": "x"}),
+        yaml.safe_load(CRONJOB),
+    ]
+    for _ in range(3000):
+        thing = copy.deepcopy(dice.choice(seeds))
+        for _ in range(dice.randint(1, 3)):
+            places = list(_places(thing))
+            container, key = dice.choice(places)
+            container[key] = copy.deepcopy(dice.choice(ODD))
+        judged = checked(thing)
+        assert judged is None or judged.is_valid or judged.problems
+
+
+def _places(node):
+    keys = node.keys() if isinstance(node, dict) else range(len(node))
+    for key in keys:
+        yield node, key
+        if isinstance(node[key], (dict, list)):
+            yield from _places(node[key])

@@ -1,0 +1,48 @@
+"""The page of the command line has every command and every option, and its examples are true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from duepoint import cli
+
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
+PAGE = (REFERENCE / "command-line.md").read_text()
+DESCRIBED_HERE = ("next", "previous", "explain", "validate", "simulate")
+EXAMPLE = re.compile(r"^```\n\$ duepoint (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
+
+
+def section(name):
+    (found,) = [part for part in PAGE.split("\n## ") if f"`duepoint {name}" in part.split("\n")[0]]
+    return found
+
+
+@pytest.mark.parametrize("name", DESCRIBED_HERE)
+def test_every_option_has_a_row_and_every_row_an_option(name):
+    command = cli.commands.get_command(click.Context(cli.commands), name)
+    options = {
+        option for each in command.params if isinstance(each, click.Option) for option in each.opts
+    }
+    if name == "explain":  # "options as above"
+        told = set(re.findall(r"`(--?[a-z][-a-z]*)`", section("explain") + section("next")))
+        assert options | {"--count"} == told
+        return
+    cells = [line.split("|")[1] for line in section(name).splitlines() if line.startswith("| `-")]
+    told = {option for cell in cells for option in re.findall(r"`(--?[a-z][-a-z]*)`", cell)}
+    assert told == options
+
+
+@pytest.mark.parametrize(("arguments", "shown"), EXAMPLE.findall(PAGE))
+def test_examples_are_what_the_command_prints(arguments, shown):
+    result = CliRunner().invoke(cli.commands, shlex.split(arguments))
+    assert result.output == shown
+
+
+def test_there_are_examples():
+    assert len(EXAMPLE.findall(PAGE)) >= 2
