@@ -15,13 +15,7 @@ MICROSECONDS_PER_SECOND = 1_000_000
 
 
 class Clock(Protocol):
-    """What a service may know about time.
-
-    Attributes:
-        timer_step_seconds: a sleep may end so much too late, because timers count in steps.
-    """
-
-    timer_step_seconds: float
+    """What a service may know about time."""
 
     def now_us(self) -> int:
         """This machine's UTC, in microseconds since the epoch."""
@@ -50,6 +44,11 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+def timer_step_seconds(clock: Clock) -> float:
+    """A sleep on this clock may end so much too late; 0 where it is virtual."""
+    return float(getattr(clock, "timer_step_seconds", 0.0))
 
 
 async def wait_for(event: asyncio.Event, seconds: float | None, clock: Clock) -> None:

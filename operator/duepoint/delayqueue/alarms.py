@@ -34,6 +34,7 @@ class Alarms:
         self._earlier = asyncio.Event()
         self._offset: float | None = None
         self._incarnation: str | None = None
+        self._step = clocks.timer_step_seconds(clock)
         self._awake_since = -math.inf
         self.ring_all()
 
@@ -73,19 +74,27 @@ class Alarms:
         deadline = self._clock.monotonic() + timeout_seconds
         while True:
             now = self._clock.monotonic()
-            due = tuple(shard for shard, at in self._at.items() if at <= now)
-            if due:
+            at = min(self._at.values(), default=math.inf)
+            if at <= now and (now >= deadline or not self._another_soon(now)):
+                due = tuple(shard for shard, at in self._at.items() if at <= now)
                 for shard in due:
                     del self._at[shard]
                 return due
             if now >= deadline:
                 return ()
             self._earlier.clear()
-            await self._approach(now, min([deadline, *self._at.values()]))
+            later = [at for at in self._at.values() if at > now]
+            await self._approach(now, min([deadline, *later]))
+
+    def _another_soon(self, now: float) -> bool:
+        """Whether it pays to wait for one more: several shards are claimed in one round trip."""
+        step = self._step
+        oldest = min(self._at.values())
+        return any(now < at <= oldest + step for at in self._at.values())
 
     async def _approach(self, now: float, at: float) -> None:
         """Sleep until a timer's step before; the rest is waited for awake, if that is rare."""
-        step = self._clock.timer_step_seconds
+        step = self._step
         if at - now > step:
             await clocks.wait_for(self._earlier, at - now - step, self._clock)
         elif self._awake_since < now - 2 * step < self._awake_since + _AWAKE_EVERY * step:

@@ -22,8 +22,6 @@ _SETTLING_TURNS = 40
 class FakeClock:
     """A ``clock.Clock`` under a test's control."""
 
-    timer_step_seconds = 0.0
-
     def __init__(self, start_us: int = DEFAULT_START_US) -> None:
         self._now_us = start_us
         self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []

@@ -170,3 +170,23 @@ async def test_alarms_close_to_one_another_are_slept_through():
         clock.slept.clear()
         await made.wait_until_due(5)
     assert clock.slept, "it waited awake every time"
+
+
+async def test_shards_that_are_due_within_a_timers_step_are_named_together():
+    clock = SystemClock()
+    made = alarms.Alarms(clock, SHARDS)
+    await made.wait_until_due(0)
+    began = clock.monotonic()
+    for place, shard in enumerate(SHARDS):
+        made.look_again([shard], after_seconds=0.02 + place * clock.timer_step_seconds / 10)
+    assert await made.wait_until_due(5) == SHARDS
+    assert clock.monotonic() >= began + 0.02
+
+
+async def test_what_is_due_is_named_at_the_end_of_the_time_given_though_more_will_come():
+    clock = SystemClock()
+    made = alarms.Alarms(clock, SHARDS)
+    await made.wait_until_due(0)
+    made.look_again(SHARDS[:1])
+    made.look_again(SHARDS[1:], after_seconds=clock.timer_step_seconds / 2)
+    assert SHARDS[0] in await made.wait_until_due(0)

@@ -38,8 +38,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """The loop's time as one machine sees it: its clocks may run at a wrong rate."""
 
-    timer_step_seconds = 0.0
-
     def __init__(self, rate: float = 1.0) -> None:
         self._rate = rate
 
