@@ -27,8 +27,19 @@ class Note:
 
 
 NOTES = {
-    "redis_url": Note("URL", "the wrong Redis is worse than none, so nothing is assumed"),
+    "redis_url": Note(
+        "[URL](redis.md)", "the wrong Redis is worse than none, so nothing is assumed"
+    ),
+    "redis_username": Note("name", "one URL for both processes, a user for each"),
     "redis_password_file": Note("path", "a file can be rotated; an address in a log tells nothing"),
+    "redis_ca_file": Note("path", "what the machine trusts, unless the CA is your own"),
+    "redis_cert_file": Note("path", "most servers ask for a password instead"),
+    "redis_key_file": Note("path", "a PEM file may hold both"),
+    "redis_server_name": Note(
+        "name", "nodes of a cluster are reached by address, which certificates seldom name"
+    ),
+    "redis_sentinel_username": Note("name", "Sentinels have users of their own, and often none"),
+    "redis_sentinel_password_file": Note("path", "the servers' password is not sent to Sentinels"),
     "kubeconfig": Note("path", "in a Pod nothing needs to be said"),
     "context": Note("name", "as kubectl does"),
     "namespace": Note("name", "two installations with namespaces of their own do not meet"),

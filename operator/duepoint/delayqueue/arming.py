@@ -35,7 +35,7 @@ class Arming(core.Core):
             numbers = await self._numbers(shard, definition, epoch)
             call = self._upsert_call(shard, arming, blob, epoch, numbers)
             try:
-                reply = await self._gathered.run(call)
+                reply = await self._gathered_durably.run(call)
             except scripting.LayoutChanged:
                 self._interned.forget(shard)
                 if last:

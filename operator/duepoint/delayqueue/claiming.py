@@ -32,6 +32,8 @@ _MOST_LANES = 64
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 #: When one shard of several fails it is looked at again after so long.
 _FAILED_WAIT_SECONDS = 1.0
+#: And after so long where it is only on its way to another node.
+_MOVING_WAIT_SECONDS = 0.1
 #: Shorter members than a schedule id are strangers; they are their own key among the lanes.
 _ID_LENGTH = 8
 
@@ -88,7 +90,9 @@ class Claiming(reading.Reading):
             known = self._definitions_behind(foreseen, replies[len(asked) :])
             again = []
             for shard, id_, reply in zip(asked, ids, replies, strict=False):
-                if isinstance(reply, errors.DuepointError):
+                if isinstance(reply, scripting.ShardMoving):
+                    answers[shard] = _look_again(shard, _MOVING_WAIT_SECONDS)
+                elif isinstance(reply, errors.DuepointError):
                     failed.append(reply)
                 elif reply[0] == b"lanes":
                     self._lanes[shard] = reply[1]
@@ -250,8 +254,10 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
     return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
 
 
-def _look_again(shard: messages.ShardId) -> messages.Claimed:
-    return messages.Claimed(shard=shard, claim=None, wait_seconds=_FAILED_WAIT_SECONDS)
+def _look_again(
+    shard: messages.ShardId, after_seconds: float = _FAILED_WAIT_SECONDS
+) -> messages.Claimed:
+    return messages.Claimed(shard=shard, claim=None, wait_seconds=after_seconds)
 
 
 def _seconds(wait_us: bytes | int, passed_seconds: float) -> float | None:

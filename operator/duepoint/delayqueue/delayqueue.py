@@ -32,7 +32,7 @@ class DelayQueue(
 
     def wakeups(self) -> port.Wakeups:
         return wakeups.RedisWakeups(
-            server=self._server,
+            servers=self._servers,
             names=self._shard,
             layout=self._known_layout(),
             clock=self._clock,
@@ -42,7 +42,7 @@ class DelayQueue(
 
     def ledger(self) -> port.Ledger:
         return ledger.RedisLedger(
-            server=self._server, client=self._client, names=self._shard, layout=self._known_layout()
+            servers=self._servers, names=self._shard, layout=self._known_layout()
         )
 
 

@@ -13,9 +13,8 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import redis.asyncio
-
-from duepoint.delayqueue import core, keys, messages, scripting, sharding, subscription
+from duepoint.delayqueue import keys, messages, scripting, sharding, subscription
+from duepoint.delayqueue import servers as servers_
 
 
 class RedisLedger:
@@ -24,12 +23,11 @@ class RedisLedger:
     def __init__(
         self,
         *,
-        server: core.Server,
-        client: redis.asyncio.Redis,
+        servers: servers_.Servers,
         names: Callable[[messages.ShardId], keys.ShardKeys],
         layout: messages.Layout,
     ) -> None:
-        self._client = client
+        self._servers = servers
         self._names = names
         self._shards = sharding.all_shards(layout)
         self._told: set[messages.ShardId] = set(self._shards)
@@ -37,7 +35,7 @@ class RedisLedger:
         self._something.set()
         self._shard_of = {names(shard).ran: shard for shard in self._shards}
         self._subscription = subscription.Subscription(
-            server,
+            servers,
             tuple(self._shard_of),
             on_subscribed=self._on_subscribed,
             on_message=self._on_message,
@@ -114,21 +112,18 @@ class RedisLedger:
         by_shard: dict[messages.ShardId, list[str]] = {}
         for entry in entries:
             by_shard.setdefault(entry.shard, []).append(entry.id)
-        pipeline = self._client.pipeline(transaction=False)
+        commands: list[tuple[Any, ...]] = []
         for shard, ids in by_shard.items():
             runs = self._names(shard).runs
-            pipeline.execute_command("XACK", runs, group, *ids)
-            pipeline.execute_command("XDEL", runs, *ids)
-        async with scripting.translating("acknowledge outcomes", self._client):
-            await pipeline.execute()
+            commands += (("XACK", runs, group, *ids), ("XDEL", runs, *ids))
+        if commands:
+            scripting.good(await self._servers.exchange(commands), "acknowledge outcomes")
 
     async def dead_letters(
         self, shard: messages.ShardId, *, count: int = 100
     ) -> list[messages.DeadEntry]:
-        async with scripting.translating("read dead letters", self._client):
-            pipeline = self._client.pipeline(transaction=False)
-            pipeline.execute_command("XREVRANGE", self._names(shard).dead, "+", "-", "COUNT", count)
-            (found,) = await pipeline.execute()
+        command = ("XREVRANGE", self._names(shard).dead, "+", "-", "COUNT", count)
+        (found,) = scripting.good(await self._servers.exchange([command]), "read dead letters")
         return [_dead_entry(shard, entry_id, fields) for entry_id, fields in found]
 
     async def _in_group(
@@ -139,11 +134,8 @@ class RedisLedger:
     ) -> list[Any]:
         """The command for each shard in one round trip; a missing group is made first."""
         for last in (False, True):
-            pipeline = self._client.pipeline(transaction=False)
-            for shard in shards:
-                pipeline.execute_command(*command(self._names(shard).runs))
-            async with scripting.translating("read outcomes", self._client):
-                replies = await pipeline.execute(raise_on_error=False)
+            commands = [command(self._names(shard).runs) for shard in shards]
+            replies = await self._servers.exchange(commands)
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if not failed:
                 return replies
@@ -156,11 +148,9 @@ class RedisLedger:
 
     async def _make_group(self, group: str, shards: Sequence[messages.ShardId]) -> None:
         """Only on streams that exist: nothing but ``init`` makes a shard."""
-        pipeline = self._client.pipeline(transaction=False)
-        for shard in shards:
-            pipeline.execute_command("XGROUP", "CREATE", self._names(shard).runs, group, "0")
-        async with scripting.translating("make the consumer group", self._client):
-            await pipeline.execute(raise_on_error=False)
+        await self._servers.exchange(
+            [("XGROUP", "CREATE", self._names(shard).runs, group, "0") for shard in shards]
+        )
 
     def _shard_by_runs(self, runs: str) -> messages.ShardId:
         return next(shard for shard in self._shards if self._names(shard).runs == runs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from duepoint import clock as clocks
 from duepoint import settings
-from duepoint.delayqueue import delayqueue
+from duepoint.delayqueue import connecting, delayqueue
 
 
 def open_queue(
@@ -16,8 +16,22 @@ def open_queue(
 ) -> delayqueue.DelayQueue:
     """The delay queue of an installation; only the ``redis_*`` settings are looked at."""
     return delayqueue.DelayQueue(
-        chosen.redis_url,
-        blob_key=blob_key,
+        chosen.redis_url, blob_key=blob_key, server=server_of(chosen), clock=clock
+    )
+
+
+def server_of(chosen: settings.Settings) -> connecting.Server:
+    """How to connect, by the ``redis_*`` settings."""
+    return connecting.Server(
+        url=chosen.redis_url,
+        username=chosen.redis_username,
         password_file=chosen.redis_password_file,
-        clock=clock,
+        tls=connecting.Tls(
+            ca_file=chosen.redis_ca_file,
+            cert_file=chosen.redis_cert_file,
+            key_file=chosen.redis_key_file,
+            server_name=chosen.redis_server_name,
+        ),
+        sentinel_username=chosen.redis_sentinel_username,
+        sentinel_password_file=chosen.redis_sentinel_password_file,
     )

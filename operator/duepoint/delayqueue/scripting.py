@@ -12,23 +12,17 @@ decision, made with what the script guarantees.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
-import redis.asyncio
 import redis.exceptions
 
 from duepoint import errors
-
-#: A command without an answer for so long is given up, and its connection with it.
-COMMAND_TIMEOUT_SECONDS = 5.0
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _CODE = re.compile(r"^([A-Z]+)\b")
@@ -36,6 +30,10 @@ _CODE = re.compile(r"^([A-Z]+)\b")
 
 class Uninitialised(errors.QueueUnavailable):
     """The index, or one shard of it, does not exist: the operator has to make it."""
+
+
+class ShardMoving(errors.QueueUnavailable):
+    """This shard is on its way to another node of the cluster; the others are not concerned."""
 
 
 class LayoutChanged(errors.WorldChanged):
@@ -110,11 +108,21 @@ def names() -> tuple[str, ...]:
     )
 
 
-class Scripts:
-    """The scripts as one server knows them."""
+class Exchange(Protocol):
+    """What this module needs of ``servers.Servers``."""
 
-    def __init__(self, client: redis.asyncio.Redis) -> None:
-        self._client = client
+    async def exchange(
+        self, commands: Sequence[tuple[Any, ...]], *, confirmed: bool = False
+    ) -> list[Any]: ...
+
+    async def everywhere(self, commands: Sequence[tuple[Any, ...]]) -> list[list[Any]]: ...
+
+
+class Scripts:
+    """The scripts as the servers know them."""
+
+    def __init__(self, servers: Exchange) -> None:
+        self._servers = servers
         self._sources = {name: source(name) for name in names()}
         self._shas = {
             name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
@@ -122,12 +130,14 @@ class Scripts:
         }
 
     async def load(self) -> None:
-        """Make sure that the server has every script."""
-        pipeline = self._client.pipeline(transaction=False)
-        for text in self._sources.values():
-            pipeline.script_load(text)
-        async with translating("load the scripts", self._client):
-            await pipeline.execute()
+        """Make sure that every server has every script."""
+        for replies in await self._load():
+            good(replies, "load the scripts")
+
+    async def _load(self) -> list[list[Any]]:
+        return await self._servers.everywhere(
+            [("SCRIPT", "LOAD", text) for text in self._sources.values()]
+        )
 
     async def run(self, call: Call) -> Any:  # noqa: ANN401 - the one place with raw replies
         """The reply to one call; raises the translation of its error."""
@@ -136,7 +146,11 @@ class Scripts:
             raise reply
         return reply
 
-    async def run_many(self, calls: Sequence[Call | Read]) -> list[Any]:
+    async def run_many_durably(self, calls: Sequence[Call | Read]) -> list[Any]:
+        """As ``run_many``; where a replica is attached it has it, or was too slow."""
+        return await self.run_many(calls, confirmed=True)
+
+    async def run_many(self, calls: Sequence[Call | Read], *, confirmed: bool = False) -> list[Any]:
         """The replies in order, in one round trip; an error stands in the place of its reply.
 
         What is read was read after the scripts that stand before it had run: where one of them
@@ -144,11 +158,12 @@ class Scripts:
         """
         if not calls:
             return []
-        replies = await self._round_trip(calls)
+        replies = await self._round_trip(calls, confirmed=confirmed)
         refused = _refused(calls, replies)
         if refused:
-            await self.load()
-            again = await self._round_trip([calls[index] for index in refused])
+            await self._load()  # a server that cannot take them now refuses the calls again
+            asked = [calls[index] for index in refused]
+            again = await self._round_trip(asked, confirmed=confirmed)
             for index, reply in zip(refused, again, strict=True):
                 replies[index] = reply
         return [
@@ -156,20 +171,11 @@ class Scripts:
             for reply, call in zip(replies, calls, strict=True)
         ]
 
-    async def _round_trip(self, calls: Sequence[Call | Read]) -> list[Any]:
-        async with translating(_attempted(calls[0]), self._client):
-            if len(calls) == 1:
-                return [await self._one(calls[0])]
-            pipeline = self._client.pipeline(transaction=False)
-            for call in calls:
-                pipeline.execute_command(*self._command(call))
-            return await pipeline.execute(raise_on_error=False)
-
-    async def _one(self, call: Call | Read) -> Any:  # noqa: ANN401
-        try:
-            return await self._client.execute_command(*self._command(call))  # type: ignore[no-untyped-call]
-        except redis.exceptions.NoScriptError as error:
-            return error
+    async def _round_trip(
+        self, calls: Sequence[Call | Read], *, confirmed: bool = False
+    ) -> list[Any]:
+        commands = [self._command(call) for call in calls]
+        return await self._servers.exchange(commands, confirmed=confirmed)
 
     def _command(self, call: Call | Read) -> tuple[Any, ...]:
         if isinstance(call, Read):
@@ -192,20 +198,12 @@ def _attempted(call: Call | Read) -> str:
     return "read" if isinstance(call, Read) else f"run {call.script}"
 
 
-@contextlib.asynccontextmanager
-async def translating(attempted: str, client: redis.asyncio.Redis) -> AsyncIterator[None]:
-    """A time limit for what is inside; errors of the library become ours, cancellation passes.
-
-    When a connection breaks, the idle ones beside it are closed too: after a restart of the
-    server they are just as dead, and each would cost one more failure.
-    """
-    try:
-        async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
-            yield
-    except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
-        if isinstance(error, redis.exceptions.ConnectionError | OSError):
-            await client.connection_pool.disconnect(inuse_connections=False)
-        raise translated(error, attempted) from error
+def good(replies: list[Any], attempted: str) -> list[Any]:
+    """The replies; raises the translation of the first error among them."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise translated(reply, attempted) from reply
+    return replies
 
 
 _OURS: dict[str, type[errors.DuepointError]] = {
@@ -220,7 +218,7 @@ _WAITS = frozenset(
     {
         *("OOM", "BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "UNKILLABLE"),
         *("TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK"),
-        *("NOAUTH", "WRONGPASS", "NOPERM"),
+        *("NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT"),
     }
 )
 _WAITING_ERRORS = (
@@ -234,7 +232,13 @@ _WAITING_ERRORS = (
     redis.exceptions.TryAgainError,
     redis.exceptions.MovedError,
     redis.exceptions.AskError,
+    redis.exceptions.NoScriptError,
     OSError,
+)
+_MOVING = (
+    redis.exceptions.TryAgainError,
+    redis.exceptions.MovedError,
+    redis.exceptions.AskError,
 )
 
 
@@ -246,6 +250,8 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
     code = match[1] if match else ""
     if code in _OURS:
         return _OURS[code](message)
+    if isinstance(error, _MOVING):
+        return ShardMoving(message)
     if code in _WAITS or isinstance(error, _WAITING_ERRORS):
         return errors.QueueUnavailable(message)
     return errors.Bug(message)

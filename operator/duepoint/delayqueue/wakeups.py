@@ -1,6 +1,6 @@
 """A worker's alarm clock: sleeps locally, woken early by a point put in front of the known head.
 
-Owns one subscription to the ``wake`` channels of all shards and a table of alarms. Never a
+Owns the subscription to the ``wake`` channels of all shards and a table of alarms. Never a
 blocking command: the server serves their time-outs at 1000/hz ms, which made wake-ups 38-83 ms
 late (p50) against 0.1-0.5 ms for a local timer. A message carries the due and the server's time
 of that moment, so that the clocks need not agree. Leaves claiming to the worker: it names shards.
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import alarms, core, keys, messages, serverclock, sharding, subscription
+from duepoint.delayqueue import alarms, keys, messages, serverclock, sharding, subscription
+from duepoint.delayqueue import servers as servers_
 
 
 class RedisWakeups(alarms.Alarms):
@@ -20,7 +21,7 @@ class RedisWakeups(alarms.Alarms):
     def __init__(
         self,
         *,
-        server: core.Server,
+        servers: servers_.Servers,
         names: Callable[[messages.ShardId], keys.ShardKeys],
         layout: messages.Layout,
         clock: clocks.Clock,
@@ -33,7 +34,7 @@ class RedisWakeups(alarms.Alarms):
         self._server_clock = server_clock
         self._shard_of = {names(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
-            server,
+            servers,
             tuple(self._shard_of),
             on_subscribed=self.ring_all,
             on_message=self._on_message,

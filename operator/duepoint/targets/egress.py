@@ -29,6 +29,7 @@ import aiohttp
 import aiohttp.abc
 from aiohttp.connector import AddrInfoType
 
+from duepoint import redisurl
 from duepoint.targets import addresses, egressrules
 
 #: Names looked up at one time; a hanging name server holds a thread for its own time only.
@@ -182,9 +183,13 @@ class _OwnServers:
         )
 
 
-def own_servers(*urls: str) -> tuple[tuple[str, int], ...]:
+def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:
     """Hosts and ports of our servers' URLs; those without a host (``unix:``) are left out."""
-    usual = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
+    return redisurl.parse(redis_url).hosts + _hosts(*urls)
+
+
+def _hosts(*urls: str) -> tuple[tuple[str, int], ...]:
+    usual = {"http": 80, "https": 443}
     parts = (urllib.parse.urlsplit(url) for url in urls)
     return tuple(
         (part.hostname, part.port or usual.get(part.scheme, 0)) for part in parts if part.hostname

@@ -25,6 +25,7 @@ from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import kubeconfig, schedules
 from duepoint.schedules.definition import Definition
+from tests.support import queueing
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
 from tests.support.servedcrds import duepoint_plane
@@ -77,13 +78,17 @@ class Installation:
         self.leadership: Leadership | None = None
 
     def a_queue(self) -> delayqueue.DelayQueue:
-        return delayqueue.DelayQueue(self._server.url, blob_key=BLOB_KEY, prefix=self._prefix)
+        return queueing.a_queue(self._server.url, self._prefix)
+
+    def _operators_queue(self) -> delayqueue.DelayQueue:
+        url = self._server.url_of("operator")
+        return delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=self._prefix)
 
     @contextlib.asynccontextmanager
     async def leading(self, **changes: Any) -> AsyncIterator[asyncio.Task[None]]:
         changes.setdefault("shards", SHARDS)
         self._epoch += 1
-        queue = self.a_queue()
+        queue = self._operators_queue()
         await queue.start()
         self.api = kubeapi.ApiSession(self._account, component="operator")
         chosen = settings.OperatorSettings(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import core, delayqueue, messages, scripting, seal, sharding
+from duepoint.delayqueue import connecting, delayqueue, messages, nodes, scripting, seal, sharding
 from tests.support import queueing, redisserver
 from tests.support.queueing import BLOB, EPOCH, moved
 
@@ -122,7 +122,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
 
 
 async def test_a_silent_server_is_given_up_after_the_time_limit(lonely, own_server, monkeypatch):
-    monkeypatch.setattr(scripting, "COMMAND_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(nodes, "COMMAND_TIMEOUT_SECONDS", 0.2)
     own_server.pause()
     with pytest.raises(errors.QueueUnavailable):
         await lonely.look()
@@ -133,7 +133,7 @@ async def test_a_silent_server_is_given_up_after_the_time_limit(lonely, own_serv
 
 async def test_a_cancelled_command_leaves_no_reply_for_the_next_one(redis_server, key_prefix):
     # Cancelled after every number of turns of the event loop that a look takes.
-    made = await queueing.redis_harness(redis_server.url, key_prefix, connections=1)
+    made = await queueing.redis_harness(redis_server.url, key_prefix, users=False, connections=1)
     shards = await made.shards()
     for turns in range(40):
         looking = asyncio.create_task(made.queue.claim(shards, worker="w"))
@@ -198,7 +198,7 @@ async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
     with pytest.raises(errors.QueueUnavailable):
         await queue.start()
     await queue.close()
-    right = await queueing.redis_harness(url.replace("wrong", "right"), key_prefix)
+    right = await queueing.redis_harness(url.replace("wrong", "right"), key_prefix, users=False)
     await right.arm()
     await right.queue.close()
 
@@ -211,7 +211,8 @@ async def test_a_server_that_evicts_is_not_fit(lonely, own_server):
     assert "maxmemory-policy noeviction" in problem
 
 
-async def test_compact_buckets_are_asked_for_at_the_start(lonely, own_server):
+async def test_compact_buckets_are_asked_for_at_the_start(own_server, key_prefix):
+    lonely = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     with own_server.client() as client:
         client.config_set("hash-max-listpack-value", 64)
         assert await lonely.queue.problems() == ()
@@ -221,6 +222,14 @@ async def test_compact_buckets_are_asked_for_at_the_start(lonely, own_server):
     names = lonely.queue._shard(sharding.shard_of(stored.id, 4))
     bucket = names.bucket_of(stored.id, lonely.queue._buckets)
     assert await lonely.queue._client.object("ENCODING", bucket) == b"listpack"
+    await lonely.queue.close()
+
+
+async def test_whoever_may_not_set_the_limit_says_what_to_write(lonely, own_server):
+    with own_server.client() as client:
+        client.config_set("hash-max-listpack-value", 64)
+    (problem,) = await lonely.queue.problems()
+    assert "hash-max-listpack-value 512" in problem
 
 
 async def test_a_forged_blob_is_refused(harness):
@@ -250,4 +259,4 @@ def _escaped(tag):
 
 def test_every_server_there_is_takes_part():
     assert "valkey" in redisserver.KINDS
-    assert core.CONNECT_TIMEOUT_SECONDS < 10
+    assert connecting.CONNECT_TIMEOUT_SECONDS < 10

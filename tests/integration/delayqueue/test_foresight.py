@@ -45,11 +45,11 @@ async def test_what_a_restarted_server_read_before_the_claim_is_read_again(harne
     sent = []
     round_trip = scripting.Scripts._round_trip
 
-    async def noting(self, calls):
+    async def noting(self, calls, **options):
         sent.append([type(call).__name__ for call in calls])
         if len(sent) == 1:
             await harness.queue._client.script_flush()
-        return await round_trip(self, calls)
+        return await round_trip(self, calls, **options)
 
     monkeypatch.setattr(scripting.Scripts, "_round_trip", noting)
     shard = messages.ShardId(int.from_bytes(schedule_id, "big") % len(await harness.shards()))

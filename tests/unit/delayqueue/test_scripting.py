@@ -18,7 +18,7 @@ ERRORS = {
     "loading": (redis_errors.BusyLoadingError("loading"), errors.QueueUnavailable),
     "read-only": (redis_errors.ReadOnlyError("You can't write"), errors.QueueUnavailable),
     "disk": (redis_errors.ResponseError("MISCONF Redis is"), errors.QueueUnavailable),
-    "slot moving": (redis_errors.TryAgainError("Multiple keys"), errors.QueueUnavailable),
+    "slot moving": (redis_errors.TryAgainError("Multiple keys"), scripting.ShardMoving),
     "cluster down": (redis_errors.ClusterDownError("CLUSTERDOWN x"), errors.QueueUnavailable),
     "master down": (redis_errors.ResponseError("MASTERDOWN Link"), errors.QueueUnavailable),
     "no password": (redis_errors.AuthenticationError("NOAUTH"), errors.QueueUnavailable),

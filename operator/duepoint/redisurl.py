@@ -1,0 +1,139 @@
+"""What a Redis URL says: one server, a cluster, or a primary that Sentinel knows.
+
+In goes the text of the setting, out comes an ``Address`` or a ValueError that names what is wrong
+and what to write instead; neither repeats a password. Nothing is looked up and nothing connected.
+Files (password, certificates) are settings of their own. Parameters are few and checked: one that
+is misspelt would otherwise be a wish that silently does nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import urllib.parse
+from dataclasses import dataclass, replace
+
+#: What to write when the text is no such URL at all.
+FORMS = (
+    "redis://host:6379/0, redis+cluster://host1:6379,host2:6379,"
+    " redis+sentinel://host1:26379,host2:26379/primary-name or unix:///path;"
+    " rediss instead of redis for TLS"
+)
+_REDIS_PORT = 6379
+_SENTINEL_PORT = 26379
+#: Wishes that other clients spell as parameters, and how ours are spelled.
+_SETTINGS_FOR = {
+    "ssl_ca_certs": "DUEPOINT_REDIS_CA_FILE",
+    "ssl_certfile": "DUEPOINT_REDIS_CERT_FILE",
+    "ssl_keyfile": "DUEPOINT_REDIS_KEY_FILE",
+    "ssl_cert_reqs": "DUEPOINT_REDIS_CA_FILE (certificates are always verified)",
+    "ssl_check_hostname": "DUEPOINT_REDIS_SERVER_NAME (names are always verified)",
+    "password": "DUEPOINT_REDIS_PASSWORD_FILE",
+}
+
+
+class Kind(enum.Enum):
+    """What answers behind the address."""
+
+    SERVER = ""
+    CLUSTER = "cluster"
+    SENTINEL = "sentinel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A parsed URL.
+
+    Attributes:
+        hosts: the server; some nodes of the cluster; the Sentinels. Empty for a socket.
+        path: of a Unix socket; empty otherwise.
+        primary: the name under which Sentinel knows the primary.
+        database: its number; 0 in a cluster.
+    """
+
+    kind: Kind = Kind.SERVER
+    hosts: tuple[tuple[str, int], ...] = ()
+    path: str = ""
+    tls: bool = False
+    username: str | None = None
+    password: str | None = None
+    primary: str = ""
+    database: int = 0
+
+
+def parse(text: str) -> Address:
+    """The address; raises ValueError with what to write instead."""
+    parts = urllib.parse.urlsplit(text.strip())
+    base, _, suffix = parts.scheme.partition("+")
+    kinds = {kind.value: kind for kind in Kind}
+    if (
+        base not in ("redis", "rediss", "unix")
+        or suffix not in kinds
+        or (base == "unix" and suffix)
+    ):
+        raise ValueError(f"is not a Redis URL; write {FORMS}")
+    if parts.fragment:
+        raise ValueError("has a # in it; write %23 for one inside a name or a password")
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    address = Address(
+        kind=kinds[suffix],
+        tls=base == "rediss",
+        username=urllib.parse.unquote(username) or None,
+        password=urllib.parse.unquote(password) or None,
+    )
+    database = _database_parameter(parts.query)
+    if base == "unix":
+        if not parts.path.strip("/"):
+            raise ValueError("names no socket; write unix:///path")
+        path = urllib.parse.unquote(parts.path)
+        return replace(address, path=path, database=_database(database))
+    return _on_network(address, hosts, parts.path.strip("/"), database)
+
+
+def _on_network(address: Address, hosts: str, path: str, database: str) -> Address:
+    usual = _SENTINEL_PORT if address.kind is Kind.SENTINEL else _REDIS_PORT
+    found = tuple(_host(part, usual) for part in hosts.split(","))
+    if address.kind is Kind.SERVER and len(found) > 1:
+        raise ValueError("names several servers; write redis+cluster:// or redis+sentinel://")
+    primary = ""
+    if address.kind is Kind.SENTINEL:
+        primary, _, path = path.partition("/")
+        primary = urllib.parse.unquote(primary)
+        if not primary:
+            raise ValueError(
+                "does not say what Sentinel calls the primary;"
+                " write redis+sentinel://host1:26379,host2:26379/primary-name"
+            )
+    number = _database(path or database)
+    if address.kind is Kind.CLUSTER and number:
+        raise ValueError("names a database; a cluster has only database 0")
+    return replace(address, hosts=found, primary=primary, database=number)
+
+
+def _host(text: str, usual_port: int) -> tuple[str, int]:
+    try:
+        parts = urllib.parse.urlsplit(f"//{text.strip()}")
+        port = parts.port
+    except ValueError:
+        raise ValueError("has a port that is not a number from 1 to 65535") from None
+    if not parts.hostname or port == 0:
+        raise ValueError(f"names no host; write {FORMS}")
+    return parts.hostname, port or usual_port
+
+
+def _database(text: str) -> int:
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) < 6):
+        raise ValueError("names a database that is no number; write redis://host:6379/0")
+    return int(text)
+
+
+def _database_parameter(query: str) -> str:
+    found = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    for name in found:
+        if name != "db":
+            instead = _SETTINGS_FOR.get(name.lower())
+            hint = f"set {instead}" if instead else "the one that there is is db"
+            raise ValueError(f'has a parameter "{name[:40]}" that is unknown here; {hint}')
+    return found.get("db", "")

@@ -1,0 +1,160 @@
+"""The users that the chart ships, and a queue that is both of them.
+
+Every server that tests start knows the users of ``charts/duepoint/redis``, with passwords of the
+tests. ``TwoUsers`` sends each script as the user whose process calls it, so that a right that a
+file forgets is missing in the tests of the queue too; what looks behind the queue's back is
+administrator. Processes (``stack``) log in as one user each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from duepoint.delayqueue import connecting, scripting, servers
+
+FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
+ROLES = ("operator", "worker")
+
+#: Scripts that workers call; the others are the operator's.
+WORKER_SCRIPTS = frozenset({"append", "beat", "claim", "extend", "plan", "release", "settle"})
+#: Plain commands of either process besides its scripts.
+PLAIN = frozenset(
+    {
+        *("evalsha", "script|load", "select", "info", "ping", "config|get", "hget", "hmget"),
+        *("ssubscribe", "sunsubscribe", "asking", "cluster|slots"),
+    }
+)
+WORKER_PLAIN = PLAIN | {"zrem"}
+OPERATOR_PLAIN = PLAIN | {
+    *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
+    *("xreadgroup", "xautoclaim", "xack", "xdel", "xrevrange", "xgroup|create"),
+}
+
+
+def name(role: str) -> str:
+    return f"duepoint-{role}"
+
+
+def password(role: str) -> str:
+    return f"the password of {role}"
+
+
+def line(role: str) -> str:
+    """The shipped line, with the password of the tests."""
+    shipped = (FOLDER / f"{role}.acl").read_text().strip()
+    placeholder = f">PASSWORD-OF-{role.upper()}"
+    assert placeholder in shipped
+    return shipped.replace(placeholder, "#" + _sha256(password(role)))
+
+
+def acl_file() -> str:
+    """Of a test server: an administrator without a password, and the shipped users."""
+    lines = ["user default on nopass ~* &* +@all", *(line(role) for role in ROLES)]
+    return "\n".join(lines) + "\n"
+
+
+def rights(role: str) -> set[str]:
+    """The commands that the shipped line grants."""
+    return set(re.findall(r" \+(\S+)", (FOLDER / f"{role}.acl").read_text()))
+
+
+def used_by(role: str) -> set[str]:
+    """The commands that the scripts and the plain commands of a role are made of."""
+    used = set(WORKER_PLAIN if role == "worker" else OPERATOR_PLAIN)
+    for script in scripting.names():
+        if (script in WORKER_SCRIPTS) is (role == "worker"):
+            used |= commands_of(scripting.source(script))
+    return used
+
+
+def commands_of(source: str) -> set[str]:
+    """Commands of a Lua source; of a container command its subcommand, too."""
+    found = re.findall(r"redis\.p?call\(\s*'(\w+)'(?:,\s*'(\w+)')?", source)
+    return {
+        (f"{one}|{two}" if one in ("XGROUP", "SCRIPT", "CONFIG") else one).lower()
+        for one, two in found
+    }
+
+
+def servers_for(url: str, role: str, **options: Any) -> servers.Servers:
+    """Logged in as this user, at a server of ours."""
+    server = connecting.Server(
+        url=url.replace("://", f"://{name(role)}:{password(role).replace(' ', '%20')}@")
+    )
+    return servers.open_servers(server, **options)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class TwoUsers:
+    """``servers.Servers``: worker and operator in one, and an administrator to look behind."""
+
+    def __init__(self, url: str, *, connections: int = 8) -> None:
+        self._roles = {role: servers_for(url, role, connections=connections) for role in ROLES}
+        self._administrator = servers.open_servers(
+            connecting.Server(url=url), connections=connections
+        )
+        shas = scripting.Scripts(self)._shas
+        self._worker_shas = {shas[script] for script in WORKER_SCRIPTS}
+        granted = rights("worker")
+        self._worker_reads = {right.replace("|", " ").upper() for right in granted}
+
+    @property
+    def node(self) -> Any:
+        return self._administrator.node
+
+    def _of(self, commands: Sequence[servers.Command]) -> servers.Servers:
+        """The user whose process would send this."""
+        scripts = {command[1] for command in commands if command[0] == "EVALSHA"}
+        if scripts:
+            return self._roles["worker" if scripts & self._worker_shas else "operator"]
+        reads = {command[0] for command in commands}
+        return self._roles["worker" if reads <= self._worker_reads else "operator"]
+
+    async def exchange(
+        self, commands: Sequence[servers.Command], *, confirmed: bool = False
+    ) -> list[Any]:
+        return await self._of(commands).exchange(commands, confirmed=confirmed)
+
+    async def everywhere(self, commands: Sequence[servers.Command]) -> list[list[Any]]:
+        await self._roles["operator"].everywhere(commands)
+        return await self._roles["worker"].everywhere(commands)
+
+    async def keepalive(self) -> None:
+        for each in self._roles.values():
+            await each.keepalive()
+
+    async def refresh(self) -> None:
+        for each in self._roles.values():
+            await each.refresh()
+
+    async def close(self) -> None:
+        for each in (*self._roles.values(), self._administrator):
+            await each.close()
+
+    @property
+    def upheavals(self) -> int:
+        return sum(each.upheavals for each in self._roles.values())
+
+    @property
+    def is_cluster(self) -> bool:
+        return self._roles["worker"].is_cluster
+
+    @property
+    def generation(self) -> int:
+        return self._roles["worker"].generation
+
+    async def wait_for_change(self, seen: int) -> int:
+        return await self._roles["worker"].wait_for_change(seen)
+
+    def homes(self, names: Sequence[str]) -> Any:
+        return self._roles["worker"].homes(names)
+
+    def listener(self, home: Any) -> Any:
+        return self._roles["worker"].listener(home)

@@ -1,0 +1,30 @@
+"""The users that the chart ships: what each may do is what its process does."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import scripting
+from tests.support import redisusers
+
+
+@pytest.mark.parametrize("role", redisusers.ROLES)
+def test_a_shipped_user_may_do_what_its_scripts_and_commands_need_and_nothing_else(role):
+    missing = redisusers.used_by(role) - redisusers.rights(role)
+    idle = redisusers.rights(role) - redisusers.used_by(role)
+    assert not missing, f"charts/duepoint/redis/{role}.acl lacks +{' +'.join(sorted(missing))}"
+    assert not idle, f"charts/duepoint/redis/{role}.acl grants what nobody uses: {sorted(idle)}"
+
+
+@pytest.mark.parametrize("role", redisusers.ROLES)
+def test_a_shipped_user_may_touch_our_keys_and_channels_alone(role):
+    words = redisusers.line(role).split()
+    assert [word for word in words if word.startswith(("~", "%"))] == ["~dp:*"]
+    assert [word for word in words if word.startswith("&")] == ["&dp:*"]
+    assert "-@all" in words
+    assert not any(word.startswith("+@") for word in words)
+    assert "nopass" not in words
+
+
+def test_every_script_of_a_worker_exists():
+    assert set(scripting.names()) >= redisusers.WORKER_SCRIPTS
