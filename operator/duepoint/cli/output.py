@@ -25,6 +25,8 @@ _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\
 
 Row = Mapping[str, str]
 
+_encoded = json.JSONEncoder(check_circular=False).encode
+
 
 def format_of(given: str | None) -> str:
     """The format asked for; unset is a table on a terminal and JSON into a file or pipe."""
@@ -50,7 +52,7 @@ def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int]) -> int:
     count = 0
     for row in rows:
         if form == "json":
-            sys.stdout.write(json.dumps(row) + "\n")
+            sys.stdout.write(_encoded(row) + "\n")
         else:
             if count == 0:
                 sys.stdout.write(_aligned({name: name for name in widths}, widths))
