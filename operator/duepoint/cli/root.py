@@ -28,6 +28,8 @@ _HOMES = {
     "explain": ("explain", "explain"),
     "validate": ("validate", "validate"),
     "simulate": ("simulate", "simulate"),
+    "queue": ("queue", "queue"),
+    "dlq": ("deadletters", "dlq"),
     "operator": ("processes", "operator"),
     "worker": ("processes", "worker"),
     "version": ("root", "version"),

@@ -10,7 +10,9 @@ from __future__ import annotations
 from duepoint.delayqueue import (
     arming,
     claiming,
+    holding,
     ledger,
+    letters,
     membership,
     port,
     reading,
@@ -26,6 +28,8 @@ class DelayQueue(
     claiming.Claiming,
     settling.Settling,
     sweeping.Sweeping,
+    letters.Letters,
+    holding.Holding,
     reading.Reading,
 ):
     """Every operation on the index; see ``port.Queue`` for what each one promises."""

@@ -1,0 +1,27 @@
+#!lua flags=no-writes
+--[[
+  Who holds what: the claims that end first, as their records say. Looking changes nothing.
+
+  KEYS  1 meta  2 claims  3 leases
+  ARGV  layout, count (claims at most)
+  Reply {server time us, {id, expiry us, worker, attempts, {lane, {member, due ...} ...}} ...}
+  Error UNINIT, WRONGLAYOUT
+]]
+-- include meta
+-- include time
+-- include claims
+
+local META, CLAIMS, LEASES = unpack(KEYS, 1, 3)
+local refused = refusal(META)
+if refused then
+  return refused
+end
+local reply = { string.format('%.0f', server_time()) }
+local ids = redis.call('ZRANGE', CLAIMS, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, args.count, 'WITHSCORES')
+for i = 1, #ids, 2 do
+  local packed, counted = unpack(redis.call('HMGET', LEASES, ids[i], ids[i] .. ':a'))
+  local record = packed and { cmsgpack.unpack(packed) } or { RECORD_FORMAT, '', {} }
+  local attempts = string.match(counted or '0', '%d+')
+  reply[#reply + 1] = { ids[i], ids[i + 1], record[2], tonumber(attempts), record[3] }
+end
+return reply

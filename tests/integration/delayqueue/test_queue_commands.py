@@ -1,0 +1,348 @@
+"""``duepoint queue`` and ``duepoint dlq``, against an index with one of everything in it.
+
+The index is that of ``tests/golden`` (its claim ran out long ago), with some schedules besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from duepoint import cli
+from duepoint.delayqueue import keys, messages
+from tests.support import goldenindex, queueing
+
+REPORT = goldenindex.DEFINITIONS["report"]["uid"]
+
+
+class Command:
+    """The command as somebody with the worker's environment calls it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __call__(self, *arguments: str, code: int = 0, **environ: str | None):
+        given = {"DUEPOINT_REDIS_URL": self._url, **environ}
+        done = CliRunner().invoke(cli.commands, arguments, env=given)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, done.stderr
+        assert done.stderr.count("\n") == (0 if code == 0 else 1)
+        return done.stdout if code == 0 else done.stderr
+
+    def rows(self, *arguments: str):
+        return [json.loads(line) for line in self(*arguments, "-o", "json").splitlines()]
+
+
+@pytest.fixture
+def duepoint(own_server, monkeypatch):
+    monkeypatch.setattr(goldenindex, "PREFIX", keys.DEFAULT_PREFIX)
+    with own_server.client() as client:
+        goldenindex.restored(client, json.loads(goldenindex.path(1).read_text()))
+    return Command(own_server.url)
+
+
+async def _with_queue(url, do):
+    harness = await queueing.redis_harness(url, keys.DEFAULT_PREFIX, goldenindex.SHARDS)
+    try:
+        return await do(harness)
+    finally:
+        await harness.queue.close()
+
+
+@pytest.fixture
+def change(own_server):
+    """Do something to the index that the commands look at."""
+    return lambda do: asyncio.run(_with_queue(own_server.url, do))
+
+
+# -- stats ---------------------------------------------------------------------------------------
+
+
+def test_stats_counts_everything_once(duepoint, change):
+    change(lambda harness: harness.queue.beat("worker-a"))
+    (told,) = duepoint.rows("queue", "stats")
+    assert told["shards"] == goldenindex.SHARDS
+    assert told["shardStates"] == {"open": goldenindex.SHARDS}
+    assert (told["layoutState"], told["exact"]) == ("stable", True)
+    assert told["definitions"] == len(goldenindex.DEFINITIONS)
+    assert told["armed"] == 3
+    assert (told["claimed"], told["claims"]) == (2, 1)
+    assert (told["occurrences"], told["retries"], told["due"]) == (6, 1, 7)
+    assert (told["deadLetters"], told["runsBacklog"]) == (1, 1)
+    assert told["workers"] == ["worker-a"]
+    assert told["memoryUsedBytes"] > 100_000
+    assert told["oldestDue"].startswith("2026-01-01T01:00:00")
+    assert told["lagSeconds"] > 86_400
+
+
+def test_stats_by_shard_and_by_namespace_add_up_to_the_total(duepoint):
+    (total,) = duepoint.rows("queue", "stats")
+    shards = duepoint.rows("queue", "stats", "--by", "shard")
+    for name in ("definitions", "armed", "due", "claimed", "deadLetters", "runsBacklog"):
+        assert sum(row[name] for row in shards) == total[name], name
+    namespaces = {
+        row["namespace"]: row for row in duepoint.rows("queue", "stats", "--by", "namespace")
+    }
+    assert namespaces["default"]["due"] == total["due"]
+
+
+def test_stats_of_a_large_shard_are_estimates_and_say_so(duepoint, change, monkeypatch):
+    from duepoint.delayqueue import counting
+
+    async def arm(harness):
+        for number in range(60):
+            await harness.arm(name=f"n{number}", namespace=f"team-{number % 12}", due_in=3600)
+
+    change(arm)
+    monkeypatch.setattr(counting, "_BUCKETS_COUNTED", 100)
+    monkeypatch.setattr(counting, "_BUCKETS_SAMPLED", 99)
+    (told,) = duepoint.rows("queue", "stats")
+    assert told["exact"] is False
+    assert "(about)" in duepoint("queue", "stats", "-o", "table")
+    assert told["armed"] == 63, "the points are counted exactly all the same"
+
+
+def test_namespaces_are_found_by_their_points_where_there_are_too_many_texts(duepoint, monkeypatch):
+    from duepoint.delayqueue import counting
+
+    monkeypatch.setattr(counting, "_TEXTS_WALKED", 1)
+    (told,) = duepoint.rows("queue", "stats")
+    assert told["exact"] is False
+    assert told["due"] == 7
+
+
+# -- peek ----------------------------------------------------------------------------------------
+
+
+def test_peek_shows_the_next_points_over_all_lanes_in_order(duepoint, change):
+    async def arm(harness):
+        for number in range(40):
+            await harness.arm(
+                name=f"n{number}", namespace=f"team-{number % 5}", due_in=60 * number + 30
+            )
+
+    change(arm)
+    rows = duepoint.rows("queue", "peek", "--count", "30")
+    dues = [row["due"] for row in rows]
+    assert dues == sorted(dues)
+    assert [row["state"] for row in rows] == ["due"] * 7 + ["waiting"] * 23
+    assert [row["schedule"] for row in rows[7:]] == [f"n{number}" for number in range(23)]
+    assert 0 < rows[7]["inSeconds"] < 31
+
+
+def test_a_lane_that_has_most_of_what_comes_next_is_read_on(duepoint, change):
+    async def arm(harness):
+        for number in range(60):
+            await harness.arm(name=f"n{number:02}", namespace="crowded", due_in=60 + number)
+        for number in range(10):
+            await harness.arm(name="late", namespace=f"quiet-{number}", due_in=7200 + number)
+
+    change(arm)
+    rows = duepoint.rows("queue", "peek", "--count", "60")[7:]
+    assert [row["schedule"] for row in rows] == [f"n{number:02}" for number in range(53)]
+
+
+def test_peek_names_slot_due_and_attempt(duepoint):
+    by_kind = {row["kind"]: row for row in duepoint.rows("queue", "peek")}
+    chain = by_kind["chain"]
+    assert (chain["namespace"], chain["schedule"], chain["uid"]) == ("default", "report", REPORT)
+    assert chain["due"] == "2026-01-01T01:00:01Z"
+    assert chain["scheduledTime"] == "2025-12-31T17:30:00Z", "18:30 in Berlin"
+    assert by_kind["manual"]["attempt"] == goldenindex.RECORD.attempt + 1
+    assert by_kind["manual"]["lastError"] == "Timeout"
+
+
+@pytest.mark.parametrize("schedule", ["report", REPORT], ids=["name", "uid"])
+def test_peek_shows_all_points_of_one_schedule(duepoint, schedule):
+    rows = duepoint.rows("queue", "peek", "-n", "default", "-s", schedule)
+    assert {row["kind"] for row in rows} == {
+        kind.name.lower() for kind in goldenindex.points.PointKind
+    }
+    assert {row["uid"] for row in rows} == {REPORT}
+
+
+def test_a_held_point_is_shown_as_held(duepoint):
+    (row,) = duepoint.rows("queue", "peek", "-n", "team-b", "-s", "plain")
+    assert (row["state"], row["due"], row["inSeconds"]) == ("held", None, None)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "why"),
+    [
+        ("default", "once", "it is suspended"),
+        ("team-ä", "ended", "it is completed"),
+        ("default", "unheard-of", "is not armed"),
+        ("nowhere", "report", "is not armed"),
+    ],
+    ids=["suspended", "completed", "unknown", "unknown namespace"],
+)
+def test_peek_says_why_a_schedule_has_no_point(duepoint, namespace, name, why):
+    assert why in duepoint("queue", "peek", "-n", namespace, "-s", name, code=1)
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+def test_leases_tell_who_holds_what_until_when(duepoint):
+    (lease,) = duepoint.rows("queue", "leases")
+    assert (lease["worker"], lease["attempts"], lease["expired"]) == ("golden", 0, True)
+    assert lease["inSeconds"] < 0
+    held = {(each["namespace"], each["schedule"]) for each in lease["points"]}
+    assert held == {("default", "second"), ("team-b", "plain")}
+    assert {each["due"] for each in lease["points"]} == {"2026-01-01T01:00:00Z"}
+    assert "ran out" in duepoint("queue", "leases", "-o", "table")
+
+
+def test_a_claim_that_was_taken_over_says_how_often(duepoint, change):
+    change(lambda harness: harness.claim_all(worker="second owner", lease_seconds=60))
+    leases = {lease["worker"]: lease for lease in duepoint.rows("queue", "leases")}
+    assert leases.keys() == {"second owner"}
+    taken = [lease for lease in duepoint.rows("queue", "leases") if lease["attempts"]]
+    assert [lease["attempts"] for lease in taken] == [1]
+    assert not any(lease["expired"] for lease in taken)
+
+
+def test_leases_can_be_asked_for_one_schedule_or_worker(duepoint):
+    (lease,) = duepoint.rows("queue", "leases", "-n", "team-b", "-s", "plain")
+    assert [each["schedule"] for each in lease["points"]] == ["plain"]
+    assert "nobody holds" in duepoint("queue", "leases", "--worker", "nobody", code=1)
+
+
+# -- dead letters --------------------------------------------------------------------------------
+
+
+async def _bury(harness, *names):
+    """Give up on the chain slots of these, one after the other."""
+    for name in names:
+        await harness.arm(name=name, namespace="buried", due_in=-1)
+    for claim in await harness.claim_all():
+        letters = tuple(
+            messages.DeadLetter(
+                member=b"",
+                entry={
+                    "namespace": "buried", "name": name, "uid": f"uid-of-{name}",
+                    "slot_us": str(queueing.CREATED_US), "trigger": "Schedule", "attempts": "4",
+                    "reason": "Rejected", "message": f"answer 422\nof {name}", "http_status": "422",
+                },
+            )
+            for name in names
+        )  # fmt: skip
+        done = tuple(point.member for point in claim.points)
+        await harness.queue.settle(claim, messages.Settlement(dead=letters, finished=done))
+        letters = names = ()
+
+
+def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
+    change(lambda harness: _bury(harness, "a", "b"))
+    rows = duepoint.rows("dlq", "list")
+    assert [row["schedule"] for row in rows] == ["b", "a", "report"]
+    (only,) = duepoint.rows("dlq", "list", "-n", "buried", "-s", "a")
+    assert (only["reason"], only["attempts"], only["httpStatus"]) == ("Rejected", 4, 422)
+    assert only["scheduledTime"] == "2026-01-01T00:00:00Z"
+    assert (
+        duepoint.rows("dlq", "list", "--reason", "Timeout", "--count", "1")[0]["schedule"]
+        == "report"
+    )
+    assert "no such dead letter" in duepoint("dlq", "list", "-n", "elsewhere", code=1)
+
+
+def test_more_dead_letters_than_are_read_at_once_are_listed_whole(duepoint, change, monkeypatch):
+    from duepoint.delayqueue import letters
+
+    monkeypatch.setattr(letters, "_LETTERS_TOGETHER", 3)
+    names = [f"n{number:02}" for number in range(20)]
+    change(lambda harness: _bury(harness, *names))
+    listed = [row["schedule"] for row in duepoint.rows("dlq", "list", "-n", "buried")]
+    assert listed == names[::-1]
+
+
+def test_a_dead_letter_shows_what_a_replay_needs(duepoint, change):
+    change(lambda harness: _bury(harness, "a"))
+    (row,) = duepoint.rows("dlq", "list", "-n", "buried")
+    (shown,) = duepoint.rows("dlq", "show", row["id"])
+    assert shown["message"] == "answer 422\nof a"
+    assert shown["replay"] == {
+        "namespace": "buried",
+        "schedule": "a",
+        "uid": "uid-of-a",
+        "scheduledTime": "2026-01-01T00:00:00Z",
+        "definition": "armed",
+        "possible": True,
+        "why": "",
+    }
+    text = duepoint("dlq", "show", row["id"], "-o", "table")
+    assert "replayable      yes" in text
+    assert "answer 422\\nof a" in text
+
+
+def test_a_letter_of_a_deleted_schedule_says_that_it_cannot_be_replayed(duepoint):
+    (row,) = duepoint.rows("dlq", "list")
+    text = duepoint("dlq", "show", row["id"], "-o", "table")
+    assert "replayable      no: the letter names no Schedule and slot" in text
+
+
+# -- what goes wrong -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("queue", "stats", "--redis-url", "redis://127.0.0.1:1/0"), "could not"),
+        (("queue", "stats", "--redis-url", "http://x"), "--redis-url: is not a Redis URL"),
+        (("queue", "stats", "--by", "moon"), "write shard or namespace"),
+        (("queue", "stats", "-o", "yaml"), "write json or table"),
+        (("queue", "peek", "--count", "none"), "write a whole number from 1 to 1000"),
+        (("queue", "peek", "-s", "report"), "write --namespace NAME too"),
+        (("dlq", "show", "7"), "write SHARD/ENTRY"),
+        (("dlq", "show", "1/99999999999999999999999-0"), "write SHARD/ENTRY"),
+    ],
+    ids=["server", "no URL", "no such sum", "format", "count", "no namespace", "id", "large id"],
+)  # fmt: skip
+def test_a_wrong_wish_is_one_line_and_exit_code_2(duepoint, arguments, message):
+    assert message in duepoint(*arguments, code=2)
+
+
+def test_a_setting_that_is_missing_is_named():
+    refused = Command("")("queue", "stats", code=2, DUEPOINT_REDIS_URL=None)
+    assert "DUEPOINT_REDIS_URL" in refused
+
+
+def test_an_index_that_does_not_exist_is_nothing_to_show(own_server):
+    assert "there is no index yet" in Command(own_server.url)("queue", "stats", code=1)
+
+
+def test_a_wrong_password_is_told_without_repeating_it(own_server):
+    with own_server.client() as client:
+        client.config_set("requirepass", "right")
+        try:
+            url = own_server.url.replace("redis://", "redis://:wrong-one@")
+            told = Command(url)("queue", "stats", code=2)
+        finally:
+            client.config_set("requirepass", "")
+    assert "wrong-one" not in told
+
+
+def test_looking_changes_nothing(duepoint, own_server):
+    with own_server.client() as client:
+        before = {key: client.dump(key) for key in client.scan_iter()}
+        client.config_resetstat()
+        for arguments in (
+            ("queue", "stats"),
+            ("queue", "stats", "--by", "shard"),
+            ("queue", "stats", "--by", "namespace"),
+            ("queue", "peek"),
+            ("queue", "peek", "-n", "default", "-s", "report"),
+            ("queue", "leases"),
+            ("dlq", "list"),
+        ):
+            assert duepoint.rows(*arguments)
+        called = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+        writing = {name for name, known in client.command().items() if "write" in known["flags"]}
+        after = {key: client.dump(key) for key in client.scan_iter()}
+    assert "zrange" in called
+    assert called & writing == set()
+    assert after == before
