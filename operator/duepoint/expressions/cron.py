@@ -7,7 +7,7 @@ whoever wants to know what the expression says.
 
 from __future__ import annotations
 
-from duepoint.expressions import dst, pattern, syntax, wording, zoned
+from duepoint.expressions import dst, pattern, syntax, timezones, wording, zoned
 
 
 class Cron(zoned.Zoned):
@@ -29,6 +29,7 @@ class Cron(zoned.Zoned):
         super().__init__(
             self.pattern,
             dst.stretches(zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap),
+            timezones.load(zone_name).starts,
         )
         self._fields = fields
         self.zone_name = zone_name

@@ -21,6 +21,9 @@ _DAY = 86_400
 #: 350 KB for each expression that somebody makes up.
 _FEW_TIMES = 1_440
 
+#: The starts of the minutes of a day, in seconds.
+_EVERY_MINUTE = array("I", range(0, _DAY, 60))
+
 #: Local years in which a slot can lie: LAST_US is in 2112, and zones reach a day to both sides.
 FIRST_YEAR, LAST_YEAR = 1969, 2112
 
@@ -202,7 +205,9 @@ class Pattern:
         year = days.year_of(end)
         for near in range(year, min(year + _NEAR, LAST_YEAR + 1)):
             if matching := self._days_of(near):
-                return (days.first_day_of(near) + matching[0]) * _DAY + self._earliest
+                first_day = days.first_day_of(near)
+                self._year = (first_day, days.first_day_of(near + 1), matching)
+                return (first_day + matching[0]) * _DAY + self._earliest
         first, last = self._ends or self._find_ends()
         for far in range(max(year + _NEAR, first), last + 1):
             if matching := self._days_of(far):
@@ -230,8 +235,13 @@ class Pattern:
 @functools.lru_cache(maxsize=4096)
 def _minutes_of_day(hours: int, minutes: int) -> Sequence[int]:
     """The starts of the matching minutes, in seconds of the day, shared by all who have them."""
-    in_hour = [60 * minute for minute in _values(minutes)]
-    return array("I", [hour * 3_600 + minute for hour in _values(hours) for minute in in_hour])
+    of_day, of_hour = _values(hours), _values(minutes)
+    step = 60 // len(of_hour)
+    is_even = of_hour == tuple(range(of_hour[0], of_hour[0] + 60, step))
+    if is_even and of_day[-1] - of_day[0] < len(of_day):  # such as */5 9-17
+        return _EVERY_MINUTE[60 * of_day[0] + of_hour[0] : 60 * (of_day[-1] + 1) : step]
+    in_hour = [60 * minute for minute in of_hour]
+    return array("I", [hour * 3_600 + minute for hour in of_day for minute in in_hour])
 
 
 @functools.lru_cache(maxsize=4096)

@@ -150,4 +150,5 @@ class Rows:
 def _joined(crons: Sequence[cron.Cron]) -> zoned.Zoned:
     if len(crons) == 1:
         return crons[0]
-    return zoned.Zoned(union.Union([each.pattern for each in crons]), crons[0].stretches)
+    joined = union.Union([each.pattern for each in crons])
+    return zoned.Zoned(joined, crons[0].stretches, crons[0].starts)

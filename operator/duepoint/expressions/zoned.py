@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Protocol
 
 from duepoint.expressions import dst, expression
 
 _SECOND_US = expression.SECOND_US
-_START = attrgetter("start")
 
 #: From so many times a day on, remembering the row pays: ``* * * * *`` steps in half the time.
 _BUSY = 6
@@ -52,11 +50,14 @@ class LocalTimes(Protocol):
 class Zoned:
     """The slots of local times; immutable to its users, what was last used is remembered."""
 
-    __slots__ = ("_here", "_pattern", "_row", "stretches")
+    __slots__ = ("_here", "_pattern", "_row", "starts", "stretches")
 
-    def __init__(self, pattern: LocalTimes, stretches: tuple[dst.Stretch, ...]) -> None:
+    def __init__(
+        self, pattern: LocalTimes, stretches: tuple[dst.Stretch, ...], starts: tuple[int, ...]
+    ) -> None:
         self._pattern = pattern
         self.stretches = stretches
+        self.starts = starts  # of the stretches; the first one's does not matter
         self._here = self._unpacked(0)
         self._row: tuple[int, int, Sequence[int]] = (0, 0, ())
 
@@ -84,6 +85,11 @@ class Zoned:
 
     def previous_before(self, instant_us: int) -> int | None:
         second = (instant_us - 1) // _SECOND_US
+        begin_us, last_us, times = self._row
+        if begin_us < instant_us <= last_us:
+            at = bisect_right(times, second - begin_us // _SECOND_US) - 1
+            if at >= 0:
+                return begin_us + times[at] * _SECOND_US
         start, end, offset, local_from, local_to, index = self._here
         if not start < second < end:
             second = min(second, self.stretches[-1].end - 1)
@@ -95,6 +101,8 @@ class Zoned:
             local = local_from - 1 if local < local_from else local_to - 1
         found = self._pattern.last_until(local)
         if found >= local_from:
+            if self._pattern.per_day >= _BUSY:
+                self._remember(found, offset, local_from, local_to)
             return (found - offset) * _SECOND_US
         return self._previous_in_earlier_stretch(index, found)
 
@@ -133,6 +141,7 @@ class Zoned:
             if stretch.rewinds or found < stretch.local_from:
                 found = self._pattern.first_from(stretch.local_from)
             if found < stretch.local_to:
+                self._here = self._unpacked(later)
                 return (found - stretch.offset) * _SECOND_US
         return None
 
@@ -167,7 +176,7 @@ class Zoned:
             self._row = (begin_us, begin_us + row[-1] * _SECOND_US, row)
 
     def _index_of(self, second: int) -> int:
-        return bisect_right(self.stretches, second, key=_START) - 1
+        return bisect_right(self.starts, second) - 1
 
     def _move_to(self, second: int) -> tuple[int, int, int, int, int, int]:
         """Remember the stretch of the second, in one assignment so that threads may share us."""

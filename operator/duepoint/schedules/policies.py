@@ -12,6 +12,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import msgspec
+
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.slots import DueSlot, Slots
@@ -31,8 +33,7 @@ class Missed:
     newest_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A slot that will run; ``catch_up`` tells that it was late or one of several."""
 
     slot_us: int
@@ -94,9 +95,8 @@ class _Overdue:
         if self.newest_us == self.first_us:
             return self._chosen_alone()
         edge_us = max(self._deadline_edge_us, self._on_time_edge_us)
-        newest_first = self.slots.walk_back(self.newest_us, self.first_us - 1)
-        dues = (self.slots.due_slot(slot_us) for slot_us in newest_first)
-        young = itertools.takewhile(lambda due: due.due_us >= edge_us, dues)
+        newest_first = self.slots.dues_back(self.newest_us, self.first_us)
+        young = itertools.takewhile(lambda due: due.due_us >= edge_us, newest_first)
         return tuple(
             Chosen(slot_us=due.slot_us, due_us=due.due_us, catch_up=True)
             for due in reversed(list(itertools.islice(young, self._most)))

@@ -12,13 +12,14 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from duepoint import expressions
 from duepoint.expressions import spread
 from duepoint.schedules import rule as rules
 
 
-@dataclass(frozen=True, slots=True)
-class DueSlot:
+class DueSlot(msgspec.Struct, frozen=True, gc=False):
     """A slot and when it may start."""
 
     slot_us: int
@@ -41,8 +42,10 @@ class Slots:
         """The slot with its due."""
         if self.jitter_ms == 0:
             return DueSlot(slot_us, slot_us)
-        following = self.expression.next_after(slot_us)
-        distance_ms = None if following is None else (following - slot_us) // 1000
+        return self._jittered(slot_us, self.expression.next_after(slot_us))
+
+    def _jittered(self, slot_us: int, following_us: int | None) -> DueSlot:
+        distance_ms = None if following_us is None else (following_us - slot_us) // 1000
         jitter = spread.jitter_ms(
             self.identity, slot_us, jitter_ms=self.jitter_ms, distance_to_next_ms=distance_ms
         )
@@ -74,6 +77,17 @@ class Slots:
         while slot_us is not None and slot_us <= through_us:
             yield slot_us
             slot_us = self.expression.next_after(slot_us)
+
+    def dues_back(self, newest_us: int, oldest_us: int) -> Iterator[DueSlot]:
+        """The slots from one slot back to another, newest first, with their dues."""
+        if self.jitter_ms == 0:
+            for slot_us in self.walk_back(newest_us, oldest_us - 1):
+                yield DueSlot(slot_us, slot_us)
+            return
+        following_us = self.expression.next_after(newest_us)
+        for slot_us in self.walk_back(newest_us, oldest_us - 1):
+            yield self._jittered(slot_us, following_us)
+            following_us = slot_us
 
     def walk_back(self, through_us: int, after_us: int) -> Iterator[int]:
         """Slots in (after, through], newest first."""

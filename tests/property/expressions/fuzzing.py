@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from duepoint import errors
-from duepoint.expressions import compile as engine
-from duepoint.expressions import compile_expression, days, items, pattern, timezones
+from duepoint.expressions import compile_expression, timezones
 from tests.property.expressions import generators
+from tests.support import coldengine
 
 NOW_US = 1_790_000_000_000_000
 BAR_SECONDS = 0.005
@@ -153,9 +153,7 @@ def _timed(text: str, options: dict) -> tuple[float, str]:
 
 
 def _timed_cold(text: str, options: dict) -> float:
-    caches = (engine._cached, engine._shared, days.matching_days, items._plain)
-    for cache in (*caches, pattern._minutes_of_day, pattern._times_of_day, pattern._values):
-        cache.cache_clear()
+    coldengine.forget()
     return _timed(text, options)[0]
 
 

@@ -1,0 +1,18 @@
+"""The engine of expressions as a process that has just started has it: nothing remembered."""
+
+from __future__ import annotations
+
+from duepoint.expressions import compile as engine
+from duepoint.expressions import days, items, pattern
+from duepoint.schedules import slots
+
+_CACHES = (
+    *(engine._cached, engine._shared, items._plain, days.matching_days, slots._expression),
+    *(pattern._minutes_of_day, pattern._times_of_day, pattern._values),
+)
+
+
+def forget() -> None:
+    """Empty what is remembered of texts; zones stay loaded."""
+    for cache in _CACHES:
+        cache.cache_clear()
