@@ -10,8 +10,11 @@ from duepoint.delayqueue import scripting
 
 SCRIPTS = scripting.names()
 #: These make room or end work: a full server must let them through. The others need memory.
-DRAINING = {"beat", "claim", "extend", "plan", "release", "remove", "settle"}
-WITHOUT_SHARD = {"append", "beat", "open"}
+DRAINING = {
+    *("beat", "claim", "extend", "plan", "release", "remove", "settle"),
+    *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
+}
+WITHOUT_SHARD = {"append", "beat", "open", "ask", "announce", "progress"}
 
 
 def _file(name):

@@ -7,8 +7,9 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import scripting
 
-OF_A_SHARD = sorted(set(scripting.names()) - {"append", "beat", "open", "init"})
-FENCED = {"intern", "remove", "sweep", "upsert"}
+OF_THE_LAYOUT = {"ask", "announce", "progress"}
+OF_A_SHARD = sorted(set(scripting.names()) - {"append", "beat", "open", "init"} - OF_THE_LAYOUT)
+FENCED = {"intern", "remove", "sweep", "upsert", "drain", "export", "rebury", "close", "filled"}
 
 
 async def _call(bench, name, **named):

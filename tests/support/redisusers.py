@@ -21,6 +21,8 @@ ROLES = ("operator", "worker")
 
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset({"append", "beat", "claim", "extend", "plan", "release", "settle"})
+#: Scripts that both call: a worker finishes a move that an operator left behind.
+SHARED_SCRIPTS = frozenset({"moves", "intern", "import", "forget"})
 #: Plain commands of either process besides its scripts.
 PLAIN = frozenset(
     {
@@ -32,6 +34,7 @@ WORKER_PLAIN = PLAIN | {"zrem"}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
     *("xreadgroup", "xautoclaim", "xack", "xdel", "xrevrange", "xgroup|create"),
+    *("hlen", "xrange", "unlink"),
 }
 
 
@@ -66,7 +69,7 @@ def used_by(role: str) -> set[str]:
     """The commands that the scripts and the plain commands of a role are made of."""
     used = set(WORKER_PLAIN if role == "worker" else OPERATOR_PLAIN)
     for script in scripting.names():
-        if (script in WORKER_SCRIPTS) is (role == "worker"):
+        if script in SHARED_SCRIPTS or (script in WORKER_SCRIPTS) is (role == "worker"):
             used |= commands_of(scripting.source(script))
     return used
 

@@ -7,10 +7,11 @@ refuses numbers of its former life; they are asked for again, once.
 
 from __future__ import annotations
 
+import functools
 import uuid
 
 from duepoint import errors
-from duepoint.delayqueue import core, interning, messages, records, scripting, sharding
+from duepoint.delayqueue import interning, messages, moving, records, scripting, sharding
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -19,7 +20,7 @@ from duepoint.schedules import rule as rules
 _REMOVE_BATCH = 500
 
 
-class Arming(core.Core):
+class Arming(moving.Moving):
     """upsert, remove."""
 
     def digest(self, namespace: str, blob: bytes) -> str:
@@ -30,18 +31,33 @@ class Arming(core.Core):
     ) -> messages.Armed:
         definition = arming.definition
         self._check(arming, blob)
-        shard = sharding.shard_of(definition.id, self._known_layout().shards)
+        reply = await self._where_it_is(
+            definition.id, lambda shard: self._upsert_at(shard, arming, blob, epoch)
+        )
+        return _armed(reply, definition)
+
+    async def _upsert_at(
+        self,
+        shard: messages.ShardId,
+        arming: messages.Arming,
+        blob: bytes,
+        epoch: messages.Epoch,
+    ) -> bytes | None:
+        """The script's answer; None where the schedule is not, and will never be, in this shard."""
+        definition = arming.definition
         for last in (False, True):
             numbers = await self._numbers(shard, definition, epoch)
             call = self._upsert_call(shard, arming, blob, epoch, numbers)
             try:
-                reply = await self._gathered_durably.run(call)
+                reply: bytes = await self._until_free(
+                    shard, functools.partial(self._gathered_durably.run, call)
+                )
             except scripting.LayoutChanged:
                 self._interned.forget(shard)
                 if last:
                     raise
             else:
-                return _armed(reply, definition)
+                return None if reply == b"ABSENT" else reply
         raise errors.Bug("unreachable")  # pragma: no cover
 
     async def remove(
@@ -51,24 +67,44 @@ class Arming(core.Core):
         namespace: str,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        shard = sharding.shard_of(schedule_id, self._known_layout().shards)
+        removed: list[bool] = []
+
+        async def remove(shard: messages.ShardId) -> bool | None:
+            applied, elsewhere = await self._remove_at(shard, schedule_id, uid, namespace, epoch)
+            removed.append(applied)
+            return None if elsewhere else applied
+
+        await self._where_it_is(schedule_id, remove)
+        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
+
+    async def _remove_at(
+        self,
+        shard: messages.ShardId,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> tuple[bool, bool]:
+        """Whether there was something, and whether a new shard may have more of it."""
         text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
         lane = (await self._intern(shard, [text], epoch))[text]
         names = self._shard(shard)
         bucket = names.bucket_of(schedule_id, self._buckets)
         keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), bucket]
-        answer = messages.Armed.UNCHANGED
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, lane=lane, batch=_REMOVE_BATCH
+        )
+        arguments.put("id", arguments.position(schedule_id))
+        arguments.put("uid", arguments.position(_packed_uid(uid)))
+        call = arguments.call("remove", [*keys, names.leases])
+        was_there = False
         while True:
-            arguments = scripting.Arguments(
-                layout=self._known_layout().number, epoch=epoch, lane=lane, batch=_REMOVE_BATCH
+            applied, more, elsewhere = await self._until_free(
+                shard, lambda: self._scripts.run(call)
             )
-            arguments.put("id", arguments.position(schedule_id))
-            arguments.put("uid", arguments.position(_packed_uid(uid)))
-            applied, more = await self._scripts.run(arguments.call("remove", keys))
-            if applied == b"APPLIED":
-                answer = messages.Armed.APPLIED
+            was_there = was_there or applied == b"APPLIED"
             if not more:
-                return answer
+                return was_there, bool(elsewhere)
 
     def _check(self, arming: messages.Arming, blob: bytes) -> None:
         definition = arming.definition
@@ -98,7 +134,7 @@ class Arming(core.Core):
         lane, target, rule = numbers
         names = self._shard(shard)
         arguments = scripting.Arguments(
-            layout=self._known_layout().number,
+            layout=sharding.layout_of(shard),
             epoch=epoch,
             incarnation=self._interned.incarnation(shard),
             lane=str(lane),
@@ -116,7 +152,15 @@ class Arming(core.Core):
         bucket = names.bucket_of(definition.id, self._buckets)
         return arguments.call(
             "upsert",
-            [names.meta, names.heads, names.blobs, names.wake, names.lane(lane), bucket],
+            [
+                names.meta,
+                names.heads,
+                names.blobs,
+                names.wake,
+                names.lane(lane),
+                bucket,
+                names.leases,
+            ],
         )
 
     async def _numbers(
@@ -132,29 +176,6 @@ class Arming(core.Core):
             texts.append(rule)
         known = await self._intern(shard, texts, epoch)
         return known[namespace], known[target], None if rule is None else known[rule]
-
-    async def _intern(
-        self, shard: messages.ShardId, texts: list[bytes], epoch: messages.Epoch
-    ) -> dict[bytes, int]:
-        cached = {text: self._interned.number(shard, text) for text in texts}
-        missing = [text for text, number in cached.items() if number is None]
-        known = {text: number for text, number in cached.items() if number is not None}
-        if not missing:
-            return known
-        arguments = scripting.Arguments(layout=self._known_layout().number, epoch=epoch)
-        arguments.put("texts", arguments.run(missing))
-        names = self._shard(shard)
-        call = arguments.call("intern", [names.meta, names.interned])
-        reply = await self._gathered.run(call)
-        incarnation = reply[0].decode()
-        if self._interned.incarnation(shard) not in (None, incarnation):
-            self._interned.see(shard, incarnation)  # what was cached is of a former life
-            return await self._intern(shard, texts, epoch)
-        self._interned.see(shard, incarnation)
-        for text, number in zip(missing, reply[1:], strict=True):
-            self._interned.learn(shard, number, text)
-            known[text] = number
-        return known
 
 
 def _armed(reply: bytes, definition: definitions.Definition) -> messages.Armed:

@@ -18,7 +18,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from duepoint import errors
-from duepoint.delayqueue import claimedchains, messages, port, reading, records, scripting
+from duepoint.delayqueue import (
+    claimedchains,
+    messages,
+    moving,
+    port,
+    reading,
+    records,
+    scripting,
+    sharding,
+)
 from duepoint.schedules import points
 
 #: How far this machine's clock may be ahead of the server's before it delays a due.
@@ -41,12 +50,13 @@ _ID_LENGTH = 8
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
-class Claiming(reading.Reading):
+class Claiming(moving.Moving, reading.Reading):
     """claim, extend, release."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
         super().__init__(*args, **named)
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
+        self._is_outdated = False
 
     async def claim(
         self,
@@ -57,6 +67,9 @@ class Claiming(reading.Reading):
         lease_seconds: float = port.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
     ) -> list[messages.Claimed]:
+        if self._is_outdated:
+            self._is_outdated = False
+            raise scripting.LayoutChanged("the index has been cut anew")
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: list[errors.DuepointError] = []
         asked = list(shards)
@@ -97,11 +110,16 @@ class Claiming(reading.Reading):
                 elif reply[0] == b"lanes":
                     self._lanes[shard] = reply[1]
                     again.append(shard)
+                elif reply[0] == b"move":
+                    await self._finish_overdue(shard, reply[1])
+                    again.append(shard)
                 else:
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
             asked = again
         if failed and not answers:
             raise failed[0]
+        # Claims that were made are handed out first; the next look tells that a shard is no more.
+        self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in failed)
         return [answers.get(shard) or _look_again(shard) for shard in shards]
 
     def _foreseen(self, shards: Sequence[messages.ShardId]) -> dict[messages.ShardId, _Buckets]:
@@ -129,9 +147,14 @@ class Claiming(reading.Reading):
         arguments = self._claim_arguments(claim, lease=_us(lease_seconds))
         lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
         started = self._clock.monotonic()
-        reply = await self._scripts.run(
-            arguments.call("extend", [names.meta, names.claims, *lanes])
-        )
+        try:
+            reply = await self._scripts.run(
+                arguments.call("extend", [names.meta, names.claims, *lanes])
+            )
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return None
         if reply[0] == b"lost":
             return None
         token, now = int(reply[1]), int(reply[2])
@@ -148,7 +171,12 @@ class Claiming(reading.Reading):
         arguments.put("members", arguments.run(members or ()))
         keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
         keys += [names.lane(lane) for lane in lanes]
-        released, _ = await self._scripts.run(arguments.call("release", keys))
+        try:
+            released, _ = await self._scripts.run(arguments.call("release", keys))
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return 0
         return int(released)
 
     def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
@@ -160,7 +188,7 @@ class Claiming(reading.Reading):
             del lanes[_MOST_LANES:]
 
     def _claim_arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:
-        arguments = scripting.Arguments(layout=self._known_layout().number, **named)
+        arguments = scripting.Arguments(layout=sharding.layout_of(claim.shard), **named)
         arguments.put("id", arguments.position(claim.id))
         return arguments
 
@@ -177,7 +205,7 @@ class Claiming(reading.Reading):
         names = self._shard(shard)
         lanes = self._lanes.get(shard, [])
         arguments = scripting.Arguments(
-            layout=self._known_layout().number,
+            layout=sharding.layout_of(shard),
             worker=worker,
             lease=_us(lease_seconds),
             cap=self._clock.now_us() + CLOCK_TOLERANCE_US,

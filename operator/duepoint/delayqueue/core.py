@@ -26,6 +26,7 @@ from duepoint.delayqueue import (
     seal,
     serverclock,
     servers,
+    sharding,
 )
 
 #: Plain reading commands that one caller wants answered together.
@@ -57,6 +58,7 @@ class Core:
         self._keys = keys.Keys(prefix)
         self._seal = seal.Seal(blob_key)
         self._layout: messages.Layout | None = None
+        self._wanted_shards = 0
         self._buckets = keys.BUCKETS
         self._interned = interning.Interned()
         self._server_clock = serverclock.ServerClock(self._clock)
@@ -79,7 +81,8 @@ class Core:
         return self._layout
 
     def _shard(self, shard: messages.ShardId) -> keys.ShardKeys:
-        return self._keys.shard(self._known_layout().number, shard)
+        self._known_layout()
+        return self._keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
 
     async def _read_each(self, groups: list[Commands]) -> list[Any]:
         """Replies of groups of plain reading commands, in one round trip."""

@@ -13,7 +13,7 @@ from duepoint.delayqueue import (
     holding,
     ledger,
     letters,
-    membership,
+    partitioning,
     port,
     reading,
     settling,
@@ -23,7 +23,7 @@ from duepoint.delayqueue import (
 
 
 class DelayQueue(
-    membership.Membership,
+    partitioning.Partitioning,
     arming.Arming,
     claiming.Claiming,
     settling.Settling,

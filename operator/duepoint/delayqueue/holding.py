@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from duepoint.delayqueue import messages, peeking, scripting, sights
+from duepoint.delayqueue import messages, peeking, scripting, sharding, sights
 from duepoint.schedules import points
 
 _CLAIMED = points.DUE_LIMIT_US
@@ -73,8 +73,8 @@ class Holding(peeking.Peeking):
             now_us=now_us,
         )
 
-    def _layout_of(self, shard: messages.ShardId) -> int:  # noqa: ARG002
-        return self._known_layout().number
+    def _layout_of(self, shard: messages.ShardId) -> int:
+        return sharding.layout_of(shard)
 
 
 def _own_due(member: bytes) -> int:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from duepoint.delayqueue import messages
 from duepoint.schedules import points
 
 DEFAULT_PREFIX = "dp:"
@@ -65,6 +64,11 @@ class ShardKeys:
         return f"{self.tag}:interned"
 
     @property
+    def imported(self) -> str:
+        """Batches that a partitioning brought here; there only while it lasts."""
+        return f"{self.tag}:imported"
+
+    @property
     def runs(self) -> str:
         return f"{self.tag}:runs"
 
@@ -110,8 +114,14 @@ class Keys:
     def workers(self) -> str:
         return f"{self.prefix}{{ctl}}:workers"
 
-    def shard(self, layout: int, shard: messages.ShardId) -> ShardKeys:
-        return _shard_keys(self.prefix, layout, shard)
+    @property
+    def seen(self) -> str:
+        """Which layout each worker knows."""
+        return f"{self.prefix}{{ctl}}:seen"
+
+    def shard(self, layout: int, index: int) -> ShardKeys:
+        """Of the shard with this number within its layout."""
+        return _shard_keys(self.prefix, layout, index)
 
     def stream(self, namespace: str, name: str) -> str:
         """A user's stream; its name is public, so it has no hash tag."""

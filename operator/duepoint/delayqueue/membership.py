@@ -11,7 +11,7 @@ import secrets
 from typing import Any
 
 from duepoint import errors
-from duepoint.delayqueue import core, keys, messages, scripting, sharding
+from duepoint.delayqueue import keys, layouts, messages, scripting, sharding
 
 RECORD_FORMAT = 1
 #: Consumer group of the status writer; made with each shard.
@@ -24,12 +24,14 @@ LISTPACK_VALUE_BYTES = 512
 LEAST_VERSION = (7, 0)
 
 
-class Membership(core.Core):
-    """open_layout, layout, beat, goodbye, problems."""
+class Membership(layouts.Layouts):
+    """open_layout, beat, goodbye, problems."""
 
-    async def open_layout(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+    async def open_layout(
+        self, shards: int, epoch: messages.Epoch, *, noted: messages.Layout | None = None
+    ) -> messages.Layout:
         existing = await self._layout_record()
-        wanted = existing or messages.Layout(number=1, shards=shards)
+        wanted = existing or noted or messages.Layout(number=1, shards=shards)
         await self._make_shards(wanted, epoch)
         arguments = scripting.Arguments(
             layout=wanted.number,
@@ -38,32 +40,29 @@ class Membership(core.Core):
             epoch=epoch,
             incarnation=_new_incarnation(),
         )
+        if wanted.former is not None:
+            arguments.put("former", wanted.former.number)
+            arguments.put("former_shards", wanted.former.shards)
         reply = await self._scripts.run(arguments.call("open", [self._keys.layout]))
         opened = self._remember(reply)
         if opened != wanted:  # somebody else was first, with another wish
             await self._make_shards(opened, epoch)
         return opened
 
-    async def layout(self) -> messages.Layout:
-        found = await self._layout_record()
-        if found is None:
-            raise scripting.Uninitialised("there is no index yet: the operator makes it")
-        return found
-
-    async def newest_epoch(self) -> int:
-        """The newest term that this index has seen; 0 where there is no index."""
-        (epoch,) = await self._read("read the newest epoch", ("HGET", self._keys.layout, "epoch"))
-        return int(epoch or 0)
-
     async def beat(self, worker: str) -> messages.Beat:
-        arguments = scripting.Arguments(worker=worker, ttl=int(WORKER_TTL_SECONDS * 1_000_000))
-        reply = await self._scripts.run(
-            arguments.call("beat", [self._keys.layout, self._keys.workers])
+        arguments = scripting.Arguments(
+            worker=worker,
+            ttl=int(WORKER_TTL_SECONDS * 1_000_000),
+            knows=0 if self._layout is None else self._layout.number,
         )
-        time_us, incarnation, number, shards, workers = reply
+        reply = await self._scripts.run(
+            arguments.call("beat", [self._keys.layout, self._keys.workers, self._keys.seen])
+        )
+        time_us, incarnation, number, shards, workers, former, former_shards = reply
+        was = messages.Layout(number=former, shards=former_shards) if former else None
         return messages.Beat(
             workers=tuple(sorted(name.decode() for name in workers)),
-            layout=messages.Layout(number=number, shards=shards) if number else None,
+            layout=messages.Layout(number=number, shards=shards, former=was) if number else None,
             incarnation=incarnation.decode(),
             time_us=int(time_us),
         )
@@ -78,33 +77,27 @@ class Membership(core.Core):
         found = [_version_problem(server), _policy_problem(memory), await self._listpack_problem()]
         return tuple(line for line in found if line)
 
-    async def _layout_record(self) -> messages.Layout | None:
-        (reply,) = await self._read(
-            "read the layout",
-            ("HMGET", self._keys.layout, "layout", "shards", "buckets", "incarnation"),
-        )
-        return None if reply[0] is None else self._remember(reply)
-
-    def _remember(self, reply: list[bytes]) -> messages.Layout:
-        layout = messages.Layout(number=int(reply[0]), shards=int(reply[1]))
-        self._buckets = int(reply[2])
-        self._layout = layout
-        return layout
-
     async def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
+        """Every shard exists; of a former layout those that are closed are left so."""
+        shards = sharding.all_shards(layout)
         calls = []
-        for shard in sharding.all_shards(layout):
-            names = self._keys.shard(layout.number, shard)
+        for shard in shards:
+            is_former = sharding.layout_of(shard) != layout.number
             arguments = scripting.Arguments(
-                layout=layout.number,
+                layout=sharding.layout_of(shard),
                 incarnation=_new_incarnation(),
                 epoch=epoch,
                 format=RECORD_FORMAT,
                 group=STATUS_GROUP,
+                state="draining" if is_former else "filling" if layout.former else "open",
             )
-            calls.append(arguments.call("init", _fixed_keys(names)))
-        for reply in await self._scripts.run_many(calls):
-            if isinstance(reply, errors.DuepointError):
+            names = self._keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            calls.append(arguments.call("init", fixed_keys(names)))
+        for shard, reply in zip(shards, await self._scripts.run_many(calls), strict=True):
+            is_closed = isinstance(reply, scripting.LayoutChanged)
+            if isinstance(reply, errors.DuepointError) and not (
+                is_closed and sharding.layout_of(shard) != layout.number
+            ):
                 raise reply
 
     async def _listpack_problem(self) -> str | None:
@@ -127,7 +120,7 @@ class Membership(core.Core):
         return None
 
 
-def _fixed_keys(names: keys.ShardKeys) -> list[str]:
+def fixed_keys(names: keys.ShardKeys) -> list[str]:
     return [
         names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
         names.blobs, names.interned, names.runs, names.dead,

@@ -243,10 +243,15 @@ class Planning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the index is cut: generation number of the layout and its number of shards."""
+    """How the index is cut: generation number of the layout and its number of shards.
+
+    Attributes:
+        former: while the index is being cut anew, the layout whose shards still hold some of it.
+    """
 
     number: int
     shards: int
+    former: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +265,64 @@ class Beat:
     layout: Layout | None
     incarnation: str
     time_us: int
+
+
+# -- partitioning -----------------------------------------------------------------------------
+
+
+class Asked(enum.StrEnum):
+    """Answer to the wish for another number of shards."""
+
+    ASKED = "asked"  # the leader begins within seconds
+    DONE = "done"  # the index has that many
+    MOVING = "moving"  # it is being cut into that many
+    OTHER = "other"  # it is being cut into another number: ask again afterwards
+
+
+class Phase(enum.StrEnum):
+    """How far the way to a new layout is."""
+
+    STABLE = "stable"
+    ANNOUNCED = "announced"  # workers learn of the new shards
+    MOVING = "moving"  # schedules move
+    CLOSING = "closing"  # what is left are outcomes that nobody has read yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioning:
+    """The index' layout and, while it is cut anew, how far that is.
+
+    Attributes:
+        shards: of the layout that new schedules go to.
+        former_shards: of the one that is being emptied; 0 = none is.
+        wanted: asked for and not begun; 0 = nothing.
+        moved, left: definitions, as counted at the beginning and since.
+        waiting: for what the move waits, in words; empty = for nothing.
+    """
+
+    layout: int
+    shards: int
+    former_shards: int
+    wanted: int
+    phase: Phase
+    moved: int
+    left: int
+    waiting: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What one step of a move did.
+
+    Attributes:
+        cursor: where to go on, or None at the end of a pass over the shard.
+        moved: schedules that went.
+        left_out: schedules and points that a worker holds; they go in a later pass.
+    """
+
+    cursor: str | None
+    moved: int = 0
+    left_out: int = 0
 
 
 # -- looking (resync, repair, inspection) -----------------------------------------------------

@@ -167,14 +167,19 @@ class Peeking(counting.Counting):
     async def _find_uid(
         self, namespace: str, uid: str
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
-        shards = self._known_layout()
         for collision in range(8):
             schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            shard = self._shard_of(schedule_id, shards)
-            known = await self.definition(shard, schedule_id)
-            if known is None:
-                return None
-            if known.uid == uid:
+            found = await self._find_id(schedule_id)
+            if found is None or found[1].uid == uid:
+                return found
+        return None
+
+    async def _find_id(
+        self, schedule_id: points.ScheduleId
+    ) -> tuple[messages.ShardId, definitions.Definition] | None:
+        for shard in sharding.homes(schedule_id, self._known_layout()):
+            known = (await self._read_definitions(shard, [schedule_id])).get(schedule_id)
+            if known is not None:
                 return shard, known
         return None
 
@@ -234,11 +239,6 @@ class Peeking(counting.Counting):
         return sights.ScheduleSight(
             shard=shard, known=known, points=tuple(described), now_us=counting.time_us(time)
         )
-
-    def _shard_of(
-        self, schedule_id: points.ScheduleId, layout: messages.Layout
-    ) -> messages.ShardId:
-        return sharding.all_shards(layout)[int.from_bytes(schedule_id, "big") % layout.shards]
 
 
 class _Walk:

@@ -17,7 +17,17 @@ import msgspec
 import structlog
 
 from duepoint import errors
-from duepoint.delayqueue import core, interning, keys, messages, records, scripting, seal
+from duepoint.delayqueue import (
+    core,
+    interning,
+    keys,
+    layouts,
+    messages,
+    records,
+    scripting,
+    seal,
+    sharding,
+)
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -35,7 +45,7 @@ _unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
-class Reading(core.Core):
+class Reading(layouts.Layouts):
     """read_definitions, definition, all_definitions, all_occurrences, blob."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
@@ -44,11 +54,35 @@ class Reading(core.Core):
         self._blob_bytes = 0
 
     async def definition(
-        self, shard: messages.ShardId, schedule_id: points.ScheduleId
+        self,
+        shard: messages.ShardId,  # noqa: ARG002 - the port's
+        schedule_id: points.ScheduleId,
     ) -> definitions.Definition | None:
-        return (await self.read_definitions(shard, [schedule_id])).get(schedule_id)
+        # Which shard was meant is known better here, while the index is cut anew.
+        first, *_ = sharding.homes(schedule_id, self._known_layout())
+        return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
 
     async def read_definitions(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
+    ) -> dict[points.ScheduleId, definitions.Definition]:
+        found = await self._read_definitions(shard, ids)
+        absent = [schedule_id for schedule_id in ids if schedule_id not in found]
+        if absent and await self._is_left(shard):
+            for home, moved in (await self._by_home(absent, beyond=shard)).items():
+                found |= await self.read_definitions(home, moved)
+        return found
+
+    async def _is_left(self, shard: messages.ShardId) -> bool:
+        """Whether what is not found here may have moved on.
+
+        Asked after the reading that missed it: a shard never goes back to being open.
+        """
+        (state,) = await self._read(
+            "read a shard's state", ("HGET", self._shard(shard).meta, "state")
+        )
+        return state in (b"draining", b"closed")
+
+    async def _read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> dict[points.ScheduleId, definitions.Definition]:
         by_bucket = self._by_bucket(shard, ids)
@@ -69,7 +103,7 @@ class Reading(core.Core):
     def _definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> core.Commands:
         """``meta`` first: what the others say is worth nothing in another life of the shard."""
         return [
-            ("HMGET", self._shard(shard).meta, "layout", "incarnation"),
+            ("HMGET", self._shard(shard).meta, "layout", "incarnation", "state"),
             *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
         ]
 
@@ -86,7 +120,8 @@ class Reading(core.Core):
             for schedule_id, record in unpacked(records).items()
             if all(self._interned.text(shard, n) is not None for n in _numbers([record]))
         }
-        absent = {schedule_id: None for schedule_id, record in records if record is None}
+        is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
+        absent = {i: None for i, record in records if record is None and not is_left}
         return {**absent, **self._resolve_all(shard, packed)}
 
     def _resolve_all(
@@ -162,12 +197,25 @@ class Reading(core.Core):
         if cached is not None:
             self._blobs.move_to_end((namespace, digest))
             return cached
-        (value,) = await self._read("read a blob", ("HGET", self._shard(shard).blobs, digest))
+        value = await self._sealed_blob(digest, shard)
         if value is None:
             raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
         content = self._seal.unpack(namespace, digest, value)
         self._keep_blob((namespace, digest), content)
         return content
+
+    async def _sealed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
+        """As it is stored: in this shard, or where an edit of a schedule that has moved put it."""
+        (value,) = await self._read("read a blob", ("HGET", self._shard(shard).blobs, digest))
+        if value is not None:
+            return bytes(value)
+        targets = sharding.fed_by(shard, self._known_layout())
+        if not targets or shard in targets:
+            return None
+        found = await self._read(
+            "read a blob", *(("HGET", self._shard(target).blobs, digest) for target in targets)
+        )
+        return next((bytes(value) for value in found if value is not None), None)
 
     def _keep_blob(self, key: tuple[str, str], content: bytes) -> None:
         self._blobs[key] = content
@@ -177,10 +225,10 @@ class Reading(core.Core):
             self._blob_bytes -= len(dropped)
 
     def _check_meta(self, shard: messages.ShardId, meta: Sequence[bytes | None]) -> None:
-        layout, incarnation = meta
+        layout, incarnation, *_ = meta
         if layout is None or incarnation is None:
             raise scripting.Uninitialised(f"shard {shard} holds no index")
-        if int(layout) != self._known_layout().number:
+        if int(layout) != sharding.layout_of(shard):
             raise scripting.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
         self._interned.see(shard, incarnation.decode())
 

@@ -7,11 +7,12 @@ everything that was claimed is named and still held.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import errors
-from duepoint.delayqueue import claimedchains, core, messages, records, scripting
+from duepoint.delayqueue import claimedchains, layouts, messages, records, scripting, sharding
 from duepoint.schedules import points
 
 #: Entries kept of `runs` and `dead` per shard, about. `runs` is emptied by its reader; this bounds
@@ -32,13 +33,18 @@ class _LanePart:
     occurrences: list[bytes | str] = field(default_factory=list)
 
 
-class Settling(core.Core):
+class Settling(layouts.Layouts):
     """settle, plan, split, append_stream."""
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
-        reply = await self._gathered.run(self._settle_call(claim, settlement))
+        try:
+            reply = await self._gathered.run(self._settle_call(claim, settlement))
+        except (scripting.LayoutChanged, scripting.Uninitialised):
+            if await self._may_hold(claim.shard):
+                raise
+            return await self._settle_nowhere(claim, settlement)
         if reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
         _, applied, remaining, buried = reply
@@ -69,7 +75,12 @@ class Settling(core.Core):
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
     ) -> tuple[bool, ...]:
-        reply = await self._gathered.run(self._plan_call(claim, splits))
+        try:
+            reply = await self._gathered.run(self._plan_call(claim, splits))
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return (False,) * len(splits)
         if reply[0] == b"lost":
             return (False,) * len(splits)
         for planning in splits:
@@ -78,6 +89,17 @@ class Settling(core.Core):
                     claim.shard, planning.chain.schedule_id, planning.next_due_us
                 )
         return tuple(answer == 1 for answer in reply[1:])
+
+    async def _settle_nowhere(
+        self, claim: messages.Claim, settlement: messages.Settlement
+    ) -> messages.Settled:
+        """The claim's shard is no more, and so is the claim; its outcomes count all the same."""
+        if settlement.outcomes:
+            shard = sharding.own_shards(self._known_layout())[0]
+            late = dataclasses.replace(claim, shard=shard)
+            told = messages.Settlement(outcomes=settlement.outcomes, number=settlement.number)
+            await self._gathered.run(self._settle_call(late, told))
+        return messages.Settled(lost=True, applied=0, remaining=0)
 
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
@@ -97,7 +119,7 @@ class Settling(core.Core):
         if settlement.whole:
             _check_whole(claim, settlement)
         arguments = scripting.Arguments(
-            layout=self._known_layout().number,
+            layout=sharding.layout_of(claim.shard),
             number=settlement.number,
             whole=settlement.whole or (settlement.number == 1 and named == _members(claim)),
             named=len(claim.points) if settlement.whole else len(named),
@@ -166,7 +188,9 @@ class Settling(core.Core):
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
     ) -> scripting.Call:
         names = self._shard(claim.shard)
-        arguments = scripting.Arguments(layout=self._known_layout().number, runs_limit=RUNS_LIMIT)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(claim.shard), runs_limit=RUNS_LIMIT
+        )
         arguments.put("id", arguments.position(claim.id))
         keys = [
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,

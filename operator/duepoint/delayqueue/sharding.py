@@ -4,6 +4,10 @@ The shard is the id's low bits, so that doubling the shards splits each old one 
 its own. The preferred worker is chosen by rendezvous hashing over the live ones: when one dies
 only its shards move. Preference is a courtesy that spares empty claims; any worker may claim
 anywhere at any time. Pure.
+
+A shard's number names its layout too: the upper bits are the layout's generation (from 0), the
+lower sixteen the shard within it. So a claim that was made before the index was cut anew still
+says where its points are.
 """
 
 from __future__ import annotations
@@ -14,14 +18,66 @@ from collections.abc import Iterable, Sequence
 from duepoint.delayqueue import messages
 from duepoint.schedules import points
 
+#: Most shards of a layout, and the distance between the numbers of two layouts' shards.
+MOST_SHARDS = 65_536
+
 
 def shard_of(schedule_id: points.ScheduleId, shards: int) -> messages.ShardId:
-    """The shard of an id; ``shards`` is a power of two."""
+    """The shard of an id in the first layout; ``shards`` is a power of two."""
     return messages.ShardId(int.from_bytes(schedule_id, "big") % shards)
 
 
+def home(schedule_id: points.ScheduleId, layout: messages.Layout) -> messages.ShardId:
+    """The shard of an id in this layout."""
+    return _shard(layout, shard_of(schedule_id, layout.shards))
+
+
+def homes(schedule_id: points.ScheduleId, layout: messages.Layout) -> tuple[messages.ShardId, ...]:
+    """Where a schedule may be, in the order in which it moves."""
+    if layout.former is None:
+        return (home(schedule_id, layout),)
+    return home(schedule_id, layout.former), home(schedule_id, layout)
+
+
 def all_shards(layout: messages.Layout) -> tuple[messages.ShardId, ...]:
-    return tuple(messages.ShardId(number) for number in range(layout.shards))
+    """Every shard that may hold something; the former ones first.
+
+    What moves meanwhile moves from the former to the new: whoever looks at all of them in this
+    order misses nothing and may see a schedule twice.
+    """
+    former = () if layout.former is None else own_shards(layout.former)
+    return former + own_shards(layout)
+
+
+def own_shards(layout: messages.Layout) -> tuple[messages.ShardId, ...]:
+    """The shards of this layout alone."""
+    return tuple(_shard(layout, number) for number in range(layout.shards))
+
+
+def layout_of(shard: messages.ShardId) -> int:
+    """The generation number of the layout that this shard belongs to."""
+    return 1 + shard // MOST_SHARDS
+
+
+def index_of(shard: messages.ShardId) -> int:
+    """Its number within the layout."""
+    return shard % MOST_SHARDS
+
+
+def is_power_of_two(shards: int) -> bool:
+    return shards > 0 and shards & (shards - 1) == 0
+
+
+def fed_by(shard: messages.ShardId, layout: messages.Layout) -> tuple[messages.ShardId, ...]:
+    """The shards of a layout to which a former shard's schedules move."""
+    if layout.former is None:
+        return ()
+    index, step = index_of(shard), min(layout.former.shards, layout.shards)
+    return tuple(_shard(layout, number) for number in range(index % step, layout.shards, step))
+
+
+def _shard(layout: messages.Layout, index: int) -> messages.ShardId:
+    return messages.ShardId((layout.number - 1) * MOST_SHARDS + index)
 
 
 def preferred_worker(shard: messages.ShardId, workers: Sequence[str]) -> str | None:

@@ -48,6 +48,8 @@ class Sweeping(reading.Reading, core.Core):
         *,
         due_of: Callable[[definitions.Definition], int | None] | None = None,
     ) -> messages.Swept:
+        if sharding.layout_of(shard) != self._known_layout().number:
+            return messages.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
         namespaces = await self.namespaces(shard)
         at = cursor or "d0"
         if at.startswith("d"):
@@ -224,7 +226,7 @@ class Sweeping(reading.Reading, core.Core):
             return key(names.bucket_of(points.ScheduleId(schedule_id), self._buckets))
 
         arguments = scripting.Arguments(
-            layout=self._known_layout().number,
+            layout=sharding.layout_of(shard),
             epoch=epoch,
             latest=int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000),
             lanes=[{"lane": str(n), "key": key(names.lane(n))} for n in sorted(findings.lanes)],

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import enum
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from duepoint.schedules import points
@@ -137,6 +138,38 @@ def unpack(record: bytes) -> Packed:
         return _unpack(record)
     except (IndexError, ValueError) as error:
         raise UnknownFormat(f"definition record of {len(record)} bytes cannot be read") from error
+
+
+def numbers(record: bytes) -> tuple[int, ...]:
+    """What a record names by number: namespace, target and, unless it is inline, rule.
+
+    Raises UnknownFormat on bytes that are not a record.
+    """
+    try:
+        reader, count = _at_numbers(record)
+        return tuple(reader.varint() for _ in range(count))
+    except (IndexError, ValueError) as error:
+        raise UnknownFormat(f"definition record of {len(record)} bytes cannot be read") from error
+
+
+def renumbered(record: bytes, number_of: Mapping[int, int]) -> bytes:
+    """The record with other numbers for the same texts, as another shard gave them."""
+    reader, count = _at_numbers(record)
+    head = record[: reader.position]
+    renamed = [_varint(number_of[reader.varint()]) for _ in range(count)]
+    return b"".join((head, *renamed, record[reader.position :]))
+
+
+def _at_numbers(record: bytes) -> tuple[_Reader, int]:
+    """A reader in front of the numbers, and how many there are."""
+    if record[0] != FORMAT:
+        raise ValueError(f"format {record[0]}")
+    reader = _Reader(record, VERSION_OFFSET + 4)
+    flags = record[2]
+    reader.take(16 if flags & _UID_IS_UUID else reader.varint())
+    for _ in range(5):  # generations, collision, created, not-before
+        reader.varint()
+    return reader, 2 if flags & _RULE_INLINE else 3
 
 
 def resolve(packed: Packed, *, namespace: str, rule: rules.Rule, target: str) -> Definition:

@@ -13,12 +13,14 @@
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...}}
         {'idle', wait us (-1: nothing to wait for), {lane of each head ...}}
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
+        {'move', batch}: it is on its way to another shard for too long; finish it, then ask again
   Error UNINIT, WRONGLAYOUT
 ]]
 -- include meta
 -- include time
 -- include heads
 -- include claims
+-- include moves
 
 local META, HEADS, CLAIMS, LEASES, OCCREC = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local MOST_LANES = 64
@@ -137,6 +139,10 @@ for _ = 1, MOST_EMPTY_CLAIMS do
   local expired = redis.call('ZRANGE', CLAIMS, '-inf', now - args.expiry_delay, 'BYSCORE', 'LIMIT', 0, 1)
   if not expired[1] then
     break
+  end
+  if #expired[1] == MOVE_LENGTH then
+    redis.call('ZADD', CLAIMS, 'XX', now + MOVE_PATIENCE, expired[1]) -- one finisher at a time
+    return { 'move', expired[1] }
   end
   local reply = reclaim(expired[1])
   if reply then

@@ -4,7 +4,8 @@
   one that merely holds no schedules. Run again it changes nothing but a lower epoch.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
-  ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group)
+  ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group), state
+        (open, filling or draining; of a shard that exists it stays as it is)
   Reply {made (0 or 1), incarnation}
   Error WRONGLAYOUT, FENCED
 ]]
@@ -19,7 +20,7 @@ if redis.call('EXISTS', META) == 1 then
   end
   return { 0, redis.call('HGET', META, 'incarnation') }
 end
-redis.call('HSET', META, 'layout', args.layout, 'state', 'open', 'incarnation', args.incarnation,
+redis.call('HSET', META, 'layout', args.layout, 'state', args.state or 'open', 'incarnation', args.incarnation,
   'epoch', args.epoch, 'format', args.format)
 -- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
 for _, sorted_set in ipairs({ KEYS[2], KEYS[3] }) do

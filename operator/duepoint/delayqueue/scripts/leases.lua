@@ -10,6 +10,7 @@
 -- include meta
 -- include time
 -- include claims
+-- include moves
 
 local META, CLAIMS, LEASES = unpack(KEYS, 1, 3)
 local refused = refusal(META)
@@ -19,9 +20,12 @@ end
 local reply = { string.format('%.0f', server_time()) }
 local ids = redis.call('ZRANGE', CLAIMS, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0, args.count, 'WITHSCORES')
 for i = 1, #ids, 2 do
+  local is_move = #ids[i] == MOVE_LENGTH -- to another shard: no worker holds it
   local packed, counted = unpack(redis.call('HMGET', LEASES, ids[i], ids[i] .. ':a'))
   local record = packed and { cmsgpack.unpack(packed) } or { RECORD_FORMAT, '', {} }
   local attempts = string.match(counted or '0', '%d+')
-  reply[#reply + 1] = { ids[i], ids[i + 1], record[2], tonumber(attempts), record[3] }
+  if not is_move then
+    reply[#reply + 1] = { ids[i], ids[i + 1], record[2], tonumber(attempts), record[3] }
+  end
 end
 return reply

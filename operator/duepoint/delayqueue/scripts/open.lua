@@ -3,10 +3,13 @@
   The layout record exists; the first caller's wish is what it says.
 
   KEYS  1 layout
-  ARGV  layout, shards, buckets, epoch, incarnation (text)
-  Reply {layout, shards, buckets, incarnation}
+  ARGV  layout, shards, buckets, epoch, incarnation (text), former, former_shards (absent: it is
+        not being cut anew)
+  Reply {layout, shards, buckets, incarnation, former, former_shards}
   Error FENCED, OOM
 ]]
+-- include layout
+
 local LAYOUT = KEYS[1]
 local args = cmsgpack.unpack(ARGV[1])
 local newest = tonumber(redis.call('HGET', LAYOUT, 'epoch') or '0')
@@ -16,6 +19,10 @@ end
 if redis.call('EXISTS', LAYOUT) == 0 then
   redis.call('HSET', LAYOUT, 'layout', args.layout, 'shards', args.shards, 'buckets', args.buckets,
     'state', 'stable', 'incarnation', args.incarnation)
+  if args.former then
+    redis.call('HSET', LAYOUT, 'former', args.former, 'former_shards', args.former_shards,
+      'state', 'splitting', 'phase', 'announced', 'moved', 0, 'left', 0)
+  end
 end
 redis.call('HSET', LAYOUT, 'epoch', args.epoch)
-return redis.call('HMGET', LAYOUT, 'layout', 'shards', 'buckets', 'incarnation')
+return layout_record(LAYOUT)

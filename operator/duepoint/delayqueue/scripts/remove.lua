@@ -4,25 +4,31 @@
   point that a worker holds disappears under it; its settlement meets nothing. Called again until
   nothing is left; another uid under the id is left alone.
 
-  KEYS  1 meta  2 heads  3 occ  4 occrec  5 lane  6 bucket
+  KEYS  1 meta  2 heads  3 occ  4 occrec  5 lane  6 bucket  7 leases
   ARGV  layout, epoch, lane (number), batch (count), id, uid (as packed in the record): positions
-  Reply {APPLIED | UNCHANGED, occurrences that may be left (0 or 1)}
+  Reply {APPLIED | UNCHANGED | BUSY (on its way to another shard), occurrences that may be left
+         (0 or 1), whether it may be in a new shard, too (0 or 1)}
   Error UNINIT, WRONGLAYOUT, FENCED
 ]]
 -- include meta
 -- include heads
 -- include definition
+-- include moves
 
-local META, HEADS, OCC, OCCREC, LANE, BUCKET = unpack(KEYS)
+local META, HEADS, OCC, OCCREC, LANE, BUCKET, LEASES = unpack(KEYS)
 local refused = fenced_refusal(META)
 if refused then
   return refused
 end
 local id = ARGV[args.id]
 local stored = redis.call('HGET', BUCKET, id)
+local elsewhere = shard_state == 'draining' and 1 or 0
+if elsewhere == 1 and redis.call('HEXISTS', LEASES, mark_of(id)) == 1 then
+  return { 'BUSY', 0, elsewhere }
+end
 if stored then
   if identity(stored) ~= ARGV[args.uid] then
-    return { 'UNCHANGED', 0 }
+    return { 'UNCHANGED', 0, elsewhere }
   end
   redis.call('HDEL', BUCKET, id)
   redis.call('ZREM', LANE, id .. version_of(stored))
@@ -36,4 +42,4 @@ if #members > 0 then
 end
 refresh_head(HEADS, args.lane, LANE)
 local applied = (stored or #members > 0) and 'APPLIED' or 'UNCHANGED'
-return { applied, #members == args.batch and 1 or 0 }
+return { applied, #members == args.batch and 1 or 0, elsewhere }

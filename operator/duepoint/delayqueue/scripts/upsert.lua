@@ -5,18 +5,20 @@
   With keep_chain the points, claims and retries of the schedule are left alone and a state that
   was reached meanwhile (completed) stays.
 
-  KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket
+  KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket  7 leases
   ARGV  layout, epoch, incarnation, lane (number), keep_chain (bool), due (us, absent: no chain),
         id, record, chain (member), digest, blob: positions in ARGV
   Reply APPLIED | UNCHANGED | COLLISION | CHANGED (keep_chain, but the chain is not as assumed)
+        | BUSY (on its way to another shard) | ABSENT (the shard is draining: write it to the new one)
   Error UNINIT, WRONGLAYOUT, FENCED, OOM
 ]]
 -- include meta
 -- include time
 -- include heads
 -- include definition
+-- include moves
 
-local META, HEADS, BLOBS, WAKE, LANE, BUCKET = unpack(KEYS)
+local META, HEADS, BLOBS, WAKE, LANE, BUCKET, LEASES = unpack(KEYS)
 local refused = fenced_refusal(META)
 if refused then
   return refused
@@ -24,6 +26,14 @@ end
 local id, record, digest = ARGV[args.id], ARGV[args.record], ARGV[args.digest]
 local stored = redis.call('HGET', BUCKET, id)
 
+if shard_state == 'draining' then
+  if redis.call('HEXISTS', LEASES, mark_of(id)) == 1 then
+    return 'BUSY'
+  end
+  if not stored then
+    return 'ABSENT'
+  end
+end
 if stored then
   local uid, generation = identity(stored)
   local wanted_uid, wanted_generation = identity(record)

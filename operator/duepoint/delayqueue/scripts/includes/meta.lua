@@ -7,6 +7,9 @@
 -- by unpack() without a loop.
 local args = cmsgpack.unpack(ARGV[1])
 
+-- open; filling: the move to a new layout brings schedules here; draining: it takes them from here
+local shard_state
+
 local function refusal(meta_key)
   local meta = redis.call('HMGET', meta_key, 'layout', 'state', 'incarnation')
   if not meta[1] then
@@ -18,6 +21,7 @@ local function refusal(meta_key)
   if args.incarnation and args.incarnation ~= meta[3] then
     return redis.error_reply('WRONGLAYOUT the index was made anew as ' .. meta[3])
   end
+  shard_state = meta[2]
   return nil
 end
 

@@ -1,0 +1,156 @@
+#!lua
+--[[
+  Schedules of a draining shard are on their way to another one: nobody can claim their points any
+  more, and their edits have to wait. What a worker holds stays: a schedule whose chain is claimed
+  is left out, a claimed occurrence follows later. All of it is noted under the batch, so that
+  whoever finds the move unfinished after five seconds finishes it. Definitions, and the list of
+  occurrences, stay readable here until `forget`.
+
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 dead  8... lanes, buckets
+  ARGV  layout, epoch, most (occurrences), batch (position; 16 bytes),
+        schedules {{lane, lane key, bucket key, from, to}}: ids in ARGV; their definitions go,
+        followers {{lane, lane key, bucket key, from, to}}: members in ARGV whose definition has
+          gone before; a chain among them belongs to nobody and is buried
+  Reply {left out for now, {lane, bucket key, id, record or '', due or '', {member, due, record,
+         ...}}...}: nothing is noted when nothing was taken
+  Error UNINIT, WRONGLAYOUT, FENCED, OOM
+]]
+-- include meta
+-- include time
+-- include heads
+-- include claims
+-- include definition
+-- include moves
+
+local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, DEAD = unpack(KEYS, 1, 7)
+local refused = fenced_refusal(META)
+if refused then
+  return refused
+end
+if shard_state ~= 'draining' then
+  return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and gives nothing away')
+end
+
+local left_out, taken, room = 0, {}, args.most
+local has_occurrences = redis.call('ZCARD', OCC) > 1
+
+-- Member, due, record triples of the members that nobody holds; stale entries of the list go.
+local function free_occurrences(lane_key, members)
+  local triples = {}
+  if #members == 0 then
+    return triples
+  end
+  local scores = redis.call('ZMSCORE', lane_key, unpack(members))
+  local states = redis.call('HMGET', OCCREC, unpack(members))
+  for i, member in ipairs(members) do
+    if scores[i] and tonumber(scores[i]) < CLAIMED and room > 0 then
+      room = room - 1
+      triples[#triples + 1] = member
+      triples[#triples + 1] = scores[i]
+      triples[#triples + 1] = states[i] or ''
+    end
+  end
+  return triples
+end
+
+local function note(lane, bucket, id, record, due, triples)
+  taken[#taken + 1] = { lane, bucket, id, record, due, triples }
+end
+
+local function occurrences_of(id, lane_key)
+  if not has_occurrences then
+    return {}
+  end
+  return free_occurrences(lane_key, redis.call('ZRANGE', OCC, '[' .. id,
+    '[' .. id .. string.rep('\255', 18), 'BYLEX', 'LIMIT', 0, args.most))
+end
+
+local function take_schedules(group)
+  local lane, lane_key, bucket = group[1], KEYS[group[2]], KEYS[group[3]]
+  local records = redis.call('HMGET', bucket, unpack(ARGV, group[4], group[5]))
+  local ids, chains, found, marks = {}, {}, {}, {}
+  for i = group[4], group[5] do
+    local record = records[i - group[4] + 1]
+    if record then
+      ids[#ids + 1], found[#found + 1] = ARGV[i], record
+      chains[#chains + 1] = ARGV[i] .. version_of(record)
+      marks[#marks + 1] = mark_of(ARGV[i])
+    end
+  end
+  if #ids == 0 then
+    return
+  end
+  local scores = redis.call('ZMSCORE', lane_key, unpack(chains))
+  local moving = redis.call('HMGET', LEASES, unpack(marks))
+  for i, id in ipairs(ids) do
+    if moving[i] or (scores[i] and tonumber(scores[i]) >= CLAIMED) then
+      left_out = left_out + 1
+    else
+      note(lane, group[3], id, found[i], scores[i] or '', occurrences_of(id, lane_key))
+      if scores[i] then
+        redis.call('ZREM', lane_key, chains[i])
+      end
+    end
+  end
+end
+
+local function bury(lane_key, member)
+  redis.call('XADD', DEAD, '*', 'member', member, 'reason', 'Unknown', 'message',
+    'a point without a schedule, found when the index was cut anew')
+  redis.call('ZREM', lane_key, member)
+end
+
+local function take_followers(group)
+  local lane, lane_key, bucket = group[1], KEYS[group[2]], KEYS[group[3]]
+  for i = group[4], group[5] do
+    local member = ARGV[i]
+    local id = string.sub(member, 1, 8)
+    local score = redis.call('ZSCORE', lane_key, member)
+    if not score then
+      -- gone meanwhile
+    elseif tonumber(score) >= CLAIMED or redis.call('HEXISTS', LEASES, mark_of(id)) == 1 then
+      left_out = left_out + 1
+    elseif redis.call('HEXISTS', bucket, id) == 1 then
+      left_out = left_out + 1 -- goes with its definition
+    elseif #member < OCCURRENCE_LENGTH then
+      bury(lane_key, member)
+    else
+      local triples = free_occurrences(lane_key, { member })
+      if #triples > 0 then
+        note(lane, group[3], id, '', '', triples)
+      end
+    end
+  end
+end
+
+for _, group in ipairs(args.schedules) do
+  take_schedules(group)
+end
+for _, group in ipairs(args.followers) do
+  take_followers(group)
+end
+
+local key_of = {}
+for _, groups in ipairs({ args.schedules, args.followers }) do
+  for _, group in ipairs(groups) do
+    key_of[group[1]] = KEYS[group[2]]
+  end
+end
+for _, one in ipairs(taken) do
+  for i = 1, #one[6], 3 do
+    redis.call('ZREM', key_of[one[1]], one[6][i])
+  end
+end
+for lane, key in pairs(key_of) do
+  refresh_head(HEADS, lane, key)
+end
+if #taken > 0 then
+  local batch, marked = ARGV[args.batch], {}
+  for _, one in ipairs(taken) do
+    marked[#marked + 1] = mark_of(one[3])
+    marked[#marked + 1] = batch
+  end
+  redis.call('HSET', LEASES, batch, pack_move(taken), unpack(marked))
+  redis.call('ZADD', CLAIMS, server_time() + MOVE_PATIENCE, batch)
+end
+return { left_out, taken }

@@ -1,0 +1,20 @@
+-- A batch of schedules on its way to another shard: an id of 16 bytes among the claims, its expiry
+-- the time from which anybody finishes it; in `leases` <batch> -> what was taken, and i<id> ->
+-- batch for each schedule, whose edits wait that long.
+
+local MOVE_LENGTH = 16
+local OCCURRENCE_LENGTH = 21
+local MOVE_FORMAT = 1
+local MOVE_PATIENCE = 5000000 -- us that a move may take before others finish it
+
+local function mark_of(id)
+  return 'i' .. id
+end
+
+local function pack_move(taken)
+  return cmsgpack.pack({ MOVE_FORMAT, taken })
+end
+
+local function read_move(packed)
+  return packed and cmsgpack.unpack(packed)[2] or {}
+end
