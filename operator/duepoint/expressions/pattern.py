@@ -117,11 +117,21 @@ class Pattern:
             return 0
         first, first_time = divmod(local_from, _DAY)
         last, last_time = divmod(local_to, _DAY)
-        whole_days = self._number_of_days(first, last)
+        begin, end, matching = self._year
+        if not begin <= first < end:
+            begin, end, matching = self._turn_to(first)
+        if last < end:  # most questions are about one year
+            low, high = bisect_left(matching, first - begin), bisect_left(matching, last - begin)
+            in_first = low < len(matching) and matching[low] == first - begin
+            in_last = high < len(matching) and matching[high] == last - begin
+            whole_days = high - low
+        else:
+            whole_days = self._number_of_days(first, last)
+            in_first, in_last = self._day_matches(first), self._day_matches(last)
         return (
             whole_days * self.per_day
-            + self._day_matches(last) * self._times_before(last_time)
-            - self._day_matches(first) * self._times_before(first_time)
+            + (in_last and self._times_before(last_time))
+            - (in_first and self._times_before(first_time))
         )
 
     def days_between(self, first: int, end: int) -> Iterator[int]:
@@ -163,6 +173,8 @@ class Pattern:
         return minute + in_minute[bisect_right(in_minute, second) - 1]
 
     def _times_before(self, time: int) -> int:
+        if self._times is not None:
+            return bisect_left(self._times, time)
         second = time % 60
         minute = time - second
         at = bisect_left(self._minutes, minute)
