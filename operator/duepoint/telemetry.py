@@ -42,6 +42,9 @@ webhook_attempts_total = Counter(
     "duepoint_webhook_attempts", "Webhook requests by class of answer.", ["code_class"]
 )
 webhook_seconds = Histogram("duepoint_webhook_seconds", "Time of one webhook request.")
+queue_problems = Gauge(
+    "duepoint_queue_problems", "Whether the server of the queue fails a check.", ["check"]
+)
 redis_up = Gauge("duepoint_redis_up", "Whether the last command to Redis was answered.")
 clock_skew_seconds = Gauge("duepoint_clock_skew_seconds", "This machine's clock less Redis's.")
 leader = Gauge("duepoint_leader", "Whether this operator is the active one.")

@@ -14,7 +14,7 @@ DRAINING = {
     *("beat", "claim", "extend", "plan", "release", "remove", "settle"),
     *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
 }
-WITHOUT_SHARD = {"append", "beat", "open", "ask", "announce", "progress"}
+WITHOUT_SHARD = {"append", "beat", "open", "rights", "ask", "announce", "progress"}
 
 
 def _file(name):
@@ -61,7 +61,7 @@ def test_a_script_of_a_shard_reads_meta_before_it_writes(name):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_no_script_makes_the_name_of_a_key(name):
     calls = re.findall(r"redis\.call\('(\w+)', ([^,)]+)", scripting.source(name))
-    assert calls or name == ""
+    assert calls or name == "rights"  # which calls nothing
     for command, first in calls:
         if command not in {"TIME", "XGROUP"}:
             assert re.fullmatch(r"[A-Za-z_.\[\] +\d]+", first.strip()), (command, first)

@@ -17,10 +17,14 @@ from typing import Any
 from duepoint.delayqueue import connecting, scripting, servers
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
-ROLES = ("operator", "worker")
+ROLES = ("operator", "worker", "viewer")
 
 #: Scripts that workers call; the others are the operator's.
-WORKER_SCRIPTS = frozenset({"append", "beat", "claim", "extend", "plan", "release", "settle"})
+WORKER_SCRIPTS = frozenset(
+    {"append", "beat", "claim", "extend", "plan", "release", "rights", "settle"}
+)
+#: Scripts of the commands that only look.
+VIEWER_SCRIPTS = frozenset({"leases"})
 #: Scripts that both call: a worker finishes a move that an operator left behind.
 SHARED_SCRIPTS = frozenset({"moves", "intern", "import", "forget"})
 #: Plain commands of either process besides its scripts.
@@ -31,6 +35,10 @@ PLAIN = frozenset(
     }
 )
 WORKER_PLAIN = PLAIN | {"zrem"}
+VIEWER_PLAIN = (PLAIN - {"config|get", "ssubscribe", "sunsubscribe"}) | {
+    *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),
+    *("xlen", "xrange", "xrevrange"),
+}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
     *("xreadgroup", "xautoclaim", "xack", "xdel", "xrevrange", "xgroup|create"),
@@ -67,11 +75,21 @@ def rights(role: str) -> set[str]:
 
 def used_by(role: str) -> set[str]:
     """The commands that the scripts and the plain commands of a role are made of."""
-    used = set(WORKER_PLAIN if role == "worker" else OPERATOR_PLAIN)
+    plain = {"worker": WORKER_PLAIN, "operator": OPERATOR_PLAIN, "viewer": VIEWER_PLAIN}
+    used = set(plain[role])
     for script in scripting.names():
-        if script in SHARED_SCRIPTS or (script in WORKER_SCRIPTS) is (role == "worker"):
+        is_shared = script in SHARED_SCRIPTS and role != "viewer"
+        if is_shared or caller_of(script) == role:
             used |= commands_of(scripting.source(script))
-    return used
+    # A script that may not write never reaches what its includes would write.
+    return used - {"hset"} if role == "viewer" else used
+
+
+def caller_of(script: str) -> str:
+    """The role that calls a script."""
+    if script in WORKER_SCRIPTS:
+        return "worker"
+    return "viewer" if script in VIEWER_SCRIPTS else "operator"
 
 
 def commands_of(source: str) -> set[str]:
@@ -83,12 +101,14 @@ def commands_of(source: str) -> set[str]:
     }
 
 
+def url_for(url: str, role: str) -> str:
+    """The address with this user and its password."""
+    return url.replace("://", f"://{name(role)}:{password(role).replace(' ', '%20')}@")
+
+
 def servers_for(url: str, role: str, **options: Any) -> servers.Servers:
     """Logged in as this user, at a server of ours."""
-    server = connecting.Server(
-        url=url.replace("://", f"://{name(role)}:{password(role).replace(' ', '%20')}@")
-    )
-    return servers.open_servers(server, **options)
+    return servers.open_servers(connecting.Server(url=url_for(url, role)), **options)
 
 
 def _sha256(text: str) -> str:

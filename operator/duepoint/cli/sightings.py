@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def shard_number(shard: messages.ShardId) -> int:
     """A shard's number within its layout."""
-    return int(shard)
+    from duepoint.delayqueue import sharding  # noqa: PLC0415 - only these commands pay for it
+
+    return sharding.index_of(shard)
 
 
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, port, scripting
+from duepoint.delayqueue import fitness, messages, port, scripting
 
 LOOK_SECONDS = 8.0
 
@@ -77,7 +77,11 @@ class IndexWatch:
         return False
 
     async def _open(self) -> None:
-        """Every shard exists: a single emptied node has lost only its own."""
+        """Every shard exists: a single emptied node has lost only its own.
+
+        A server that began anew may have lost what was set on it, too.
+        """
+        fitness.tell(await self._queue.problems(fills=True), self._health)
         opened = await self._queue.open_layout(self._layout.shards, self._epoch)
         if opened != self._layout:
             raise scripting.LayoutChanged("the index was made with another layout")

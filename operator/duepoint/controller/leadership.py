@@ -29,13 +29,13 @@ from duepoint.controller.reporter import Reporter
 from duepoint.controller.resync import Resync
 from duepoint.controller.resyncer import Resyncer
 from duepoint.controller.sweeper import Sweeper
-from duepoint.delayqueue import messages, port
+from duepoint.delayqueue import fitness, messages, port
 from duepoint.kube import events
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
 
 #: Parts of a leader's health; a standby has none of these troubles.
-PARTS = ("queue", "watch", "resync", "status", "jobs", "outcomes")
+PARTS = ("queue", fitness.PART, "watch", "resync", "status", "jobs", "outcomes")
 
 
 class Term(Protocol):
@@ -112,6 +112,7 @@ class Leadership:
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             try:
+                fitness.tell(await self._queue.problems(fills=True), self._health)
                 layout = await self._queue.open_layout(shards, epoch)
             except errors.TryLater as trouble:
                 if self._health.unwell("queue", str(trouble)):

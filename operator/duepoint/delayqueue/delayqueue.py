@@ -10,6 +10,7 @@ from __future__ import annotations
 from duepoint.delayqueue import (
     arming,
     claiming,
+    fitness,
     holding,
     ledger,
     letters,
@@ -24,6 +25,7 @@ from duepoint.delayqueue import (
 
 class DelayQueue(
     partitioning.Partitioning,
+    fitness.Fitness,
     arming.Arming,
     claiming.Claiming,
     settling.Settling,

@@ -34,7 +34,7 @@ class Holding(peeking.Peeking):
         self, shard: messages.ShardId, count: int
     ) -> tuple[messages.ShardId, int, list[Any]]:
         names = self._shard(shard)
-        arguments = scripting.Arguments(layout=self._layout_of(shard), count=count)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard), count=count)
         now, *found = await self._scripts.run(
             arguments.call("leases", [names.meta, names.claims, names.leases])
         )
@@ -72,9 +72,6 @@ class Holding(peeking.Peeking):
             points=tuple(sorted(described, key=lambda sight: sight.due_us or 0)),
             now_us=now_us,
         )
-
-    def _layout_of(self, shard: messages.ShardId) -> int:
-        return sharding.layout_of(shard)
 
 
 def _own_due(member: bytes) -> int:

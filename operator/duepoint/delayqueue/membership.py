@@ -1,4 +1,4 @@
-"""The layout of the index, who is alive, and whether the server is fit to hold it.
+"""The layout of the index, and who is alive.
 
 The operator makes the index (``open_layout``); everybody reads it. Shards are initialised before
 the layout record names them, so that nobody meets a half-made index; a shard that was emptied
@@ -8,7 +8,6 @@ alone is made anew the same way.
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import keys, layouts, messages, scripting, sharding
@@ -18,14 +17,10 @@ RECORD_FORMAT = 1
 STATUS_GROUP = "status"
 #: A worker that has not said so for this long is not alive.
 WORKER_TTL_SECONDS = 25.0
-#: Longest hash value that a bucket keeps in its compact form: the record of a schedule with the
-#: longest name and a rule of its own is about 500 bytes.
-LISTPACK_VALUE_BYTES = 512
-LEAST_VERSION = (7, 0)
 
 
 class Membership(layouts.Layouts):
-    """open_layout, beat, goodbye, problems."""
+    """open_layout, beat, goodbye."""
 
     async def open_layout(
         self, shards: int, epoch: messages.Epoch, *, noted: messages.Layout | None = None
@@ -70,13 +65,6 @@ class Membership(layouts.Layouts):
     async def goodbye(self, worker: str) -> None:
         await self._read("say goodbye", ("ZREM", self._keys.workers, worker))
 
-    async def problems(self) -> tuple[str, ...]:
-        server, memory = await self._read(
-            "read what the server is", ("INFO", "server"), ("INFO", "memory")
-        )
-        found = [_version_problem(server), _policy_problem(memory), await self._listpack_problem()]
-        return tuple(line for line in found if line)
-
     async def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         """Every shard exists; of a former layout those that are closed are left so."""
         shards = sharding.all_shards(layout)
@@ -100,25 +88,6 @@ class Membership(layouts.Layouts):
             ):
                 raise reply
 
-    async def _listpack_problem(self) -> str | None:
-        """Sets the limit where that is allowed; a server that hides it is taken at its word."""
-        name = "hash-max-listpack-value"
-        try:
-            (limits,) = await self._read(f"read {name}", ("CONFIG GET", name))
-        except errors.TryLater:
-            return None  # no right to see it
-        if int(limits.get(name, LISTPACK_VALUE_BYTES)) >= LISTPACK_VALUE_BYTES:
-            return None
-        try:
-            await self._read(f"set {name}", ("CONFIG SET", name, LISTPACK_VALUE_BYTES))
-        except errors.TryLater:
-            return (
-                f"{name} is {limits[name]} and may not be set from here: definitions would need"
-                f" twice the memory; write {name} {LISTPACK_VALUE_BYTES} into the server's"
-                " configuration"
-            )
-        return None
-
 
 def fixed_keys(names: keys.ShardKeys) -> list[str]:
     return [
@@ -129,21 +98,3 @@ def fixed_keys(names: keys.ShardKeys) -> list[str]:
 
 def _new_incarnation() -> str:
     return secrets.token_hex(8)
-
-
-def _version_problem(server: dict[str, Any]) -> str | None:
-    text = str(server.get("redis_version", "0"))
-    version = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
-    if version >= LEAST_VERSION:
-        return None
-    return f"the server is version {text}; at least 7.0 (or any Valkey) is needed"
-
-
-def _policy_problem(memory: dict[str, Any]) -> str | None:
-    policy = str(memory.get("maxmemory_policy", "noeviction"))
-    if policy == "noeviction":
-        return None
-    return (
-        f"maxmemory-policy is {policy}: the server would throw schedules away;"
-        " write maxmemory-policy noeviction"
-    )

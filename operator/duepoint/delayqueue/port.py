@@ -114,8 +114,11 @@ class Queue(Protocol):
 
     async def close(self) -> None: ...
 
-    async def problems(self) -> tuple[str, ...]:
-        """What is wrong with the server, one clear line each; empty when it is fit."""
+    async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
+        """What is wrong with the server, one clear line each; empty when it is fit.
+
+        ``fills`` asks for the rights of whoever fills the index instead of a worker's.
+        """
         ...
 
     def wakeups(self) -> Wakeups:

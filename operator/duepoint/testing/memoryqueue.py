@@ -64,7 +64,7 @@ class MemoryDelayQueue:
     async def close(self) -> None:
         pass
 
-    async def problems(self) -> tuple[str, ...]:
+    async def problems(self, *, fills: bool = False) -> tuple[str, ...]:  # noqa: ARG002 - as the port
         self._check()
         return ()
 

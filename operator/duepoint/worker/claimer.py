@@ -17,7 +17,7 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import fitness, messages, sharding
 from duepoint.delayqueue.port import Queue, Wakeups
 from duepoint.worker.dispatcher import Dispatcher
 
@@ -29,7 +29,6 @@ LONGEST_SLEEP_SECONDS = 60.0
 SKEW_LIMIT_SECONDS = 0.5
 
 PART = "queue"
-SERVER_PART = "queue server"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +123,7 @@ class Claimer:
 
     async def _look_at_server(self) -> None:
         """A server that may forget or evict what it holds is told of, and used all the same."""
-        problems = await self._queue.problems()
-        if not problems:
-            self._health.well(SERVER_PART)
-        elif self._health.unwell(SERVER_PART, "; ".join(problems)):
-            telemetry.logger.error("unfit queue server", problems=problems)
+        fitness.tell(await self._queue.problems(), self._health)
 
     async def _turn(self, wakeups: Wakeups, beating: asyncio.Task[None]) -> None:
         """Sleep until something is due, claim it, hand it over."""

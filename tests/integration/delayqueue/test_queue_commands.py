@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from duepoint import cli
 from duepoint.delayqueue import keys, messages
-from tests.support import goldenindex, queueing
+from tests.support import goldenindex, queueing, redisusers
 
 REPORT = goldenindex.DEFINITIONS["report"]["uid"]
 
@@ -42,7 +42,7 @@ def duepoint(own_server, monkeypatch):
     monkeypatch.setattr(goldenindex, "PREFIX", keys.DEFAULT_PREFIX)
     with own_server.client() as client:
         goldenindex.restored(client, json.loads(goldenindex.path(1).read_text()))
-    return Command(own_server.url)
+    return Command(redisusers.url_for(own_server.url, "viewer"))
 
 
 async def _with_queue(url, do):
