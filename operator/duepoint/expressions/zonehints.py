@@ -21,7 +21,7 @@ _ABBREVIATIONS = {
     "eest": "Europe/Helsinki",
     "west": "Europe/Lisbon",
     "msk": "Europe/Moscow",
-    "ist": "Asia/Kolkata",
+    "ist": "Asia/Kolkata",  # codespell:ignore ist
     "sgt": "Asia/Singapore",
     "hkt": "Asia/Hong_Kong",
     "jst": "Asia/Tokyo",

@@ -135,7 +135,7 @@ async def test_a_one_shot_in_the_past_runs_only_when_a_deadline_covers_it():
         ({"schedule": "0 0 31 2 *"}, "NeverFires", "no time in the next 8 years"),
         ({"schedule": "@every 1000000000h"}, "OutOfRange", "beyond the year 2112"),
         ({"timeZone": "Europe/Berln"}, "UnknownTimeZone", 'did you mean "Europe/Berlin"?'),
-        ({"schedule": "@evry 5m"}, "InvalidSchedule", 'did you mean "@every 5m"'),
+        ({"schedule": "@evrey 5m"}, "InvalidSchedule", 'did you mean "@every 5m"'),
     ],
     ids=["step", "never", "beyond", "zone", "macro"],
 )
