@@ -513,6 +513,29 @@ async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(ha
     assert (await harness.total()).points == 100 - settled
 
 
+async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poison(harness):
+    await harness.arm()
+    owner = await harness.claim_one(lease_seconds=0.02)
+    for _ in range(messages.POISON_RECLAIMS + 1):
+        heir = await harness.claim_one(worker="heir", lease_seconds=0.02)
+        assert heir.alone == 1
+        assert not heir.is_poison
+        assert await harness.queue.release(owner) == 0  # it came back: it did not die of the point
+        owner = heir
+
+
+async def test_only_those_who_were_heard_of_again_are_not_counted(harness):
+    await harness.arm()
+    owners = [await harness.claim_one(lease_seconds=0.01) for _ in range(3)]
+    assert [owner.alone for owner in owners] == [0, 1, 2]
+    await harness.queue.release(owners[1])
+    last = await harness.claim_one()
+    assert last.alone == 2
+    assert await harness.queue.release(owners[1]) == 0  # saying so twice is harmless
+    settled = await harness.queue.settle(last, Settlement(finished=(last.points[0].member,)))
+    assert (settled.applied, settled.remaining) == (1, 0)
+
+
 async def test_extending_keeps_the_points_and_their_dues(harness):
     await harness.arm()
     (claim,) = await harness.claim_all(lease_seconds=0.2)

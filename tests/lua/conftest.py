@@ -68,6 +68,7 @@ class Bench:
         chains: tuple[bytes | str, ...] = (),
         finished: tuple[bytes, ...] = (),
         occurrences: tuple[bytes | str, ...] = (),
+        sources: tuple[bytes, ...] = (),
         records: tuple[bytes, ...] = (),
         whole: bool = False,
         named: int = 0,
@@ -91,6 +92,7 @@ class Bench:
             "chains": arguments.run(chains),
             "finished": arguments.run(finished),
             "occurrences": arguments.run(occurrences),
+            "sources": arguments.run(sources or (b"",) * (len(occurrences) // 2)),
         }
         arguments.put("lanes", [lane])
         arguments.put("records", arguments.run(records))

@@ -274,6 +274,39 @@ async def test_a_retry_is_not_stored_when_its_schedule_is_gone(bench):
     assert await bench.client.hgetall(bench.names.occrec) == {b"": b""}
 
 
+async def test_a_retry_is_stored_only_beside_the_member_that_it_follows(bench):
+    first, second = (A + bytes([points.PointKind.PLANNED, *bytes(7), n]) for n in (1, 2))
+    await bench.put(first, 1)
+    await bench.put(second, 2)
+    await bench.claim(MINE)
+    await bench.client.zrem(bench.names.lane(1), first)  # somebody else has it
+    retries = [A + bytes([points.PointKind.RETRY, *bytes(7), n]) for n in (1, 2)]
+    reply = await bench.settle(
+        MINE,
+        finished=(first, second),
+        occurrences=("5", retries[0], "6", retries[1]),
+        sources=(first, second),
+        records=(retries[0], b"r", retries[1], b"r"),
+    )
+    assert reply == [b"settled", 1, 0]
+    assert await bench.scores() == {retries[1]: 6}
+    assert await bench.client.hkeys(bench.names.occrec) == [b"", retries[1]]
+
+
+async def test_a_retry_that_somebody_stored_already_keeps_its_due_and_record(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 1)
+    await bench.claim(MINE)
+    retry = A + bytes([points.PointKind.RETRY]) + (7).to_bytes(8, "big")
+    await bench.put(retry, 50)
+    await bench.client.hset(bench.names.occrec, retry, b"theirs")
+    await bench.settle(
+        MINE, chains=("9", A), occurrences=("5", retry), sources=(A,), records=(retry, b"mine")
+    )
+    assert (await bench.scores())[retry] == 50
+    assert await bench.client.hget(bench.names.occrec, retry) == b"theirs"
+
+
 async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(bench):
     pubsub = bench.client.pubsub()
     await pubsub.ssubscribe(bench.names.wake)
@@ -371,14 +404,76 @@ async def test_the_sweep_ends_a_lease_that_a_wrong_clock_wrote(bench):
     assert again.claim.points == answer.claim.points
 
 
-async def test_the_sweep_frees_points_whose_claim_does_not_exist(bench):
+async def test_the_sweep_arms_a_chain_whose_claim_does_not_exist_where_it_belongs(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
-    await harness.arm(due_us=1)
+    await harness.arm(due_us=1_000_000)
     (answer,) = await bench.queue.claim([0], worker="w")
     await bench.client.zrem(bench.names.claims, answer.claim.id)
-    await _sweep(bench)
+    assert [each.unarmed for each in await _sweep(bench) if each.unarmed]  # nobody said where
+    assert (await bench.queue.claim([0], worker="heir"))[0].claim is None
+    await _sweep(bench, due_of=lambda known: 3_000_000)
     (again,) = await bench.queue.claim([0], worker="heir")
-    assert [point.member for point in again.claim.points] == [answer.claim.points[0].member]
+    assert [point.due_us for point in again.claim.points] == [3_000_000]
+    assert await bench.client.hlen(bench.names.leases) == 2  # the heir's, and the sentinel
+
+
+async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=1_000_000)
+    (answer,) = await bench.queue.claim([0], worker="w")
+    (chain,) = answer.claim.points
+    retry = queueing.a_retry(chain, due_us=10**14)
+    await bench.queue.settle(
+        answer.claim, messages.Settlement(chains=(chain,), occurrences=(retry,))
+    )
+    (answer,) = await bench.queue.claim([0], worker="w")
+    planned = queueing.a_planned(chain, 1_500_000)
+    await bench.queue.plan(
+        answer.claim, messages.Planning(chain=chain, slots=(planned,), next_due_us=2_000_000)
+    )
+    await bench.client.zrem(bench.names.lane(1), chain.member)
+    asked = []
+    await _sweep(bench, due_of=lambda known: asked.append(known.not_before_us) or 2_000_000)
+    assert asked == [max(harness.definition().not_before_us, 1_500_000)]
+
+
+async def test_the_sweep_frees_a_slot_whose_claim_does_not_exist(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=4 * 10**15)
+    stored = harness.definition()
+    slot = stored.id + OCCURRENCE[8:]
+    await bench.client.zadd(bench.names.lane(1), {slot: CLAIMED + 77})
+    await bench.client.zadd(bench.names.occ, {slot: 0})
+    await _sweep(bench)
+    (answer,) = await bench.queue.claim([0], worker="heir")
+    assert [(p.member, p.due_us) for p in answer.claim.points] == [(slot, 5_000_000)]
+
+
+async def test_a_point_at_no_time_at_all_is_found_by_the_sweep(bench):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=10**15)
+    stored = harness.definition()
+    chain = stored.id + stored.timing_version
+    strange = {chain: float("inf"), b"from the future": float("inf")}
+    await bench.client.zadd(bench.names.lane(1), strange)
+    await _sweep(bench, due_of=lambda known: 4_000_000)
+    (answer,) = await bench.queue.claim([0], worker="heir")
+    assert [point.due_us for point in answer.claim.points] == [4_000_000]
+    assert answer.claim.strangers == ((b"from the future", 0.0),)
+
+
+@pytest.mark.parametrize("record", [b"", b"\x01", b"\x05\xa1w\x90", b"\xc1 no such type"])
+async def test_a_claim_whose_record_cannot_be_read_holds_up_nobody(bench, record):
+    harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(name="one", due_us=1_000_000)
+    (lost,) = await bench.queue.claim([0], worker="w", lease_seconds=0)
+    await bench.client.hset(bench.names.leases, lost.claim.id, record)
+    await harness.arm(name="two", due_us=2_000_000)
+    (answer,) = await bench.queue.claim([0], worker="heir")
+    assert [point.due_us for point in answer.claim.points] == [2_000_000]
+    await _sweep(bench, due_of=lambda known: 1_500_000)
+    (answer,) = await bench.queue.claim([0], worker="heir")
+    assert [point.due_us for point in answer.claim.points] == [1_500_000]
 
 
 async def test_the_sweep_leaves_the_longest_lease_that_a_worker_may_ask_for(bench):
@@ -440,10 +535,10 @@ async def _server_us(bench):
     return seconds * 1_000_000 + us
 
 
-async def _sweep(bench):
+async def _sweep(bench, **options):
     swept, cursor = [], None
     while not swept or cursor is not None:
-        swept.append(await bench.queue.sweep(0, cursor, queueing.EPOCH))
+        swept.append(await bench.queue.sweep(0, cursor, queueing.EPOCH, **options))
         cursor = swept[-1].cursor
     return swept
 

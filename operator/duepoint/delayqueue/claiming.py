@@ -169,6 +169,10 @@ class Claiming(moving.Moving, reading.Reading):
             claim, all=members is None, lanes=[str(lane) for lane in lanes]
         )
         arguments.put("members", arguments.run(members or ()))
+        former: dict[int, list[bytes | str]] = {lane: [] for lane in lanes}
+        for point in claim.points if members is None else ():
+            former[claim.lanes[point.schedule_id]].append(point.member)
+        arguments.put("former", [arguments.run(former[lane]) for lane in lanes])
         keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
         keys += [names.lane(lane) for lane in lanes]
         try:
@@ -245,11 +249,8 @@ class Claiming(moving.Moving, reading.Reading):
             now_us=int(cap),
             token_us=int(token),
             held_until=started + (int(token) - int(now)) / 1_000_000,
-            records={
-                member: records.unpack(record)
-                for member, record in zip(occurrences[::2], occurrences[1::2], strict=True)
-            },
             definitions=known,
+            **_records(occurrences),
             **_points(found),
         )
         return messages.Claimed(
@@ -280,6 +281,29 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
                 known.append(point)
     known.sort(key=lambda point: point.due_us)
     return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
+
+
+def _records(occurrences: list[bytes]) -> dict[str, Any]:
+    """Records, and members of those that cannot be read, of a reply {member, record, ...}."""
+    found: dict[bytes, messages.OccurrenceRecord] = {}
+    unreadable: set[bytes] = set()
+    for member, record in zip(occurrences[::2], occurrences[1::2], strict=True):
+        try:
+            found[member] = records.unpack(record)
+        except records.UnknownFormat:
+            unreadable.add(member)
+    return {"records": found, "unreadable": frozenset(unreadable)}
+
+
+def _lanes_of_chains(found_by_lane: list[Any]) -> dict[bytes, int]:
+    lanes: dict[bytes, int] = {}
+    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
+        lanes.update(dict.fromkeys((member[:_ID_LENGTH] for member in found[::2]), int(lane)))
+    return lanes
+
+
+def _lanes_of(claim: messages.Claim) -> list[int]:
+    return sorted(set(claim.lanes.values()))
 
 
 def _look_again(

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from duepoint.delayqueue import keys, messages, scripting, sharding, subscription
+from duepoint.delayqueue import crowding, keys, messages, scripting, sharding, subscription
 from duepoint.delayqueue import servers as servers_
 
 
@@ -166,10 +166,19 @@ class RedisLedger:
 
 def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[messages.OutcomeEntry]:
     return [
-        messages.OutcomeEntry(shard=shard, id=_text(entry_id), outcomes=_fields(fields)[b"o"])
+        messages.OutcomeEntry(shard=shard, id=_text(entry_id), outcomes=_packed(_fields(fields)))
         for entry_id, fields in found
         if fields
     ]
+
+
+def _packed(fields: dict[bytes, bytes]) -> bytes:
+    """The outcomes of an entry, or of the retry that a script buried; empty of a stranger."""
+    if b"o" in fields:
+        return fields[b"o"]
+    member, record = fields.pop(b"member", b""), fields.pop(b"record", b"")
+    named = {_text(name): _text(value) for name, value in fields.items()}
+    return crowding.news(named, member, record)
 
 
 def _dead_entry(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401

@@ -93,9 +93,12 @@ class Claim:
         records: state of the occurrences among the points, by member.
         strangers: members whose bytes are of no known format; they belong to the dead letters.
         lanes: lane number of each schedule among the points; the queue's own, pass it back.
-        alone: how often this one point was reclaimed with no other beside it; 0 otherwise.
+        alone: how often this one point was reclaimed with no other beside it, and none of its
+            former owners has said since that it lives; 0 otherwise.
         definitions: those that were read behind the claim; None = there is none. The others are
             to be read.
+        unreadable: members of occurrences whose record is of no known format; they belong to the
+            dead letters.
     """
 
     id: ClaimId
@@ -110,6 +113,7 @@ class Claim:
     lanes: Mapping[bytes, int] = field(default_factory=dict)
     alone: int = 0
     definitions: KnownDefinitions = field(default_factory=dict)
+    unreadable: frozenset[bytes] = frozenset()
 
     @property
     def is_poison(self) -> bool:
@@ -211,7 +215,7 @@ class Settled:
         applied: number of members that were still held and are settled now.
         remaining: members that the claim still holds.
         buried: retries that were one too many for their schedule, with their records; they are
-            dead letters now, and nobody has told the status yet.
+            dead letters now, and ``runs`` says so.
     """
 
     lost: bool

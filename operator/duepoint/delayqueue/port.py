@@ -239,7 +239,11 @@ class Queue(Protocol):
         ...
 
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
-        """These members (None = all still held) are unclaimed again at their dues; how many."""
+        """These members (None = all still held) are unclaimed again at their dues; how many.
+
+        Where the claim was lost, its owner says with None that it lives and could not reach the
+        queue: none of its points is suspected any more of having ended it (``Claim.alone``).
+        """
         ...
 
     async def append_stream(

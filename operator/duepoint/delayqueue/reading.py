@@ -325,7 +325,7 @@ def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.Sto
         schedule_id=point.schedule_id,
         kind=point.kind,
         slot_us=point.slot_us,
-        record=messages.OccurrenceRecord() if record is None else records.unpack(record),
+        record=records.unpack_or_first(record or b""),
     )
 
 

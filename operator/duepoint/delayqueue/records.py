@@ -1,9 +1,9 @@
 """The small records beside the points: the state of an occurrence, and the limits of a due.
 
 An occurrence's state is stored in ``occrec`` under its member, as a MessagePack array that begins
-with a format number: [1, attempt, first try in us, trigger, run uid, last error class]. A record
-that cannot be read counts as that of a first attempt: the slot then runs once more rather than
-never. Pure.
+with a format number: [1, attempt, first try in us, trigger, run uid, last error class]. Fields
+that a later version appends are ignored; another format number, or bytes that are no such array,
+raise UnknownFormat. No record at all is that of a first attempt. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,22 @@ from duepoint.delayqueue import messages
 from duepoint.schedules import points
 
 _FORMAT = 1
-_decoder = msgspec.msgpack.Decoder(tuple[int, int, int, str, str, str])
+
+
+class UnknownFormat(ValueError):
+    """The bytes are not a record that this version can read."""
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    attempt: int
+    first_try_us: int
+    trigger: str
+    run_uid: str
+    last_error: str
+
+
+_decoder = msgspec.msgpack.Decoder(_Record)
 
 
 def pack(record: messages.OccurrenceRecord) -> bytes:
@@ -32,19 +47,30 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
 
 
 def unpack(data: bytes) -> messages.OccurrenceRecord:
+    """The record; raises UnknownFormat on bytes that are none."""
+    if not data:
+        return messages.OccurrenceRecord()
     try:
-        number, attempt, first_try_us, trigger, run_uid, last_error = _decoder.decode(data)
-    except msgspec.MsgspecError:
-        return messages.OccurrenceRecord()
-    if number != _FORMAT:
-        return messages.OccurrenceRecord()
+        found = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise UnknownFormat(f"occurrence record of {len(data)} bytes cannot be read") from error
+    if found.number != _FORMAT:
+        raise UnknownFormat(f"occurrence record of format {found.number}")
     return messages.OccurrenceRecord(
-        attempt=attempt,
-        first_try_us=first_try_us,
-        trigger=trigger,
-        run_uid=run_uid,
-        last_error=last_error,
+        attempt=found.attempt,
+        first_try_us=found.first_try_us,
+        trigger=found.trigger,
+        run_uid=found.run_uid,
+        last_error=found.last_error,
     )
+
+
+def unpack_or_first(data: bytes) -> messages.OccurrenceRecord:
+    """The record, or that of a first attempt where it cannot be read."""
+    try:
+        return unpack(data)
+    except UnknownFormat:
+        return messages.OccurrenceRecord()
 
 
 def is_due(due_us: int) -> bool:

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import errors
-from duepoint.delayqueue import claimedchains, layouts, messages, records, scripting, sharding
+from duepoint.delayqueue import (
+    claimedchains,
+    crowding,
+    layouts,
+    messages,
+    records,
+    scripting,
+    sharding,
+)
 from duepoint.schedules import points
 
 #: Entries kept of `runs` and `dead` per shard, about. `runs` is emptied by its reader; this bounds
@@ -31,6 +39,7 @@ class _LanePart:
     chains: list[bytes | str] = field(default_factory=list)
     finished: list[bytes | str] = field(default_factory=list)
     occurrences: list[bytes | str] = field(default_factory=list)
+    sources: list[bytes | str] = field(default_factory=list)
 
 
 class Settling(layouts.Layouts):
@@ -54,7 +63,7 @@ class Settling(layouts.Layouts):
             applied=applied,
             remaining=remaining,
             buried=tuple(
-                (member, records.unpack(record))
+                (member, records.unpack_or_first(record))
                 for member, record in zip(buried[::2], buried[1::2], strict=True)
             ),
         )
@@ -121,7 +130,8 @@ class Settling(layouts.Layouts):
         arguments = scripting.Arguments(
             layout=sharding.layout_of(claim.shard),
             number=settlement.number,
-            whole=settlement.whole or (settlement.number == 1 and named == _members(claim)),
+            whole=settlement.whole
+            or (settlement.number == 1 and named == _members(claim) and _follow(settlement, named)),
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
             runs_limit=RUNS_LIMIT,
@@ -144,6 +154,7 @@ class Settling(layouts.Layouts):
                     "chains": arguments.run(part.chains),
                     "finished": arguments.run(part.finished),
                     "occurrences": arguments.run(part.occurrences),
+                    "sources": arguments.run(part.sources),
                 }
             )
         arguments.put("lanes", lanes)
@@ -269,11 +280,19 @@ def _parts(
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]
         part.occurrences += (str(records.checked_due(point.due_us)), point.member)
+        part.sources.append(occurrence.source)
         if point.member in began_with:
             named.add(point.member)
     for member in gone:
         parts[claim.lanes[member[:_ID_LENGTH]]].finished.append(member)
     return parts, named
+
+
+def _follow(settlement: messages.Settlement, named: set[bytes]) -> bool:
+    """Whether every new occurrence follows something that the settlement names."""
+    return all(
+        not occurrence.source or occurrence.source in named for occurrence in settlement.occurrences
+    )
 
 
 def _records(occurrences: Sequence[messages.Occurrence]) -> list[bytes | str]:
@@ -300,20 +319,10 @@ def _crowds(
     for schedule_id, occurrence in tried_again.items():
         lane = claim.lanes[schedule_id]
         position = arguments.position(schedule_id)
-        entry = buried_entry(occurrence)
+        entry = crowding.entry(occurrence)
         first, last = arguments.run(part for pair in entry.items() for part in pair)
         crowds.append((str(lane), key_of[lane], position, first, last))
     return crowds
-
-
-def buried_entry(newest: messages.Occurrence) -> dict[str, str]:
-    """What the dead letter of a retry says that had to go for the newest one of its schedule."""
-    return {
-        **newest.origin,
-        "kind": newest.point.kind.name,
-        "reason": newest.record.last_error,
-        "message": messages.CROWDED_OUT,
-    }
 
 
 def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[int, int, int]:

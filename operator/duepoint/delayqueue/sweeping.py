@@ -4,13 +4,19 @@ Each step reads a bounded piece without a script, compares here, and hands what 
 fenced script that looks again before it writes. A shard is swept in three passes, told by the
 cursor: ``d<n>`` definitions (an armed one without a chain), ``p<lane>:<scan>`` points (chains and
 occurrences without a definition, and occurrences missing from ``occ``), ``o<member>`` the
-occurrences' own list; heads, lapsed leases and freed claims go along with every step of a lane.
-Definitions without a chain because they are suspended or completed are right as they are.
+occurrences' own list; heads and lapsed leases go along with every step of a lane. Definitions
+without a chain because they are suspended or completed are right as they are.
+
+A chain that is gone, or claimed under a claim that does not exist, is armed where ``due_of`` says,
+never "now" (the slots since would be lost), and not before a slot that is an occurrence already
+(it would run twice): a chain stands for the first slot that was not handed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,17 +28,23 @@ _BUCKETS_PER_STEP = 32
 _SCAN_COUNT = 500
 _OCCURRENCES_PER_STEP = 500
 _ID_LENGTH = 8
+_CLAIM_ID_LENGTH = 12
+_RECORDS_PER_STEP = 100
+
+DueOf = Callable[[definitions.Definition], int | None]
 
 
 @dataclass(slots=True)
 class _Findings:
-    """What one step wants mended: (lane, id, member[, due])."""
+    """What one step wants mended: (lane, id, member[, due[, score]]); claim ids."""
 
     lanes: set[int] = field(default_factory=set)
     arm: list[tuple[int, bytes, bytes, int]] = field(default_factory=list)
     drop: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     add: list[tuple[int, bytes]] = field(default_factory=list)
     forget: list[tuple[int, bytes]] = field(default_factory=list)
+    free: list[tuple[int, bytes, bytes, int, float]] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
     looked_at: int = 0
     unarmed: list[points.ScheduleId] = field(default_factory=list)
 
@@ -46,7 +58,7 @@ class Sweeping(reading.Reading, core.Core):
         cursor: str | None,
         epoch: messages.Epoch,
         *,
-        due_of: Callable[[definitions.Definition], int | None] | None = None,
+        due_of: DueOf | None = None,
     ) -> messages.Swept:
         if sharding.layout_of(shard) != self._known_layout().number:
             return messages.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
@@ -57,7 +69,7 @@ class Sweeping(reading.Reading, core.Core):
                 shard, int(at[1:]), namespaces, due_of
             )
         elif at.startswith("p"):
-            findings, following = await self._sweep_points(shard, at[1:], namespaces)
+            findings, following = await self._sweep_points(shard, at[1:], namespaces, due_of)
         else:
             findings, following = await self._sweep_occurrences(shard, at[1:], namespaces)
         armed, dropped, mended, wanted = await self._mend(shard, findings, epoch)
@@ -85,7 +97,7 @@ class Sweeping(reading.Reading, core.Core):
         shard: messages.ShardId,
         first: int,
         namespaces: dict[int, str],
-        due_of: Callable[[definitions.Definition], int | None] | None,
+        due_of: DueOf | None,
     ) -> tuple[_Findings, str | None]:
         names = self._shard(shard)
         populations = sorted({keys.population_of(name) for name in namespaces.values()})
@@ -103,6 +115,8 @@ class Sweeping(reading.Reading, core.Core):
             )
             findings.looked_at = len(packed)
             await self._find_unarmed(shard, packed, findings, due_of)
+        if not first:
+            await self._find_records(shard, findings)
         following = first + _BUCKETS_PER_STEP
         if following < len(buckets):
             return findings, f"d{following}"
@@ -113,7 +127,7 @@ class Sweeping(reading.Reading, core.Core):
         shard: messages.ShardId,
         packed: dict[points.ScheduleId, definitions.Packed],
         findings: _Findings,
-        due_of: Callable[[definitions.Definition], int | None] | None,
+        due_of: DueOf | None,
     ) -> None:
         armed = {i: p for i, p in packed.items() if p.state is definitions.State.ARMED}
         names = self._shard(shard)
@@ -124,9 +138,8 @@ class Sweeping(reading.Reading, core.Core):
         lost = [i for i, score in zip(armed, scores, strict=True) if score is None]
         if not lost:
             return
-        resolved = await self.read_definitions(shard, lost)
-        for schedule_id, definition in resolved.items():
-            due = due_of(definition) if due_of else None
+        dues = await self._chain_dues(shard, lost, due_of)
+        for schedule_id, (definition, due) in dues.items():
             if due is None:
                 findings.unarmed.append(schedule_id)
                 continue
@@ -135,10 +148,58 @@ class Sweeping(reading.Reading, core.Core):
             findings.arm.append((lane, schedule_id, chain, due))
             findings.lanes.add(lane)
 
+    async def _chain_dues(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
+    ) -> dict[points.ScheduleId, tuple[definitions.Definition, int | None]]:
+        """Definitions, and where their chains belong: after what was handed over already."""
+        resolved = await self.read_definitions(shard, ids)
+        if due_of is None or not resolved:
+            return {schedule_id: (known, None) for schedule_id, known in resolved.items()}
+        names = self._shard(shard)
+        found = iter(
+            await self._read(
+                "sweep chains",
+                *(
+                    ("ZRANGE", names.occ, b"[" + head + b"\xff" * 8, b"[" + head,
+                     "BYLEX", "REV", "LIMIT", 0, 1)
+                    for known in resolved.values()
+                    for head in _timed_heads(known)
+                ),
+            )
+        )  # fmt: skip
+        dues = {}
+        for schedule_id, known in resolved.items():
+            newest = [member for _ in _timed_heads(known) for member in next(found)]
+            after_us = max((_slot_us(member) for member in newest), default=0)
+            later = dataclasses.replace(known, not_before_us=max(known.not_before_us, after_us))
+            dues[schedule_id] = known, due_of(later)
+        return dues
+
+    async def _find_records(self, shard: messages.ShardId, findings: _Findings) -> None:
+        """Records of claims that are no more; there are as many records as claims, a few."""
+        names = self._shard(shard)
+        ids: set[bytes] = set()
+        cursor = 0
+        while True:
+            ((cursor, fields),) = await self._read(
+                "sweep claims", ("HSCAN", names.leases, cursor, "COUNT", _SCAN_COUNT)
+            )
+            ids.update(field[:_CLAIM_ID_LENGTH] for field in fields if field)
+            if int(cursor) == 0:
+                break
+        if ids:
+            (scores,) = await self._read("sweep claims", ("ZMSCORE", names.claims, *ids))
+            gone = [id_ for id_, score in zip(ids, scores, strict=True) if score is None]
+            findings.records += gone[:_RECORDS_PER_STEP]
+
     # -- points ---------------------------------------------------------------------------------
 
     async def _sweep_points(
-        self, shard: messages.ShardId, at: str, namespaces: dict[int, str]
+        self,
+        shard: messages.ShardId,
+        at: str,
+        namespaces: dict[int, str],
+        due_of: DueOf | None,
     ) -> tuple[_Findings, str | None]:
         lane_text, scan = at.split(":")
         lane = int(lane_text)
@@ -146,9 +207,11 @@ class Sweeping(reading.Reading, core.Core):
         ((following, found),) = await self._read(
             "sweep points", ("ZSCAN", names.lane(lane), scan, "COUNT", _SCAN_COUNT)
         )
-        members = [member for member, _ in found if len(member) >= points.CHAIN_LENGTH]
-        findings = _Findings(lanes={lane}, looked_at=len(members))
+        scores = {member: float(score) for member, score in found if member}
+        members = [member for member in scores if points.parse_member(member, 0)]
+        findings = _Findings(lanes={lane}, looked_at=len(scores))
         await self._find_strays(shard, lane, members, findings)
+        await self._find_orphans(shard, lane, scores, findings, due_of)
         if int(following):
             return findings, f"p{lane}:{int(following)}"
         return findings, _next_lane(namespaces, after=lane)
@@ -179,6 +242,42 @@ class Sweeping(reading.Reading, core.Core):
                 findings.drop.append((lane, schedule_id, member))
             elif not is_chain and in_occ is None:
                 findings.add.append((lane, member))
+
+    async def _find_orphans(
+        self,
+        shard: messages.ShardId,
+        lane: int,
+        scores: dict[bytes, float],
+        findings: _Findings,
+        due_of: DueOf | None,
+    ) -> None:
+        """Points in the claimed band whose claim does not exist."""
+        limit = points.DUE_LIMIT_US
+        bands = {score for score in scores.values() if score >= limit}
+        ends = sorted(band for band in bands if math.isfinite(band))
+        names = self._shard(shard)
+        counts = await self._read(
+            "sweep claims",
+            *(("ZCOUNT", names.claims, int(end - limit), int(end - limit)) for end in ends),
+        )
+        orphaned = bands.difference(end for end, count in zip(ends, counts, strict=True) if count)
+        dropped = {member for _, _, member in findings.drop}
+        orphans = {m: s for m, s in scores.items() if s in orphaned and m not in dropped}
+        chains = {m for m in orphans if len(m) == points.CHAIN_LENGTH}
+        ids = {points.ScheduleId(member[:_ID_LENGTH]) for member in chains}
+        dues = await self._chain_dues(shard, ids, due_of) if ids else {}
+        for member, score in orphans.items():
+            schedule_id = points.ScheduleId(member[:_ID_LENGTH])
+            if member not in chains:
+                due: int | None = _slot_us(member)
+            elif schedule_id not in dues:
+                continue  # its definition cannot be read: the resync writes it anew
+            else:
+                due = dues[schedule_id][1]
+            if due is None:
+                findings.unarmed.append(schedule_id)
+            else:
+                findings.free.append((lane, schedule_id, member, due, score))
 
     # -- occurrences ----------------------------------------------------------------------------
 
@@ -246,6 +345,14 @@ class Sweeping(reading.Reading, core.Core):
                 for lane, i, member in findings.drop
             ],
         )
+        arguments.put(
+            "free",
+            [
+                (key(names.lane(lane)), bucket(i), put(i), put(member), due, score)
+                for lane, i, member, due, score in findings.free
+            ],
+        )
+        arguments.put("records", [put(claim_id) for claim_id in findings.records])
         for name, found in (("add", findings.add), ("forget", findings.forget)):
             arguments.put(name, [(key(names.lane(lane)), put(member)) for lane, member in found])
         armed, dropped, mended, wanted = await self._scripts.run(arguments.call("sweep", used))
@@ -279,6 +386,19 @@ class Sweeping(reading.Reading, core.Core):
             dead=dead,
             lag_us=_lag(head, now),
         )
+
+
+def _timed_heads(known: definitions.Definition) -> list[bytes]:
+    """How the members begin that stand for slots which the chain handed over."""
+    head = known.id + known.timing_version
+    kinds = (points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED)
+    return [head + bytes([kind]) for kind in kinds]
+
+
+def _slot_us(member: bytes) -> int:
+    """The slot of an occurrence; 0 of a stranger, which is due at once and buried."""
+    point = points.parse_member(member, 0)
+    return 0 if point is None else point.slot_us
 
 
 def _next_lane(namespaces: Iterable[int], *, after: int) -> str:

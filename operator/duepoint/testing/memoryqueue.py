@@ -224,8 +224,8 @@ class MemoryDelayQueue:
     ) -> messages.Settled:
         _check_dues(settlement)
         shard = self._shard(claim.shard)
-        settled = shard.settle(claim.id, settlement)
-        self._tell(shard, ran=bool(settlement.outcomes))
+        settled = shard.settle(claim.id, settlement, now_us=self._clock.now_us())
+        self._tell(shard, ran=bool(settlement.outcomes or settled.buried))
         return settled
 
     async def plan(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from duepoint.delayqueue import messages, settling
+from duepoint.delayqueue import crowding, messages, records
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -32,8 +32,13 @@ class Lease:
 
     expiry_us: int
     attempts: int = 0
-    alone: int = 0
+    suspects: tuple[messages.ClaimId, ...] = ()
     number: int = 0
+
+    @property
+    def alone(self) -> int:
+        """How many owners were not heard of again that held the one point alone."""
+        return len(self.suspects)
 
 
 @dataclass(slots=True)
@@ -135,6 +140,9 @@ class MemoryShard:
         return lease.expiry_us
 
     def release(self, claim_id: messages.ClaimId, members: Collection[bytes] | None) -> list[bytes]:
+        if claim_id not in self.leases and members is None:
+            for lease in self.leases.values():
+                lease.suspects = tuple(one for one in lease.suspects if one != claim_id)
         released = [m for m in self.held(claim_id) if members is None or m in members]
         for member in released:
             self.members[member].holder = None
@@ -144,7 +152,7 @@ class MemoryShard:
     # -- settling -------------------------------------------------------------------------------
 
     def settle(
-        self, claim_id: messages.ClaimId, settlement: messages.Settlement
+        self, claim_id: messages.ClaimId, settlement: messages.Settlement, *, now_us: int
     ) -> messages.Settled:
         lease = self.leases.get(claim_id)
         if lease is None:
@@ -171,7 +179,7 @@ class MemoryShard:
             if member in held:
                 self.drop(member)
         self.add_outcomes([settlement.outcomes])
-        buried = self._bury_crowds(settlement.occurrences, held)
+        buried = self._bury_crowds(settlement.occurrences, held, now_us)
         remaining = self._end_if_empty(claim_id)
         return messages.Settled(
             lost=False, applied=len(named), remaining=remaining, buried=tuple(buried)
@@ -207,9 +215,9 @@ class MemoryShard:
         if len(taken) == len(held):
             del self.leases[expired]
         if taken:
-            alone = lease.alone + 1 if len(taken) == 1 else 0
+            suspects = (*lease.suspects, expired) if len(taken) == 1 else ()
             token = self._free_token(expiry_us)
-            self._own(taken, claim_id, Lease(token, lease.attempts + 1, alone))
+            self._own(taken, claim_id, Lease(token, lease.attempts + 1, suspects))
         return taken
 
     def _share(self, cap_us: int, batch: int) -> list[bytes]:
@@ -255,7 +263,7 @@ class MemoryShard:
             if point.member in held or point.member not in self.members:
                 lane = self.definitions_lane(point.schedule_id, held)
                 self.members[point.member] = Point(lane, point.due_us)
-            self.records[point.member] = occurrence.record
+                self.records[point.member] = occurrence.record
 
     def definitions_lane(self, schedule_id: points.ScheduleId, held: set[bytes]) -> str:
         """The lane of the schedule: that of any of its held points."""
@@ -274,7 +282,7 @@ class MemoryShard:
             )
 
     def _bury_crowds(
-        self, stored: Iterable[messages.Occurrence], held: set[bytes]
+        self, stored: Iterable[messages.Occurrence], held: set[bytes], now_us: int
     ) -> list[tuple[bytes, messages.OccurrenceRecord]]:
         """Of more retries than a schedule may have open, the oldest that wait."""
         newest = {
@@ -284,11 +292,14 @@ class MemoryShard:
         }
         buried = []
         for schedule_id, occurrence in newest.items():
-            entry = settling.buried_entry(occurrence)
+            entry = {"given_up_us": str(now_us), **crowding.entry(occurrence)}
             for member in self._crowded_out(schedule_id):
                 slot_us = int.from_bytes(member[13:21], "big")
                 self._bury(
                     [messages.DeadLetter(member=member, entry={"slot_us": str(slot_us), **entry})]
+                )
+                self.add_outcomes(
+                    [crowding.news(entry, member, records.pack(self.records[member]))]
                 )
                 buried.append((member, self.records[member]))
                 self.drop(member)

@@ -151,6 +151,8 @@ def _assign_point(
     assignment = Assignment()
     if claim.is_poison:
         _bury(assignment, claim, point, known)
+    elif known is not None and point.member in claim.unreadable:
+        _give_up(assignment, claim, point, known, "the record of its attempts cannot be read")
     elif known is None or _is_superseded(point, known):
         assignment.finished.append(point.member)
         _note_superseded(assignment, point, known, claim.now_us)
@@ -338,10 +340,7 @@ def _assign_occurrence(
     if point.kind in (PointKind.CHECK, PointKind.QUEUED):
         # Written by a newer version: nothing here can act on them, and they must not be lost.
         reason = f"points of kind {point.kind.name} are not known to this version"
-        assignment.dead.append(_dead(point, known, Reason.UNSUPPORTED, reason))
-        if point.kind in _REGULAR_KINDS:
-            event = _given_up(known, point, Reason.UNSUPPORTED, reason, claim.now_us)
-            assignment.events.append(event)
+        _give_up(assignment, claim, point, known, reason)
         return
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
     record = claim.records.get(point.member, messages.OccurrenceRecord())
@@ -358,6 +357,19 @@ def _assign_occurrence(
         completes=timeline.next_after(point.slot_us) is None,
     )
     assignment.attempts.append((attempt,))
+
+
+def _give_up(
+    assignment: Assignment,
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition,
+    message: str,
+) -> None:
+    assignment.dead.append(_dead(point, known, Reason.UNSUPPORTED, message))
+    if point.kind in _REGULAR_KINDS:
+        event = _given_up(known, point, Reason.UNSUPPORTED, message, claim.now_us)
+        assignment.events.append(event)
 
 
 # -- what is said of points without an attempt -----------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -28,7 +28,7 @@ from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker.assignment import TRIGGER_CATCH_UP, TRIGGER_SCHEDULE, Attempt
+from duepoint.worker.assignment import Attempt
 
 #: How long closings are gathered before they are settled together. Nobody waits for a settlement
 #: (a chain whose next slot is near has moved on already), and one script less leaves the loop to
@@ -253,33 +253,6 @@ def _origin(known: definitions.Definition) -> dict[str, str]:
     }
 
 
-def crowded_out(
-    member: bytes, record: messages.OccurrenceRecord, origin: Mapping[str, str], now_us: int
-) -> Closing:
-    """The news of a retry that went to the dead letters because its schedule had too many."""
-    point = points.parse_member(member, now_us)
-    if point is None:
-        raise errors.Bug("the queue buried a retry whose member it cannot have stored")
-    regular = record.trigger in (TRIGGER_SCHEDULE, TRIGGER_CATCH_UP)
-    event = RunEvent(
-        uid=origin["uid"],
-        namespace=origin["namespace"],
-        name=origin["name"],
-        generation=int(origin["generation"]),
-        slot_us=point.slot_us,
-        trigger=record.trigger,
-        state=RunState.FAILED,
-        reason=record.last_error,
-        message=messages.CROWDED_OUT,
-        at_us=now_us,
-        started_us=record.first_try_us,
-        finished_us=now_us,
-        attempts=record.attempt,
-        settled_us=point.slot_us if regular else 0,
-    )
-    return Closing(events=(event,))
-
-
 # -- the performer ---------------------------------------------------------------------------
 
 
@@ -359,10 +332,6 @@ class Settler:
     def _note(self, settled: messages.Settled, settlement: messages.Settlement) -> None:
         self.lost = self.lost or settled.lost
         telemetry.dead_entries_total.inc(len(settlement.dead) + len(settled.buried))
-        origins = {one.point.schedule_id: one.origin for one in settlement.occurrences}
-        for member, record in settled.buried:
-            origin = origins[points.ScheduleId(member[:8])]
-            self.add(crowded_out(member, record, origin, self.now_us()))
 
 
 def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:

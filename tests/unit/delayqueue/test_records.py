@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,14 +29,38 @@ def test_the_stored_form_stays_as_it_was():
     assert packed.hex() == "960102cd012ca85363686564756c65a0a158"
 
 
-@given(st.binary(max_size=60))
-def test_a_record_that_cannot_be_read_counts_as_a_first_attempt(data):
-    assert isinstance(records.unpack(data), messages.OccurrenceRecord)
+def test_no_record_is_that_of_a_first_attempt():
+    assert records.unpack(b"") == messages.OccurrenceRecord()
 
 
-def test_a_record_of_another_format_counts_as_a_first_attempt():
+@given(RECORDS, st.lists(st.integers() | st.text(max_size=5), min_size=1, max_size=4))
+def test_fields_that_a_later_version_appends_are_ignored(record, more):
+    written = msgspec.msgpack.decode(records.pack(record))
+    limited = [one if isinstance(one, str) else one % 2**31 for one in more]
+    assert records.unpack(msgspec.msgpack.encode([*written, *limited])) == record
+
+
+@given(st.binary(min_size=1, max_size=60))
+def test_bytes_that_are_no_record_are_told_apart(data):
+    try:
+        found = records.unpack(data)
+    except records.UnknownFormat:
+        found = messages.OccurrenceRecord()
+    assert records.unpack_or_first(data) == found
+
+
+@given(RECORDS, st.data())
+def test_a_truncated_record_is_no_record(record, data):
+    packed = records.pack(record)
+    cut = packed[: data.draw(st.integers(1, len(packed) - 1))]
+    with pytest.raises(records.UnknownFormat):
+        records.unpack(cut)
+
+
+def test_a_record_of_another_format_is_no_record():
     packed = records.pack(messages.OccurrenceRecord(attempt=2))
-    assert records.unpack(b"\x96\x02" + packed[2:]) == messages.OccurrenceRecord()
+    with pytest.raises(records.UnknownFormat):
+        records.unpack(b"\x96\x02" + packed[2:])
 
 
 @pytest.mark.parametrize("due", [-1, points.DUE_LIMIT_US, 2**63])

@@ -61,7 +61,7 @@ local function wait()
   return string.format('%.0f', math.max(least, 1000))
 end
 
-local function own(found_by_lane, attempts, alone)
+local function own(found_by_lane, attempts, suspects)
   local token = free_token(CLAIMS, now + args.lease)
   local occurrences = {}
   for i = 1, #found_by_lane, 2 do
@@ -76,8 +76,12 @@ local function own(found_by_lane, attempts, alone)
   end
   redis.call('ZADD', CLAIMS, token, id)
   redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane))
+  local alone = #suspects / CLAIM_ID_LENGTH
   if attempts > 0 then
     redis.call('HSET', LEASES, id .. ':a', attempts .. ' ' .. alone)
+  end
+  if alone > 0 then
+    redis.call('HSET', LEASES, id .. ':s', suspects)
   end
   local records = {}
   if #occurrences > 0 then
@@ -94,12 +98,8 @@ local function own(found_by_lane, attempts, alone)
 end
 
 local function reclaim(expired)
-  local attempts, alone = 0, 0
-  local counted = redis.call('HGET', LEASES, expired .. ':a')
-  if counted then
-    attempts, alone = string.match(counted, '(%d+) (%d+)')
-    attempts, alone = tonumber(attempts), tonumber(alone)
-  end
+  local counted = redis.call('HMGET', LEASES, expired .. ':a', expired .. ':s')
+  local attempts = tonumber(string.match(counted[1] or '', '^%d+')) or 0
   local band = CLAIMED + tonumber(redis.call('ZSCORE', CLAIMS, expired))
   local take = math.ceil(args.batch / 8 ^ attempts)
   local dues, lanes = read_record(redis.call('HGET', LEASES, expired))
@@ -108,23 +108,27 @@ local function reclaim(expired)
       return { 'lanes', lanes }
     end
   end
-  local found_by_lane, taken, held = {}, 0, 0
+  local found_by_lane, taken, seen, held = {}, 0, 0, 0
   for _, lane in ipairs(lanes) do
     held = held + redis.call('ZCOUNT', keys[lane], band, band)
-    if taken < take then
-      local members = redis.call('ZRANGE', keys[lane], band, band, 'BYSCORE', 'LIMIT', 0, take - taken)
+    if seen < take then
+      local members = redis.call('ZRANGE', keys[lane], band, band, 'BYSCORE', 'LIMIT', 0, take - seen)
       local found = {}
-      for i, member in ipairs(members) do
-        found[2 * i - 1], found[2 * i] = member, due_before(dues, member, now)
+      for _, member in ipairs(members) do
+        local due = due_before(dues, member, now)
+        if due then
+          found[#found + 1], found[#found + 2] = member, due
+        end
       end
-      if #members > 0 then
+      if #found > 0 then
         found_by_lane[#found_by_lane + 1] = lane
         found_by_lane[#found_by_lane + 1] = found
-        taken = taken + #members
+        taken = taken + #found / 2
       end
+      seen = seen + #members
     end
   end
-  if taken == held then
+  if seen == held or taken == 0 then
     drop_claim(CLAIMS, LEASES, expired)
   else
     redis.call('HSET', LEASES, expired .. ':x', 1)
@@ -132,7 +136,7 @@ local function reclaim(expired)
   if taken == 0 then
     return nil
   end
-  return own(found_by_lane, attempts + 1, taken == 1 and alone + 1 or 0)
+  return own(found_by_lane, attempts + 1, taken == 1 and (counted[2] or '') .. expired or '')
 end
 
 for _ = 1, MOST_EMPTY_CLAIMS do
@@ -176,6 +180,6 @@ for i, lane in ipairs(known) do
   end
 end
 if #found_by_lane > 0 then
-  return own(found_by_lane, 0, 0)
+  return own(found_by_lane, 0, '')
 end
 return { 'idle', wait(), first_lanes() }

@@ -4,16 +4,17 @@
   stored first, then chains move on, then what is finished goes: a crash between any two writes of
   a replica loses nothing. A lost claim (id not in `claims`) changes nothing but adds its outcomes.
   A number at or below the last one seen changes nothing. Of more retries than a schedule may have
-  open, the oldest that wait go to the dead letters.
+  open, the oldest that wait go to the dead letters, and the news of it to `runs`.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 dead  9 ran  10 wake
         11... lanes of the claim, then buckets
   ARGV  layout, number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed),
         runs_limit, dead_limit (entries), outcomes {from, to}, id (position),
-        lanes {{lane, key, chains, finished, occurrences}}: key a position in KEYS; chains and
-          occurrences {from, to} of due, member pairs; finished {from, to} of members. An
-          occurrence is stored if the claim holds it, or another named member of its schedule
+        lanes {{lane, key, chains, finished, occurrences, sources}}: key a position in KEYS; chains
+          and occurrences {from, to} of due, member pairs; finished {from, to} of members; sources
+          {from, to} of one member (or '') for each occurrence. An occurrence is stored if the claim
+          holds it or its source; without a source, any named member of its schedule
         records {from, to} of member, record pairs of the occurrences
         dead {{member, from, to}}: position of the member (0: a slot without a point of its own),
           fields of its entry
@@ -32,6 +33,7 @@
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, DEAD, RAN, WAKE = unpack(KEYS, 1, 10)
 local ID_LENGTH, KIND_POSITION, RETRY = 8, 13, 1
+local MOST_LOOKED_AT = 2000 -- occurrences of crowded schedules in one script: about a millisecond
 
 local refused = refusal(META)
 if refused then
@@ -59,9 +61,10 @@ if state[1] and args.number <= tonumber(state[1]) then
 end
 
 -- Everything named is everything held: no member needs to be asked for. Otherwise each one's own
--- score decides, and an occurrence is stored only beside a held member of its schedule.
+-- score decides, and an occurrence is stored only beside the held member that it follows.
 local all_held = args.whole and not state[1] and not state[2] and count_held() == args.named
 local held, of_schedule, applied = {}, {}, 0
+local source_of, is_source_held = {}, {}
 
 local function look_at(lane_key, from, to, step)
   local members = {}
@@ -81,6 +84,21 @@ local function look_at(lane_key, from, to, step)
   end
 end
 
+-- Members that new occurrences follow; they need not be named, only held.
+local function look_at_sources(lane_key, lane)
+  local sources = {}
+  for i = 0, lane.sources[2] - lane.sources[1] do
+    local source = ARGV[lane.sources[1] + i]
+    if source ~= '' then
+      source_of[ARGV[lane.occurrences[1] + 2 * i + 1]] = source
+      sources[#sources + 1] = source
+    end
+  end
+  for i, score in ipairs(#sources > 0 and redis.call('ZMSCORE', lane_key, unpack(sources)) or {}) do
+    is_source_held[sources[i]] = score and tonumber(score) == band
+  end
+end
+
 if all_held then
   applied = args.named
 elseif args.every then
@@ -97,6 +115,7 @@ else
     look_at(key, lane.chains[1] + 1, lane.chains[2], 2)
     look_at(key, lane.occurrences[1] + 1, lane.occurrences[2], 2)
     look_at(key, lane.finished[1], lane.finished[2], 1)
+    look_at_sources(key, lane)
   end
 end
 
@@ -116,7 +135,7 @@ local function chosen_pairs(range, is_chosen)
   return chosen
 end
 
-local function write_pairs(lane_key, mode, range, is_chosen)
+local function write_pairs(lane_key, range, is_chosen)
   if range[2] < range[1] then
     return
   end
@@ -126,30 +145,45 @@ local function write_pairs(lane_key, mode, range, is_chosen)
   end
   local chosen = chosen_pairs(range, is_chosen)
   if #chosen > 0 then
-    redis.call('ZADD', lane_key, mode, unpack(chosen))
+    redis.call('ZADD', lane_key, 'XX', unpack(chosen))
   end
 end
 
-local function is_beside_held(member)
-  return not held[member] and of_schedule[string.sub(member, 1, ID_LENGTH)]
+local function may_follow(member)
+  local source = source_of[member]
+  if source then
+    return is_source_held[source]
+  end
+  return of_schedule[string.sub(member, 1, ID_LENGTH)]
+end
+
+-- One by one: what stands there already belongs to somebody else, its record too.
+local added = {}
+local function add_occurrences(lane)
+  for i = lane.occurrences[1], lane.occurrences[2], 2 do
+    local due, member = ARGV[i], ARGV[i + 1]
+    if not held[member] and may_follow(member) then
+      added[member] = redis.call('ZADD', KEYS[lane.key], 'NX', due, member) == 1
+    end
+  end
 end
 
 local before = shard_head(HEADS)
 for _, lane in ipairs(args.lanes) do
-  write_pairs(KEYS[lane.key], 'XX', lane.occurrences, is_held)
+  write_pairs(KEYS[lane.key], lane.occurrences, is_held)
   if not all_held then
-    write_pairs(KEYS[lane.key], 'NX', lane.occurrences, is_beside_held)
+    add_occurrences(lane)
   end
 end
 for i = args.records[1], args.records[2], 2 do
-  if is_held(ARGV[i]) or is_beside_held(ARGV[i]) then
+  if is_held(ARGV[i]) or added[ARGV[i]] then
     redis.call('ZADD', OCC, 0, ARGV[i])
     redis.call('HSET', OCCREC, ARGV[i], ARGV[i + 1])
   end
 end
 
 for _, lane in ipairs(args.lanes) do
-  write_pairs(KEYS[lane.key], 'XX', lane.chains, is_held)
+  write_pairs(KEYS[lane.key], lane.chains, is_held)
 end
 
 for _, letter in ipairs(args.dead) do
@@ -195,11 +229,14 @@ for _, lane in ipairs(args.lanes) do
 end
 
 -- The retries of a schedule that nobody holds, oldest slot first, and how many are open in all.
+local looked_at = 0
+
 local function waiting_retries(schedule, lane_key)
   local retries = {}
   local last = '[' .. schedule .. string.rep('\255', 18)
   for _, member in ipairs(redis.call('ZRANGE', OCC, '[' .. schedule, last, 'BYLEX', 'LIMIT', 0,
-    MOST_VALUES)) do
+    MOST_LOOKED_AT)) do
+    looked_at = looked_at + 1
     if string.byte(member, KIND_POSITION) == RETRY then
       retries[#retries + 1] = member
     end
@@ -220,21 +257,26 @@ local function waiting_retries(schedule, lane_key)
 end
 
 local buried = {}
+local now = server_time()
 
+-- A crowd that is not looked at for want of time is looked at with its schedule's next retry.
 local function bury_crowd(crowd)
   local schedule, lane_key = ARGV[crowd[3]], KEYS[crowd[2]]
   local range = { '[' .. schedule, '[' .. schedule .. string.rep('\255', 18) }
-  if redis.call('ZLEXCOUNT', OCC, range[1], range[2]) <= args.retries_limit then
+  if looked_at >= MOST_LOOKED_AT
+    or redis.call('ZLEXCOUNT', OCC, range[1], range[2]) <= args.retries_limit then
     return
   end
   local waiting, open = waiting_retries(schedule, lane_key)
   for i = 1, math.min(open - args.retries_limit, #waiting) do
     local member = waiting[i]
     local slot = struct.unpack('>I8', string.sub(member, KIND_POSITION + 1, KIND_POSITION + 8))
-    redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', member,
-      'slot_us', string.format('%.0f', slot), unpack(ARGV, crowd[4], crowd[5]))
-    buried[#buried + 1] = member
-    buried[#buried + 1] = redis.call('HGET', OCCREC, member) or ''
+    local record, given_up = redis.call('HGET', OCCREC, member) or '', string.format('%.0f', now)
+    redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', member, 'slot_us',
+      string.format('%.0f', slot), 'given_up_us', given_up, unpack(ARGV, crowd[4], crowd[5]))
+    redis.call('XADD', RUNS, 'MAXLEN', '~', args.runs_limit, '*', 'member', member, 'record',
+      record, 'given_up_us', given_up, unpack(ARGV, crowd[4], crowd[5]))
+    buried[#buried + 1], buried[#buried + 2] = member, record
     redis.call('ZREM', lane_key, member)
     redis.call('ZREM', OCC, member)
     redis.call('HDEL', OCCREC, member)
@@ -247,11 +289,14 @@ for _, crowd in ipairs(args.crowds) do
 end
 
 write_outcomes(RUNS, RAN)
+if #buried > 0 then
+  redis.call('SPUBLISH', RAN, '')
+end
 local remaining = all_held and 0 or count_held()
 if remaining == 0 then
   drop_claim(CLAIMS, LEASES, id)
 else
   redis.call('HSET', LEASES, id .. ':q', args.number)
 end
-announce_head(HEADS, before, WAKE, server_time())
+announce_head(HEADS, before, WAKE, now)
 return { 'settled', applied, remaining, buried }

@@ -4,10 +4,12 @@
   is left alone. Arming needs memory, so a full server refuses the whole step.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8... lanes, buckets
-  ARGV  layout, epoch, lanes {{lane, key}}: heads refreshed, claimed points without a claim freed,
+  ARGV  layout, epoch, lanes {{lane, key}}: heads refreshed,
         arm {{lane key, bucket key, id, chain, due}}: armed definitions without a chain,
         drop {{lane key, bucket key, id, member}}: points without a definition, or chains of an
           old timing version,
+        free {{lane key, bucket key, id, member, due, score}}: claimed points without a claim,
+        records {id position}: what `leases` says of claims that do not exist,
         add {{lane key, member}}, forget {{lane key, member}}: occurrences missing from `occ`, or
           in it without a point,
         latest (us after now that no lease can end)
@@ -21,7 +23,6 @@
 -- include definition
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE = unpack(KEYS, 1, 7)
-local MOST_FREED = 500
 local refused = fenced_refusal(META)
 if refused then
   return refused
@@ -96,17 +97,28 @@ for i = 1, #absurd, 2 do
   lapse(absurd[i], tonumber(absurd[i + 1]))
 end
 
--- Claimed points whose claim does not exist are due again.
-for _, lane in ipairs(args.lanes) do
-  local held = redis.call('ZRANGE', KEYS[lane.key], CLAIMED, '(+inf', 'BYSCORE', 'LIMIT', 0, MOST_FREED,
-    'WITHSCORES')
-  for i = 1, #held, 2 do
-    local token = tonumber(held[i + 1]) - CLAIMED
-    if redis.call('ZCOUNT', CLAIMS, token, token) == 0 then
-      redis.call('ZADD', KEYS[lane.key], 'XX', due_before({}, held[i], now), held[i])
-      mended = mended + 1
-    end
+-- A claimed point whose claim does not exist is due when the caller says: a chain that was due now
+-- would lose the slots since it was claimed.
+for _, orphan in ipairs(args.free) do
+  local lane, bucket, id, member = KEYS[orphan[1]], KEYS[orphan[2]], ARGV[orphan[3]], ARGV[orphan[4]]
+  local score, token = redis.call('ZSCORE', lane, member), orphan[6] - CLAIMED
+  local held = token < math.huge and redis.call('ZCOUNT', CLAIMS, token, token) > 0
+  local record = #member == CHAIN_LENGTH and redis.call('HGET', bucket, id)
+  local is_stale = record and (state_of(record) ~= ARMED or id .. version_of(record) ~= member)
+  if score and tonumber(score) == orphan[6] and not held and not is_stale then
+    redis.call('ZADD', lane, 'XX', orphan[5], member)
+    mended = mended + 1
   end
+end
+for _, position in ipairs(args.records) do
+  local id = ARGV[position]
+  if not redis.call('ZSCORE', CLAIMS, id) then
+    drop_claim(CLAIMS, LEASES, id)
+    mended = mended + 1
+  end
+end
+
+for _, lane in ipairs(args.lanes) do
   local stood = redis.call('ZSCORE', HEADS, lane.lane)
   refresh_head(HEADS, lane.lane, KEYS[lane.key])
   if stood ~= redis.call('ZSCORE', HEADS, lane.lane) then

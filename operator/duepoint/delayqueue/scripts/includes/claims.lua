@@ -1,10 +1,12 @@
 -- A claim is an id in `claims` (score = lease expiry), its points carry 2^52 + expiry as score,
 -- and `leases` says what they were before: <id> -> {format, worker, {lane, {member, due, ...}}},
--- <id>:a -> attempts and how often alone, <id>:q -> last settle number, <id>:x -> its members are
--- not those of the record any more (a reclaim, plan or split took or added some).
+-- <id>:a -> attempts and how often alone, <id>:s -> ids of the claims under which its one point was
+-- left alone (12 bytes each, suspected of having died of it), <id>:q -> last settle number, <id>:x
+-- -> its members are not those of the record any more (a reclaim, plan or split took or added some).
 
 local RECORD_FORMAT = 1
 local CHAIN_LENGTH = 12
+local CLAIM_ID_LENGTH = 12
 
 -- An expiry that no other claim of the shard has: the score then names the claim.
 local function free_token(claims, token)
@@ -16,11 +18,12 @@ end
 
 local function drop_claim(claims, leases, id)
   redis.call('ZREM', claims, id)
-  redis.call('HDEL', leases, id, id .. ':a', id .. ':q', id .. ':x')
+  redis.call('HDEL', leases, id, id .. ':a', id .. ':s', id .. ':q', id .. ':x')
 end
 
 -- What a claimed point was due at, by its record; an added occurrence is not in it and was due
--- at its slot (bytes 14 to 21), which lies in the past. Anything else: now.
+-- at its slot (bytes 14 to 21), which lies in the past. A chain without a due would lose the slots
+-- in between if it were due now: nil, and the sweep finds out where it belongs. Anything else: now.
 local function due_before(record, member, now)
   local due = record[member]
   if due then
@@ -32,16 +35,20 @@ local function due_before(record, member, now)
       return slot
     end
   end
+  if #member == CHAIN_LENGTH then
+    return nil
+  end
   return now
 end
 
--- member -> due as text, of every point that the claim began with; and its lanes, in order.
+-- member -> due as text, of every point that the claim began with; and its lanes, in order. Both
+-- empty where there is no record, or one that this version cannot read.
 local function read_record(packed)
   local dues, lanes = {}, {}
-  if not packed then
+  local is_read, format, _, by_lane = pcall(cmsgpack.unpack, packed or '')
+  if not is_read or format ~= RECORD_FORMAT or type(by_lane) ~= 'table' then
     return dues, lanes
   end
-  local _, _, by_lane = cmsgpack.unpack(packed)
   for i = 1, #by_lane, 2 do
     lanes[#lanes + 1] = by_lane[i]
     local found = by_lane[i + 1]
