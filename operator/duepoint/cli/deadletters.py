@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_LETTERS = 10_000
 #: Letters that are looked at for a namespace or a Schedule before the search is ended.
 _LOOKED_AT = 200_000
-_ID = re.compile(r"(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
+_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
 
 
 @click.group("dlq")
@@ -83,12 +83,12 @@ def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
     if parts is None:
         raise errors.InvalidSetting(
             "ID", f"{errors.quoted(letter_id)}: write SHARD/ENTRY as list shows it, such as"
-            " 17/1763771234567-0",
+            " 1.17/1763771234567-0",
         )  # fmt: skip
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
-        letter = await opened.letter_of(int(parts[1]), parts[2])
+        letter = await opened.letter_of(int(parts[1]), int(parts[2]), parts[3])
         if letter is None:
             output.complain(f"there is no dead letter {letter_id}")
             return 0
@@ -108,7 +108,7 @@ def _row(letter: messages.DeadEntry) -> listing.Row:
         slot_us = point.slot_us
     kind = entry.get("kind", "" if point is None else point.kind.name)
     return {
-        "id": f"{sightings.shard_number(letter.shard)}/{letter.id}",
+        "id": f"{sightings.shard_name(letter.shard)}/{letter.id}",
         "givenUp": listing.time(1000 * int(letter.id.partition("-")[0])),
         "namespace": entry.get("namespace", ""),
         "schedule": entry.get("name", ""),

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 def shard_number(shard: messages.ShardId) -> int:
     """A shard's number within its layout."""
+    return int(shard_name(shard).partition(".")[2])
+
+
+def shard_name(shard: messages.ShardId) -> str:
+    """A shard's name while the number of shards changes, too: its layout and its number there."""
     from duepoint.delayqueue import sharding  # noqa: PLC0415 - only these commands pay for it
 
-    return sharding.index_of(shard)
+    return f"{sharding.layout_of(shard)}.{sharding.index_of(shard)}"
 
 
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:

@@ -34,12 +34,17 @@ class Letters(core.Core):
             if unread[shard]:
                 heapq.heappush(newest, (_age(unread[shard][0]), shard))
 
-    async def letter_of(self, shard_number: int, entry_id: str) -> messages.DeadEntry | None:
+    async def letter_of(
+        self, layout: int, shard_number: int, entry_id: str
+    ) -> messages.DeadEntry | None:
         """The letter with this id; None where it is not there (any more)."""
-        shards = sharding.all_shards(self._known_layout())
-        if shard_number >= len(shards):
-            return None
-        shard = shards[shard_number]
+        wanted = (layout, shard_number)
+        for shard in sharding.all_shards(self._known_layout()):
+            if (sharding.layout_of(shard), sharding.index_of(shard)) == wanted:
+                return await self._letter(shard, entry_id)
+        return None
+
+    async def _letter(self, shard: messages.ShardId, entry_id: str) -> messages.DeadEntry | None:
         (found,) = await self._read(
             "read a dead letter", ("XRANGE", self._shard(shard).dead, entry_id, entry_id)
         )

@@ -279,6 +279,11 @@ def test_a_dead_letter_shows_what_a_replay_needs(duepoint, change):
     assert "answer 422\\nof a" in text
 
 
+@pytest.mark.parametrize("letter", ["1.1/1-0", "1.77/1795309243951-0", "2.0/1795309243951-0"])
+def test_a_letter_that_is_not_there_is_nothing_to_show(duepoint, letter):
+    assert f"there is no dead letter {letter}" in duepoint("dlq", "show", letter, code=1)
+
+
 def test_a_letter_of_a_deleted_schedule_says_that_it_cannot_be_replayed(duepoint):
     (row,) = duepoint.rows("dlq", "list")
     text = duepoint("dlq", "show", row["id"], "-o", "table")
@@ -298,7 +303,7 @@ def test_a_letter_of_a_deleted_schedule_says_that_it_cannot_be_replayed(duepoint
         (("queue", "peek", "--count", "none"), "write a whole number from 1 to 1000"),
         (("queue", "peek", "-s", "report"), "write --namespace NAME too"),
         (("dlq", "show", "7"), "write SHARD/ENTRY"),
-        (("dlq", "show", "1/99999999999999999999999-0"), "write SHARD/ENTRY"),
+        (("dlq", "show", "1.1/99999999999999999999999-0"), "write SHARD/ENTRY"),
     ],
     ids=["server", "no URL", "no such sum", "format", "count", "no namespace", "id", "large id"],
 )  # fmt: skip
