@@ -42,6 +42,9 @@ webhook_attempts_total = Counter(
     "duepoint_webhook_attempts", "Webhook requests by class of answer.", ["code_class"]
 )
 webhook_seconds = Histogram("duepoint_webhook_seconds", "Time of one webhook request.")
+sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", ["pace"])
+sweep_seconds = Gauge("duepoint_sweep_seconds", "How long the last complete sweep took.")
+sweep_repairs_total = Counter("duepoint_sweep_repairs", "What sweeps put right.", ["kind"])
 queue_problems = Gauge(
     "duepoint_queue_problems", "Whether the server of the queue fails a check.", ["check"]
 )

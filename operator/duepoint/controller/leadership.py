@@ -174,6 +174,11 @@ class Leadership:
             health=health,
             on_done=sweeper.request,
         )
+
+        def doubt() -> None:
+            sweeper.doubt()
+            resyncer.request()
+
         return _Services(
             recorder=recorder,
             reconciler=reconciler,
@@ -201,8 +206,8 @@ class Leadership:
                 queue=queue,
                 layout=layout,
                 epoch=epoch,
-                outages=lambda: reconciler.outages,
-                on_doubt=resyncer.request,
+                outages=lambda: reconciler.outages + queue.upheavals,
+                on_doubt=doubt,
                 clock=clock,
                 health=health,
             ),

@@ -71,6 +71,11 @@ class Core:
         await self._servers.close()
 
     @property
+    def upheavals(self) -> int:
+        """How often a server turned out not to be the one it was: writes may be lost."""
+        return self._servers.upheavals
+
+    @property
     def _client(self) -> redis.asyncio.Redis:
         """Of the one server; tests look behind the queue's back with it."""
         return cast("servers.OneServer", self._servers).node.client

@@ -114,6 +114,11 @@ class Queue(Protocol):
 
     async def close(self) -> None: ...
 
+    @property
+    def upheavals(self) -> int:
+        """How often the server turned out not to be the one it was: writes may be lost."""
+        ...
+
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
         """What is wrong with the server, one clear line each; empty when it is fit.
 

@@ -64,6 +64,10 @@ class MemoryDelayQueue:
     async def close(self) -> None:
         pass
 
+    @property
+    def upheavals(self) -> int:
+        return 0
+
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:  # noqa: ARG002 - as the port
         self._check()
         return ()

@@ -1,0 +1,163 @@
+"""When the queue is swept and how fast, in virtual time; what a step mends is another matter."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from prometheus_client import REGISTRY
+
+from duepoint import errors
+from duepoint.controller.sweeper import ROLL_SECONDS, Sweeper
+from duepoint.delayqueue import messages, scripting
+from duepoint.testing.fakeclock import FakeClock
+
+SHARDS = 8
+STEPS = 10
+STEP_SECONDS = 0.1
+
+
+class Steps:
+    """A queue of which each shard is swept in so many steps, each taking its time."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.taken: list[tuple[int, float]] = []
+        self.epochs: set[int] = set()
+        self.trouble: Exception | None = None
+        self.swept = messages.Swept(cursor=None)
+
+    async def sweep(self, shard, cursor, epoch, *, due_of):
+        await self.clock.sleep(STEP_SECONDS)
+        if self.trouble is not None:
+            raise self.trouble
+        self.taken.append((shard, self.clock.monotonic()))
+        self.epochs.add(epoch)
+        number = int(cursor or 0) + 1
+        return messages.Swept(
+            cursor=None if number == STEPS else str(number), armed=1, dropped=2, mended=3
+        )
+
+
+@pytest.fixture
+async def sweeping():
+    clock = FakeClock()
+    steps = Steps(clock)
+    sweeper = Sweeper(
+        queue=steps,
+        layout=messages.Layout(number=1, shards=SHARDS),
+        epoch=messages.Epoch(5),
+        watermark_us=lambda _: 0,
+        clock=clock,
+    )
+    task = asyncio.create_task(sweeper.run())
+    await clock.settle()
+    yield clock, steps, sweeper, task
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, scripting.Fenced):
+        await task
+
+
+def sample(name, **labels):
+    return REGISTRY.get_sample_value(name, labels)
+
+
+async def test_nothing_is_swept_before_the_objects_were_compared(sweeping):
+    clock, steps, _, _ = sweeping
+    await clock.advance(10 * ROLL_SECONDS)
+    assert steps.taken == []
+
+
+async def test_a_rolling_round_takes_a_twentieth_of_the_time(sweeping):
+    clock, steps, sweeper, _ = sweeping
+    sweeper.request()
+    busy = SHARDS * STEPS * STEP_SECONDS
+    await clock.advance(20 * busy + 1)
+    assert sweeper.sweeps == 1
+    first, last = steps.taken[0][1], steps.taken[-1][1]
+    assert last - first == pytest.approx(20 * busy - 20 * STEP_SECONDS, rel=0.01)
+    assert sample("duepoint_sweep_seconds") == pytest.approx(20 * busy, rel=0.01)
+
+
+async def test_rounds_roll_without_being_asked_for(sweeping):
+    clock, _, sweeper, _ = sweeping
+    sweeper.request()
+    took = 20 * SHARDS * STEPS * STEP_SECONDS
+    await clock.advance(took + 1)
+    before = sample("duepoint_sweeps_total", pace="rolling")
+    await clock.advance(3 * (took + ROLL_SECONDS))
+    assert sweeper.sweeps == 4
+    assert sample("duepoint_sweeps_total", pace="rolling") == before + 3
+
+
+async def test_between_rounds_nothing_is_asked(sweeping):
+    clock, steps, sweeper, _ = sweeping
+    sweeper.request()
+    await clock.advance(20 * SHARDS * STEPS * STEP_SECONDS + 1)
+    taken = len(steps.taken)
+    await clock.advance(ROLL_SECONDS / 2)
+    assert len(steps.taken) == taken
+
+
+async def test_after_a_doubt_the_next_round_is_made_at_full_speed(sweeping):
+    clock, steps, sweeper, _ = sweeping
+    sweeper.doubt()
+    sweeper.request()
+    fast = sample("duepoint_sweeps_total", pace="fast") or 0
+    await clock.advance(SHARDS * STEPS * STEP_SECONDS / 4 + 0.1)
+    assert sweeper.sweeps == 1
+    assert len(steps.taken) == SHARDS * STEPS
+    assert sample("duepoint_sweeps_total", pace="fast") == fast + 1
+    sweeper.request()
+    await clock.advance(SHARDS * STEPS * STEP_SECONDS)
+    assert sweeper.sweeps == 1, "the doubt is gone: the round after it trickles"
+
+
+async def test_a_doubt_breaks_a_rolling_round_off_and_waits_for_the_comparison(sweeping):
+    clock, steps, sweeper, _ = sweeping
+    sweeper.request()
+    await clock.advance(30)
+    sweeper.doubt()
+    await clock.advance(30)
+    taken = len(steps.taken)
+    await clock.advance(60)
+    assert (len(steps.taken), sweeper.sweeps) == (taken, 0)
+    sweeper.request()
+    await clock.advance(SHARDS * STEPS * STEP_SECONDS / 4 + 0.1)
+    assert sweeper.sweeps == 1
+    assert len(steps.taken) - taken == SHARDS * STEPS
+
+
+async def test_a_queue_that_is_away_is_asked_again_and_no_step_is_left_out(sweeping):
+    clock, steps, sweeper, _ = sweeping
+    sweeper.doubt()
+    sweeper.request()
+    steps.trouble = errors.QueueUnavailable("away")
+    await clock.advance(60)
+    assert steps.taken == []
+    steps.trouble = None
+    await clock.advance(60)
+    assert sweeper.sweeps == 1
+    assert len(steps.taken) == SHARDS * STEPS
+
+
+async def test_a_newer_leader_ends_the_sweep(sweeping):
+    clock, steps, sweeper, task = sweeping
+    steps.trouble = scripting.Fenced("a newer leader has been here")
+    sweeper.request()
+    await clock.advance(1)
+    assert isinstance(task.exception(), scripting.Fenced)
+
+
+async def test_every_step_carries_the_term_and_what_it_mended_is_counted(sweeping):
+    clock, steps, sweeper, _ = sweeping
+    kinds = {"armed": 1, "dropped": 2, "mended": 3}
+    before = {kind: sample("duepoint_sweep_repairs_total", kind=kind) or 0 for kind in kinds}
+    sweeper.doubt()
+    sweeper.request()
+    await clock.advance(60)
+    assert steps.epochs == {5}
+    for kind, each in kinds.items():
+        counted = sample("duepoint_sweep_repairs_total", kind=kind) - before[kind]
+        assert counted == each * SHARDS * STEPS
