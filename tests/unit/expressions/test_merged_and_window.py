@@ -132,7 +132,7 @@ def test_a_year_of_busy_schedules_is_counted_without_walking_it(texts, count):
     start = moments.us("2026-01-01T00:00:00Z")
     with stopwatch.cpu_seconds() as passed:
         assert expression.count_between(start, start + YEAR_US) == count
-        assert passed() <= 0.1  # walking would take half a minute
+        assert passed() <= 2  # walking would take half a minute
 
 
 def test_even_thirty_two_periods_without_a_common_factor_are_not_walked():

