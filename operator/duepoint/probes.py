@@ -57,6 +57,8 @@ class Probes:
         return web.Response(status=503, text=lines)
 
     async def _metrics(self, _: web.Request) -> web.Response:
+        for refresh in tuple(telemetry.before_scrape):
+            await refresh()
         body = prometheus_client.generate_latest(telemetry.registry)
         return web.Response(
             body=body, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST}

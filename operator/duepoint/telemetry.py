@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Awaitable, Callable
 
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
@@ -37,11 +38,17 @@ claim_seconds = Histogram(
 inflight = Gauge("duepoint_inflight", "Points claimed by this worker and not settled.")
 reclaimed_total = Counter("duepoint_reclaimed", "Points taken over from an expired claim.")
 superseded_total = Counter("duepoint_superseded", "Points dropped because an edit replaced them.")
-dead_entries_total = Counter("duepoint_dead_entries", "Points given up on.")
+given_up_total = Counter("duepoint_given_up", "Points given up on.")
 webhook_attempts_total = Counter(
     "duepoint_webhook_attempts", "Webhook requests by class of answer.", ["code_class"]
 )
 webhook_seconds = Histogram("duepoint_webhook_seconds", "Time of one webhook request.")
+queue_points = Gauge("duepoint_queue_points", "Points that wait in the queue.")
+queue_due_points = Gauge("duepoint_queue_due_points", "Waiting points that are due.")
+oldest_due_seconds = Gauge("duepoint_oldest_due_seconds", "How long the oldest has been due.")
+dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.")
+runs_backlog = Gauge("duepoint_runs_backlog", "Entries that the status writer has not taken yet.")
+queue_seen_seconds = Gauge("duepoint_queue_seen_seconds", "When the queue was last looked at.")
 sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", ["pace"])
 sweep_seconds = Gauge("duepoint_sweep_seconds", "How long the last complete sweep took.")
 sweep_repairs_total = Counter("duepoint_sweep_repairs", "What sweeps put right.", ["kind"])
@@ -64,6 +71,9 @@ status_staleness_seconds = Histogram(
 build_info = Gauge("duepoint_build_info", "Always 1; its labels tell the build.", ["version"])
 
 registry = REGISTRY
+
+#: Awaited before the metrics are told: gauges that are read only when somebody asks for them.
+before_scrape: set[Callable[[], Awaitable[None]]] = set()
 
 
 def configure_logging(level: str, form: str) -> None:

@@ -1089,3 +1089,15 @@ async def test_finishing_a_claim_whole_leaves_alone_what_it_no_longer_holds(harn
         applied += (await harness.queue.settle(claim, Settlement(whole=True))).applied
     assert applied == 1
     assert (await harness.total()).points == 1
+
+
+async def test_the_totals_are_those_of_all_shards(harness):
+    for number in range(12):
+        await harness.arm(name=f"n{number}", namespace=f"team-{number % 3}", due_in=3600)
+    await harness.arm(name="late", due_in=-5)
+    totals = await harness.queue.totals()
+    assert (totals.points, totals.due, totals.dead, totals.outcomes) == (13, 1, 0, 0)
+    assert 5_000_000 <= totals.lag_us < 60_000_000
+    await harness.claim_all()
+    held = await harness.queue.totals()
+    assert (held.points, held.due, held.lag_us) == (12, 0, 0)

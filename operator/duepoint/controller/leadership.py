@@ -18,6 +18,7 @@ from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import layoutnote
 from duepoint.controller.dryruns import DryRuns
+from duepoint.controller.gauges import QueueGauges
 from duepoint.controller.indexwatch import IndexWatch
 from duepoint.controller.jobwatch import JobWatch
 from duepoint.controller.kopfthread import KopfThread
@@ -63,6 +64,7 @@ class _Services:
     jobs: JobWatch
     sweeper: Sweeper
     index: IndexWatch
+    gauges: QueueGauges
 
 
 class Leadership:
@@ -129,6 +131,7 @@ class Leadership:
             group.create_task(made.kopf.run())
             group.create_task(made.index.run())
             group.create_task(made.recorder.run())
+            group.create_task(made.gauges.run())
             for run in (made.outcomes.run, made.jobs.run, made.sweeper.run):
                 group.create_task(_after(made.resyncer.first_done, run))
 
@@ -202,6 +205,7 @@ class Leadership:
             ),
             jobs=jobs,
             sweeper=sweeper,
+            gauges=QueueGauges(queue=queue, clock=clock),
             index=IndexWatch(
                 queue=queue,
                 layout=layout,

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Counting(reading.Reading):
-    """index_sight, shard_sights, lane_sights."""
+    """index_sight, shard_sights, totals, lane_sights."""
 
     async def index_sight(self) -> sights.IndexSight:
         """Raises ``scripting.Uninitialised`` when there is no index."""
@@ -65,6 +65,16 @@ class Counting(reading.Reading):
 
     async def shard_sights(self) -> list[sights.ShardSight]:
         return await self._of_each_shard(self._shard_sight)
+
+    async def totals(self) -> messages.Totals:
+        found = await self._of_each_shard(self._totals_of_shard)
+        return messages.Totals(
+            points=sum(each.points for each in found),
+            due=sum(each.due for each in found),
+            outcomes=sum(each.outcomes for each in found),
+            dead=sum(each.dead for each in found),
+            lag_us=max((each.lag_us for each in found), default=0),
+        )
 
     async def lane_sights(self) -> list[sights.LaneSight]:
         """Every namespace that has unclaimed points, shard by shard."""
@@ -117,6 +127,33 @@ class Counting(reading.Reading):
             runs=runs,
             dead=dead,
             is_exact=is_exact and all_counted and occurrences <= _KINDS_COUNTED,
+        )
+
+    async def _totals_of_shard(self, shard: messages.ShardId) -> messages.Totals:
+        names = self._shard(shard)
+        time, runs, dead, heads = await self._read(
+            "count what waits",
+            ("TIME",),
+            ("XLEN", names.runs),
+            ("XLEN", names.dead),
+            ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
+        )
+        now = time_us(time)
+        waiting = [(names.lane(int(lane)), due) for lane, due in scored(heads) if lane]
+        counts = await self._read_all(
+            "count what waits", [("ZCOUNT", lane, "-inf", f"({_CLAIMED}") for lane, _ in waiting]
+        )
+        late = [lane for lane, due in waiting if due <= now]
+        overdue = await self._read_all(
+            "count what is due", [("ZCOUNT", lane, "-inf", now) for lane in late]
+        )
+        oldest = min((due for _, due in waiting), default=now)
+        return messages.Totals(
+            points=sum(counts),
+            due=sum(overdue),
+            outcomes=runs,
+            dead=dead,
+            lag_us=max(0, now - int(oldest)),
         )
 
     async def _lanes_of_shard(self, shard: messages.ShardId) -> list[sights.LaneSight]:

@@ -403,6 +403,22 @@ class ShardStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How full the whole index is.
+
+    Attributes:
+        points: those that wait; the ones that a worker holds are not among them.
+        lag_us: how long the oldest of them has been due; 0 when none is.
+    """
+
+    points: int
+    due: int
+    outcomes: int
+    dead: int
+    lag_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeEntry:
     """One entry of a shard's ``runs`` stream, as the reporter reads it."""
 

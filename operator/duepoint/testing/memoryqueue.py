@@ -308,6 +308,16 @@ class MemoryDelayQueue:
         self._check()
         return [self._stats_of(shard) for shard in self.shards.values()]
 
+    async def totals(self) -> messages.Totals:
+        stats = await self.stats()
+        return messages.Totals(
+            points=sum(each.points - each.claimed for each in stats),
+            due=sum(each.due for each in stats),
+            outcomes=sum(each.outcomes for each in stats),
+            dead=sum(each.dead for each in stats),
+            lag_us=max((each.lag_us for each in stats), default=0),
+        )
+
     # -- steps ----------------------------------------------------------------------------------
 
     def _claim_one(

@@ -331,7 +331,7 @@ class Settler:
 
     def _note(self, settled: messages.Settled, settlement: messages.Settlement) -> None:
         self.lost = self.lost or settled.lost
-        telemetry.dead_entries_total.inc(len(settlement.dead) + len(settled.buried))
+        telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
 
 
 def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlement:

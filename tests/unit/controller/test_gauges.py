@@ -1,0 +1,98 @@
+"""What the queue holds is told to whoever scrapes, and asked of Redis only then."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from aiohttp.test_utils import make_mocked_request
+from prometheus_client import REGISTRY
+
+from duepoint import probes, services, telemetry
+from duepoint.controller.gauges import LEAST_SECONDS, QueueGauges
+from tests.support import queueing
+
+CONTENTS = ("queue_points", "queue_due_points", "dead_entries", "runs_backlog")
+
+
+def gauges():
+    return [REGISTRY.get_sample_value(f"duepoint_{name}") for name in CONTENTS]
+
+
+async def scrape() -> str:
+    server = probes.Probes(services.Health(), host="127.0.0.1", port=0)
+    answer = await server._metrics(make_mocked_request("GET", "/metrics"))
+    return answer.text
+
+
+@pytest.fixture
+async def term():
+    harness = await queueing.memory_harness()
+    asked = []
+    totals = harness.queue.totals
+
+    async def counted():
+        asked.append(harness.now_us())
+        return await totals()
+
+    harness.queue.totals = counted
+    service = QueueGauges(queue=harness.queue, clock=harness.queue._clock)
+    task = asyncio.create_task(service.run())
+    await asyncio.sleep(0)
+    yield harness, asked, task
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_scrape_tells_what_waits_what_is_due_and_for_how_long(term):
+    harness, _, _ = term
+    await harness.arm(name="late", due_in=-90)
+    await harness.arm(name="later", due_in=600)
+    text = await scrape()
+    assert gauges() == [2, 1, 0, 0]
+    assert REGISTRY.get_sample_value("duepoint_oldest_due_seconds") == pytest.approx(90)
+    seen = REGISTRY.get_sample_value("duepoint_queue_seen_seconds")
+    assert seen == pytest.approx(harness.now_us() / 1_000_000)
+    assert "duepoint_queue_due_points 1.0" in text
+
+
+async def test_however_many_scrape_the_queue_is_asked_once_in_ten_seconds(term):
+    harness, asked, _ = term
+    for _ in range(5):
+        await scrape()
+        await harness.pass_time(1)
+    assert len(asked) == 1
+    await harness.pass_time(LEAST_SECONDS)
+    await scrape()
+    assert len(asked) == 2
+
+
+async def test_without_a_scrape_nothing_is_asked(term):
+    harness, asked, _ = term
+    await harness.pass_time(3600)
+    assert asked == []
+
+
+async def test_a_queue_that_is_away_leaves_the_gauges_as_they_were(term):
+    harness, _, _ = term
+    await harness.arm(due_in=600)
+    await scrape()
+    harness.queue.available = False
+    await harness.pass_time(60)
+    assert "duepoint_queue_points 1.0" in await scrape()
+
+
+async def test_at_the_end_of_a_term_the_gauges_are_zero_and_nobody_asks_any_more(term):
+    harness, asked, task = term
+    await harness.arm(due_in=600)
+    await scrape()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert gauges() == [0, 0, 0, 0]
+    await harness.pass_time(60)
+    await scrape()
+    assert len(asked) == 1
+    assert telemetry.before_scrape == set()
