@@ -784,6 +784,45 @@ async def test_a_blob_that_is_not_there_is_told(harness):
         await harness.queue.blob("default", "nothing", messages.ShardId(0))
 
 
+async def test_the_definitions_of_many_chains_are_read_in_short_and_in_order(harness):
+    for number in range(6):
+        await harness.arm(name=f"s-{number}", uid=f"6f1c9a34-0000-4000-8000-00000000000{number}")
+    await harness.arm(name="s-5", uid="6f1c9a34-0000-4000-8000-000000000005", generation=2)
+    for claim in await harness.claim_all():
+        chains = [point.member for point in claim.points]
+        found = await harness.queue.read_briefs(claim.shard, [*chains, b"nobody-knows"])
+        known = await harness.queue.read_definitions(claim.shard, [c[:8] for c in chains])
+        *rows, nobody = found.rows
+        assert nobody is None
+        for chain, row in zip(chains, rows, strict=True):
+            whole = known[chain[:8]]
+            told = (row.uid, row.name, row.generation, row.created_us)
+            assert told == (whole.uid, whole.name, whole.generation, whole.created_us)
+            kind = found.kinds[row.kind]
+            assert kind == (whole.namespace, whole.rule, whole.target)
+
+
+async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(harness):
+    uids = {name: f"6f1c9a34-0000-4000-8000-{name:0>12}" for name in ("1", "2")}
+    for name, uid in uids.items():
+        await harness.arm(name=name, uid=uid)
+    claims = await harness.claim_all()
+    await harness.arm(name="1", uid=uids["1"], generation=2)
+    suspended = definition.State.SUSPENDED
+    await harness.arm(name="2", uid=uids["2"], generation=2, state=suspended, due_in=None)
+    for claim in claims:
+        chains = [point.member for point in claim.points]
+        found = await harness.queue.read_briefs(claim.shard, chains)
+        assert list(found.rows) == [None] * len(chains)
+
+
+async def test_many_entries_are_appended_in_order(harness):
+    entries = [(str(number), b"x") for number in range(600)]
+    ids = await harness.queue.append_many("default", "ticks", ("slot", "payload"), entries, 1000)
+    assert len(ids) == 600
+    assert None not in ids
+
+
 # -- layout and membership --------------------------------------------------------------------
 
 

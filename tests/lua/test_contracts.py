@@ -14,7 +14,7 @@ DRAINING = {
     *("beat", "claim", "extend", "plan", "release", "remove", "settle"),
     *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
 }
-WITHOUT_SHARD = {"append", "beat", "open", "rights", "ask", "announce", "progress"}
+WITHOUT_SHARD = {"append", "appendmany", "beat", "open", "rights", "ask", "announce", "progress"}
 
 
 def _file(name):

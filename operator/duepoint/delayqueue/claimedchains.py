@@ -113,6 +113,17 @@ def chain_of(member: bytes, due_us: int) -> points.DuePoint:
     )
 
 
+def of(claimed: Sequence[points.DuePoint]) -> ClaimedChains | None:
+    """The points by column; None where not all are chains."""
+    if isinstance(claimed, ClaimedChains):
+        return claimed
+    if any(point.kind is not points.PointKind.CHAIN for point in claimed):
+        return None
+    return ClaimedChains(
+        [point.member for point in claimed], [float(point.due_us) for point in claimed]
+    )
+
+
 def from_lanes(found_by_lane: list[Any]) -> ClaimedChains | None:
     """The claim's points out of {lane, {member, due, ...}, ...}; None where not all are chains."""
     members: list[bytes] = []

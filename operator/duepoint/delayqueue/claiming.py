@@ -19,11 +19,11 @@ from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import (
+    briefing,
     claimedchains,
     messages,
     moving,
     port,
-    reading,
     records,
     scripting,
     sharding,
@@ -50,7 +50,7 @@ _ID_LENGTH = 8
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
-class Claiming(moving.Moving, reading.Reading):
+class Claiming(moving.Moving, briefing.Briefing):
     """claim, extend, release."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own

@@ -33,6 +33,7 @@ import redis.backoff
 import redis.exceptions
 
 from duepoint import errors, redisurl
+from duepoint.delayqueue import packing
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 #: How long a request waits for a connection while all are in use.
@@ -124,6 +125,10 @@ Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
 
 class Pool(redis.asyncio.BlockingConnectionPool):
     """Connections to one server; idle ones can be asked whether they still live."""
+
+    def __init__(self, **named: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(**named)
+        packing.pack_in_c(self)
 
     async def probe(self, command: tuple[Any, ...]) -> None:
         """Ask each idle connection; those that do not answer are closed."""

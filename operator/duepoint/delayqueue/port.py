@@ -18,8 +18,8 @@ from typing import Protocol
 
 from duepoint import settings
 from duepoint.delayqueue import messages
+from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import points
 
 #: Lease of a claim unless told otherwise, and how many points one claim takes at most.
 LEASE_SECONDS = 10.0
@@ -216,6 +216,14 @@ class Queue(Protocol):
         """The newest definitions; ids without one (deleted) are absent. Read after the claim."""
         ...
 
+    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+        """The newest definitions behind these chain members, in short and in their order.
+
+        None for one that is gone, not armed, of another timing version or out of the ordinary: it
+        is to be read by ``read_definitions``.
+        """
+        ...
+
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
         """The verified content; raises ``seal.BlobMissing`` or ``seal.BlobForged``."""
         ...
@@ -255,6 +263,21 @@ class Queue(Protocol):
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
     ) -> str:
         """XADD to the user's stream; the entry's id. Raises ``scripting.WrongType``."""
+        ...
+
+    async def append_many(
+        self,
+        namespace: str,
+        name: str,
+        fields: Sequence[str],
+        entries: Sequence[Sequence[bytes | str]],
+        max_length: int,
+    ) -> list[str | None]:
+        """Entries of the same fields, in order: the id of each, None of one that was not added.
+
+        A stream that is none, and a server that is full, are Nones too: whoever then appends one
+        entry is told why.
+        """
         ...
 
     # -- maintenance ------------------------------------------------------------------------------

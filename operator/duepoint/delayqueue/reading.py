@@ -39,7 +39,7 @@ _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
 _OCCURRENCES_PER_CHUNK = 500
 
-_parsed = functools.lru_cache(maxsize=50_000)(rules.parse)
+parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
 _unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
 
 _Buckets = dict[str, list[points.ScheduleId]]
@@ -262,7 +262,7 @@ class Reading(layouts.Layouts):
         return definitions.resolve(
             packed,
             namespace=self._text(shard, packed.namespace).decode(),
-            rule=_parsed(text),
+            rule=parsed_rule(text),
             target=self._text(shard, packed.target).decode(),
         )
 

@@ -8,11 +8,13 @@ everything that was claimed is named and still held.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from duepoint import errors
 from duepoint.delayqueue import (
+    appending,
     claimedchains,
     crowding,
     layouts,
@@ -43,7 +45,7 @@ class _LanePart:
 
 
 class Settling(layouts.Layouts):
-    """settle, plan, split, append_stream."""
+    """settle, plan, split, append_stream, append_many."""
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
@@ -119,6 +121,37 @@ class Settling(layouts.Layouts):
         call = arguments.call("append", [self._keys.stream(namespace, name)])
         entry: bytes = await self._scripts.run(call)
         return entry.decode()
+
+    async def append_many(
+        self,
+        namespace: str,
+        name: str,
+        fields: Sequence[str],
+        entries: Sequence[Sequence[bytes | str]],
+        max_length: int,
+    ) -> list[str | None]:
+        parts = appending.parts(entries)
+        replies = await self._scripts.run_many(
+            [self._append_call(namespace, name, fields, part, max_length) for part in parts]
+        )
+        return [
+            id_
+            for part, reply in zip(parts, replies, strict=True)
+            for id_ in appending.ids(reply, len(part))
+        ]
+
+    def _append_call(
+        self,
+        namespace: str,
+        name: str,
+        fields: Sequence[str],
+        entries: Sequence[Sequence[bytes | str]],
+        max_length: int,
+    ) -> scripting.Call:
+        arguments = scripting.Arguments(max_length=max_length)
+        arguments.put("names", arguments.run(fields))
+        arguments.put("values", arguments.run(itertools.chain.from_iterable(entries)))
+        return arguments.call("appendmany", [self._keys.stream(namespace, name)])
 
     def _settle_call(
         self, claim: messages.Claim, settlement: messages.Settlement

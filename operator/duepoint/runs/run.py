@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -67,10 +68,37 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     more_us: tuple[int, ...] = ()
 
 
+#: The fields of an event that says no more than the first of them, in their order.
+Row = tuple[Any, ...]
+
+
+def delivered_row(
+    *,
+    uid: str,
+    namespace: str,
+    name: str,
+    generation: int,
+    slot_us: int,
+    trigger: str,
+    message: str,
+    at_us: int,
+    started_us: int,
+    accepted_us: int,
+) -> Row:
+    """The event of a regular slot whose first attempt was delivered, as ``pack`` takes it.
+
+    For hundreds at a time: the same bytes as the event's, without the event.
+    """
+    return (
+        *(uid, namespace, name, generation, slot_us, trigger, "Succeeded", "Succeeded"),
+        *(at_us, message, 1, started_us, accepted_us, 1, "", None, slot_us),
+    )
+
+
 _decoder = msgspec.msgpack.Decoder(list[RunEvent])
 
 
-def pack(events: Iterable[RunEvent]) -> bytes:
+def pack(events: Iterable[RunEvent | Row]) -> bytes:
     """The stream entry for some events; empty bytes for none."""
     listed = list(events)
     return msgspec.msgpack.encode(listed) if listed else b""

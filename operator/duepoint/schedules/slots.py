@@ -129,6 +129,16 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
     return Slots(expression=expression, identity=identity, jitter_ms=timing.jitter_ms)
 
 
+def is_alike(timing: rules.Timing) -> bool:
+    """Whether schedules of one creation time have the same slots, and those are their dues."""
+    return timing.jitter_ms == 0 and not _uses_hash(timing)
+
+
+def is_anchored(timing: rules.Timing) -> bool:
+    """Whether the time of creation has a say in the slots."""
+    return timing.start_us is None and _uses_anchor(timing)
+
+
 def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> None:
     """Raise errors.InvalidExpression where a text is wrong or can never fire.
 

@@ -22,6 +22,7 @@ from duepoint import telemetry
 from duepoint.runs import outcome, retries
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import batches
 
 #: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
 JOB_LIMIT_SECONDS = 10.0
@@ -163,3 +164,18 @@ class Targets:
                 return "webhook", self.webhook
             case actions.StreamAction():
                 return "stream", self.stream
+
+    def takes_batches(self, action: actions.Action) -> bool:
+        """Whether the target of this kind does."""
+        _, one = self._of(action)
+        takes = getattr(one, "takes_batches", None)  # isinstance of a protocol takes longer
+        return takes is not None and bool(takes(action))
+
+    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+        """What the target of this kind answers to many."""
+        kind, one = self._of(batch.action)
+        assert isinstance(one, batches.BatchTarget)  # noqa: S101 - ``takes_batches`` said so
+        answer = await one.fire_batch(batch)
+        delivered = len(answer.messages) - answer.messages.count(None)
+        telemetry.runs_total.labels(kind, "delivered").inc(delivered)
+        return answer

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
 from duepoint import clock as clocks
 from duepoint import errors
@@ -26,8 +26,8 @@ from duepoint.delayqueue import (
     seal,
     sharding,
 )
+from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import points
 from duepoint.testing import memoryledger, memoryshard
 
 
@@ -215,6 +215,23 @@ class MemoryDelayQueue:
         stored = self._shard(shard).definitions
         return {i: stored[i] for i in dict.fromkeys(ids) if i in stored}
 
+    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+        stored = self._shard(shard).definitions
+        rows: list[briefs.Brief | None] = []
+        kinds: dict[Hashable, briefs.Kind] = {}
+        for chain in chains:
+            known = stored.get(points.ScheduleId(chain[:8]))
+            usual = known is not None and known.state is definitions.State.ARMED
+            if known is None or not usual or known.timing_version != chain[8:]:
+                rows.append(None)
+                continue
+            kind = briefs.Kind(known.namespace, known.rule, known.target)
+            kinds[kind] = kind
+            rows.append(
+                briefs.Brief(known.uid, known.name, known.generation, known.created_us, kind)
+            )
+        return briefs.Briefs(rows, kinds)
+
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
         found = self._shard(shard).blobs.get(digest)
         if found is None:
@@ -269,6 +286,21 @@ class MemoryDelayQueue:
         entries.append(dict(fields))
         del entries[:-max_length]
         return f"{self._clock.now_us() // 1_000}-{len(entries)}"
+
+    async def append_many(
+        self,
+        namespace: str,
+        name: str,
+        fields: Sequence[str],
+        entries: Sequence[Sequence[bytes | str]],
+        max_length: int,
+    ) -> list[str | None]:
+        return [
+            await self.append_stream(
+                namespace, name, dict(zip(fields, values, strict=True)), max_length
+            )
+            for values in entries
+        ]
 
     # -- maintenance ----------------------------------------------------------------------------
 

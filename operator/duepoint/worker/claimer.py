@@ -19,6 +19,7 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import fitness, messages, sharding
 from duepoint.delayqueue.port import Queue, Wakeups
+from duepoint.worker import room
 from duepoint.worker.dispatcher import Dispatcher
 
 #: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
@@ -67,6 +68,8 @@ class Claimer:
         self._limits = limits
         self._draining = asyncio.Event()
         self._under_way = 0
+        self._in_hand = room.Room()
+        dispatcher.ended_together = self._note_together
         self._room = asyncio.Event()
         self._room.set()
         self._running: set[asyncio.Task[None]] = set()
@@ -133,21 +136,29 @@ class Claimer:
         await self._wait_for_room()
         if self._draining.is_set():
             return
-        # The batch is per shard: together they may fill the room, not each of them.
-        room = max(1, self._limits.under_way - self._under_way)
-        wakeups.look_again(due[room:])
-        due = due[:room]
+        wanted = self._in_hand.asks(
+            due,
+            self._limits.under_way - self._under_way,
+            batch=self._limits.batch,
+            now=self._clock.monotonic(),
+        )
+        wakeups.look_again(wanted.later)
+        for ask in wanted.asks:
+            await self._claim(wakeups, ask)
+
+    async def _claim(self, wakeups: Wakeups, ask: room.Ask) -> None:
         started = self._clock.monotonic()
         answers = await self._queue.claim(
-            due,
+            ask.shards,
             worker=self._worker,
-            batch=min(self._limits.batch, room // len(due)),
+            batch=ask.batch,
             lease_seconds=self._limits.lease_seconds,
             standby=wakeups.standby,
         )
         telemetry.claim_seconds.observe(self._clock.monotonic() - started)
         for answer in answers:
             wakeups.note(answer)
+            self._in_hand.note(answer)
             if answer.claim is not None:
                 self._hand_over(answer.claim)
 
@@ -167,7 +178,11 @@ class Claimer:
             await _end({waiting, draining})
 
     async def _wait_for_room(self) -> None:
-        while self._under_way >= self._limits.under_way and not self._draining.is_set():
+        while not self._draining.is_set():
+            usual = self._limits.under_way - self._under_way
+            now = self._clock.monotonic()
+            if self._in_hand.free(usual, batch=self._limits.batch, now=now) > 0:
+                return
             self._room.clear()
             await self._room.wait()
 
@@ -194,6 +209,9 @@ class Claimer:
         task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points))
         self._running.add(task)
         task.add_done_callback(note_end)
+
+    def _note_together(self, _count: int) -> None:
+        self._in_hand.fired_together(self._clock.monotonic())
 
     def _note_end(self, ended: asyncio.Task[None]) -> None:
         self._running.discard(ended)

@@ -29,6 +29,7 @@ from duepoint.worker import assignment as assignments
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
+from duepoint.worker.batchroad import BatchRoad
 from duepoint.worker.failurelog import FailureLog
 from duepoint.worker.leasekeeper import LeaseKeeper
 
@@ -71,6 +72,8 @@ class Dispatcher:
         self._slots = asyncio.Semaphore(bounds.concurrency)
         self._dice = dice
         self._failures = FailureLog()
+        self._batches = BatchRoad(queue, target, clock, self._actions)
+        self.ended_together: Ended = lambda _: None
         self.keeper = LeaseKeeper(queue, clock, lease_seconds=bounds.lease_seconds)
 
     async def dispatch(self, claim: messages.Claim, ended: Ended = lambda _: None) -> None:
@@ -94,6 +97,18 @@ class Dispatcher:
     async def _carry_out(
         self, claim: messages.Claim, settler: settlers.Settler, ended: Ended
     ) -> None:
+        rest = await self._batches.fire(settler, self._slots)
+        if together := len(claim.points) - len(rest.points):
+            self.ended_together(together)
+            ended(together)
+        if rest.points or rest.strangers:
+            await self._fire_each(rest, settler, ended)
+        await settler.flush()
+
+    async def _fire_each(
+        self, claim: messages.Claim, settler: settlers.Settler, ended: Ended
+    ) -> None:
+        """The usual road: an attempt of its own for each slot."""
         found = await self._definitions(claim)
         if found is None:
             return
@@ -382,9 +397,11 @@ def _closing_of(work: Assignment) -> settlers.Closing:
     )
 
 
-def _count_ended(events: Iterable[RunEvent]) -> None:
-    """Slots that ended without a run."""
+def _count_ended(events: Iterable[RunEvent | run.Row]) -> None:
+    """Slots that ended without a run; a row is of one that was delivered."""
     for event in events:
+        if isinstance(event, tuple):
+            continue
         if event.state is RunState.SUPERSEDED:
             telemetry.superseded_total.inc()
         elif event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -43,14 +43,15 @@ MOST_CLOSINGS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """How one attempt, or one point without an attempt, ends."""
+    """How one attempt, or one point without an attempt, ends; or many that went together."""
 
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
+    rearmed: Sequence[tuple[bytes, int]] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
-    events: tuple[RunEvent, ...] = ()
+    events: Sequence[RunEvent | run.Row] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,6 +340,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
+        rearmed=[one for closed in listed for one in closed.rearmed],
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         dead=tuple(one for closed in listed for one in closed.dead),

@@ -1,0 +1,152 @@
+"""The full chain of one worker process: claim, definition, next slot, publish, news, next due.
+
+The worker is the real one (claimer, dispatcher, stream target, queue), in this process; no
+Kubernetes is needed for streams. All chains are due at one whole hour, so that every one of them
+is in the way of every other, and each is moved on to its next slot. Two ways of publishing: one
+XADD for each firing, which is what a Schedule's stream target does, and one entry for each batch,
+as the prototype did whose figure is the bar; there the worker is the same and a target of the
+benchmark's own packs a batch into one entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from benchmarks import report
+from benchmarks.queuespeed import filling, place
+from benchmarks.report import Figure
+from duepoint import clock as clocks
+from duepoint import services
+from duepoint.delayqueue import delayqueue
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.targets import batches, stream, target
+from duepoint.worker import claimer, dispatcher
+from tests.support.redisserver import RedisServer
+
+NAME = "chain"
+SHARDS = 4
+_CONCURRENCY = 256
+_HOUR_US = 3_600_000_000
+
+
+class HourClock(clocks.SystemClock):
+    """This machine's clock, set back so far that an hour has just begun.
+
+    A point is due when both clocks say so, so the worker alone decides what is due here; nobody
+    has to wait for the next hour, and the slots are those that people write.
+    """
+
+    def __init__(self) -> None:
+        self.hour_us = place.now_us() // _HOUR_US * _HOUR_US
+        self._behind_us = place.now_us() - self.hour_us
+
+    def now_us(self) -> int:
+        return super().now_us() - self._behind_us
+
+
+class OneEntryABatch:
+    """A target of batches: one XADD for all of them."""
+
+    def __init__(self, queue: delayqueue.DelayQueue, clock: clocks.Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        fields = {"payload": bytes(firing.action.payload), "firings": firing.uid}
+        await self._queue.append_stream(firing.namespace, "batches", fields, 1000)
+        return outcome.Delivered(accepted_us=self._clock.now_us())
+
+    def takes_batches(self, action: actions.Action) -> bool:  # noqa: ARG002 - every one
+        return True
+
+    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+        rows = (batch.uids, batch.generations, batch.slots_us)
+        fields = {"payload": bytes(batch.action.payload), "firings": msgspec.msgpack.encode(rows)}
+        entry = await self._queue.append_stream(batch.namespace, "batches", fields, 1000)
+        told = [f"entry {entry}"] * len(batch.names)
+        return batches.BatchAnswer(accepted_us=self._clock.now_us(), messages=told)
+
+
+async def run(kind: str, *, count: int = 200_000, turns: int = 3) -> list[Figure]:
+    figures: list[Figure] = []
+    for one_entry, bar in ((True, ">= 60000"), (False, ">= 35000")):
+        told = "one entry a batch" if one_entry else "one XADD a firing"
+        report.say(f"{kind}: {count:,} chains due at once, {told}")
+        rates = [await _rate(kind, count, one_entry=one_entry) for _ in range(turns)]
+        figures += _figures(f"{kind}, {count:,} due at once, {told}", rates, bar)
+    return figures
+
+
+async def _rate(kind: str, count: int, *, one_entry: bool) -> float:
+    with place.server(kind) as server:
+        async with place.queue(server, SHARDS) as queue:
+            await fill(queue, server, count)
+            return await fire_all(queue, count, one_entry=one_entry)
+
+
+async def fill(queue: delayqueue.DelayQueue, server: RedisServer, count: int) -> None:
+    """Chains that are all due at the hour."""
+    due_us = place.now_us() // _HOUR_US * _HOUR_US
+    with server.client() as client:
+        await filling.schedules(queue, client, count=count, namespaces=4, due_us=due_us)
+
+
+async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool) -> float:
+    """Firings a second until nothing is due any more."""
+    clock = HourClock()
+    due_us = clock.hour_us
+    queue._clock = clock  # noqa: SLF001 - made after the filling, which takes its time
+    work = _worker(queue, clock, one_entry=one_entry)
+    began = time.perf_counter()
+    running = asyncio.create_task(work.run())
+    while not running.done() and await _due(queue, due_us):  # noqa: ASYNC110 - it is in Redis
+        await asyncio.sleep(0.05)
+    taken = time.perf_counter() - began
+    work.drain()
+    await running
+    return count / taken
+
+
+def _worker(
+    queue: delayqueue.DelayQueue, clock: clocks.Clock, *, one_entry: bool
+) -> claimer.Claimer:
+    one = OneEntryABatch(queue, clock) if one_entry else stream.StreamTarget(queue, clock)
+    whole = target.Targets(job=one, webhook=one, stream=one)
+    bounds = dispatcher.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
+    return claimer.Claimer(
+        queue,
+        dispatcher.Dispatcher(queue, whole, clock, bounds),
+        clock,
+        services.Health(),
+        worker="bench",
+        limits=claimer.Limits(
+            batch=500, under_way=2 * _CONCURRENCY, lease_seconds=10.0, grace_seconds=5.0
+        ),
+    )
+
+
+async def _due(queue: delayqueue.DelayQueue, due_us: int) -> int:
+    """Points that have not moved on: due then, or claimed."""
+    layout = await queue.layout()
+    client = queue._client  # noqa: SLF001
+    found = 0
+    for shard in range(layout.shards):
+        names = place.names(layout, shard)
+        heads = await client.zrange(names.heads, 0, -1, withscores=True)
+        found += sum(score <= due_us for _, score in heads)
+        found += await client.zcard(names.claims) - 1
+    return found
+
+
+def _figures(told: str, rates: list[float], bar: str) -> Iterator[Figure]:
+    yield Figure(
+        benchmark=NAME, figure=f"firings: {told}", unit="firings/s", bar=bar,
+        value=round(statistics.median(rates)), runs=len(rates),
+        spread=(round(min(rates)), round(max(rates))),
+    )  # fmt: skip

@@ -1,0 +1,24 @@
+#!lua
+--[[
+  Entries of one form are added to a user's stream, all or none. Refused when the server is full:
+  the points stay.
+
+  KEYS  1 stream
+  ARGV  max_length (entries), names {from, to} of the fields, values {from, to}: those of the first
+        entry, then those of the second ...
+  Reply {id of the entry, ...}
+  Error WRONGTYPE, OOM
+]]
+local args = cmsgpack.unpack(ARGV[1])
+local width = args.names[2] - args.names[1] + 1
+local fields, ids = {}, {}
+for i = 1, width do
+  fields[2 * i - 1] = ARGV[args.names[1] + i - 1]
+end
+for first = args.values[1], args.values[2], width do
+  for i = 1, width do
+    fields[2 * i] = ARGV[first + i - 1]
+  end
+  ids[#ids + 1] = redis.call('XADD', KEYS[1], 'MAXLEN', '~', args.max_length, '*', unpack(fields))
+end
+return ids

@@ -1,0 +1,53 @@
+"""Many firings in one call, for targets that can take them so.
+
+A ``FiringBatch`` is what hundreds of firings have in common, and a row for what they have not; a
+target that takes batches answers row by row. What it does not deliver is fired again alone, so a
+batch has no failures of its own. Optional: a target without it is fired one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from duepoint.schedules import actions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiringBatch:
+    """First attempts of regular slots, many schedules of one namespace with one action.
+
+    The columns ``names``, ``uids``, ``generations`` and ``slots_us`` belong together row by row;
+    a slot is its own due.
+    """
+
+    action: actions.Action
+    namespace: str
+    trigger: str
+    names: Sequence[str]
+    uids: Sequence[str]
+    generations: Sequence[int]
+    slots_us: Sequence[int]
+    not_after_monotonic: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAnswer:
+    """What came of a batch: a message for each row, None for one that was not delivered."""
+
+    accepted_us: int
+    messages: Sequence[str | None]
+
+
+@runtime_checkable
+class BatchTarget(Protocol):
+    """A target that some actions can be handed to many at a time."""
+
+    def takes_batches(self, action: actions.Action) -> bool:
+        """Whether ``fire_batch`` may be asked for this action."""
+        ...
+
+    async def fire_batch(self, batch: FiringBatch) -> BatchAnswer:
+        """What was not delivered is to be fired one by one, and is answered for there."""
+        ...

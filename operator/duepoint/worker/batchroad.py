@@ -1,0 +1,179 @@
+"""Large claims: read in one reply, decided by kind, fired together, settled together.
+
+An attempt of its own costs a point a task, a dozen objects and several awaits; a burst of points
+whose target takes many at a time needs none of them. What this road cannot do the same way as the
+usual one it leaves to the usual one: everything odd, late, retried or reclaimed, every action that
+is fired alone, and each firing that was not accepted, which is then tried alone and answered for
+there. So nothing here decides about retries or failures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+
+from duepoint import errors, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue import claimedchains, messages
+from duepoint.delayqueue.port import Queue
+from duepoint.runs import run
+from duepoint.schedules import actions, briefs
+from duepoint.targets import batches
+from duepoint.targets import target as targets
+from duepoint.worker import plainwork, settler
+from duepoint.worker.actioncache import ActionCache, ActionUnreadable
+
+#: Fewer points go the usual road, which has less delay: nothing is read twice there.
+LEAST_POINTS = 64
+#: A shard whose claims held nothing for this road is not looked at again for so long.
+_BARREN_SECONDS = 1.0
+
+
+class BatchRoad:
+    """Fires what it can of a claim; says which part of the claim is left."""
+
+    def __init__(
+        self, queue: Queue, target: targets.Target, clock: Clock, known: ActionCache
+    ) -> None:
+        self._queue = queue
+        self._target = target if isinstance(target, batches.BatchTarget) else None
+        self._clock = clock
+        self._actions = known
+        self._barren_until: dict[messages.ShardId, float] = {}
+
+    async def fire(self, settling: settler.Settler, slots: asyncio.Semaphore) -> messages.Claim:
+        """The claim with the points that are left; the others' closing is with the settler."""
+        claim = settling.claim
+        chains = self._chains(claim)
+        if chains is None:
+            return claim
+        work = await self._choose(claim, chains)
+        if work is None or not work.batches:
+            self._barren_until[claim.shard] = self._clock.monotonic() + _BARREN_SECONDS
+            return claim
+        rest = work.rest
+        for batch in work.batches:
+            async with slots:
+                rest += await self._fire_batch(settling, chains, batch)
+        return _part(claim, chains, sorted(rest))
+
+    def _chains(self, claim: messages.Claim) -> claimedchains.ClaimedChains | None:
+        """The claim by column, where it is one for this road."""
+        if self._target is None or claim.reclaimed or claim.strangers:
+            return None
+        if len(claim.points) < LEAST_POINTS:
+            return None
+        if self._clock.monotonic() < self._barren_until.get(claim.shard, 0.0):
+            return None
+        return claimedchains.of(claim.points)
+
+    async def _choose(
+        self, claim: messages.Claim, chains: claimedchains.ClaimedChains
+    ) -> plainwork.PlainWork | None:
+        """None where the definitions cannot be read now: the usual road has the patience."""
+        try:
+            found = await self._queue.read_briefs(claim.shard, chains.members)
+        except (errors.TryLater, errors.WorldChanged):
+            return None
+        for kind in found.kinds.values():
+            await self._actions.load(claim.shard, kind.namespace, kind.target)
+        plain = plainwork.plain_kinds(found.kinds, self._action_of, _limit_us)
+        return plainwork.choose(found.rows, chains.dues, plain, claim.now_us)
+
+    def _action_of(self, kind: briefs.Kind) -> actions.Action | None:
+        action = self._actions.known(kind.namespace, kind.target)
+        if isinstance(action, ActionUnreadable) or self._target is None:
+            return None
+        return action if self._target.takes_batches(action) else None
+
+    async def _fire_batch(
+        self,
+        settling: settler.Settler,
+        chains: claimedchains.ClaimedChains,
+        batch: plainwork.Plain,
+    ) -> list[int]:
+        """The rows that were not delivered."""
+        started_us = settling.now_us()
+        now = self._clock.monotonic()
+        answer = await self._answer(
+            batches.FiringBatch(
+                action=batch.action,
+                namespace=batch.namespace,
+                trigger=batch.trigger,
+                names=batch.names,
+                uids=batch.uids,
+                generations=batch.generations,
+                slots_us=batch.slots_us,
+                not_after_monotonic=now if settling.lost else settling.claim.held_until,
+            )
+        )
+        done = [n for n, message in enumerate(answer.messages) if message is not None]
+        if done:
+            settling.add(_closing(chains, batch, answer, done, (started_us, settling.now_us())))
+            _observe(batch, answer, done)
+        if len(done) == len(batch.indexes):
+            return []
+        delivered = set(done)
+        return [index for n, index in enumerate(batch.indexes) if n not in delivered]
+
+    async def _answer(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+        assert self._target is not None  # noqa: S101 - _chains saw to it
+        try:
+            return await self._target.fire_batch(batch)
+        except Exception as bug:  # noqa: BLE001 - each is tried alone, and told of there
+            telemetry.logger.exception("batch not fired", error=repr(bug))
+            return batches.BatchAnswer(accepted_us=0, messages=[None] * len(batch.names))
+
+
+def _closing(
+    chains: claimedchains.ClaimedChains,
+    batch: plainwork.Plain,
+    answer: batches.BatchAnswer,
+    done: Sequence[int],
+    times: tuple[int, int],
+) -> settler.Closing:
+    """The chains at their next dues, and the news; as ``settler.closing`` says of each alone."""
+    started_us, now_us = times
+    members = chains.members
+    return settler.Closing(
+        rearmed=[(members[batch.indexes[n]], batch.following[n]) for n in done],
+        events=[
+            run.delivered_row(
+                uid=batch.uids[n],
+                namespace=batch.namespace,
+                name=batch.names[n],
+                generation=batch.generations[n],
+                slot_us=batch.slots_us[n],
+                trigger=batch.trigger,
+                message=answer.messages[n] or "",
+                at_us=now_us,
+                started_us=started_us,
+                accepted_us=answer.accepted_us,
+            )
+            for n in done
+        ],
+    )
+
+
+def _observe(batch: plainwork.Plain, answer: batches.BatchAnswer, done: Sequence[int]) -> None:
+    accepted_us, dues = answer.accepted_us, batch.slots_us
+    late = [max(0, accepted_us - dues[n]) / 1_000_000 for n in done]
+    telemetry.observe_many(telemetry.start_lateness_seconds, late)
+    telemetry.slots_total.labels("Started", "").inc(len(done))
+
+
+def _part(
+    claim: messages.Claim, chains: claimedchains.ClaimedChains, rows: Sequence[int]
+) -> messages.Claim:
+    if len(rows) == len(chains):
+        return claim
+    members, dues = chains.members, chains.dues
+    left = claimedchains.ClaimedChains(
+        [members[row] for row in rows], [float(dues[row]) for row in rows]
+    )
+    return dataclasses.replace(claim, points=left)
+
+
+def _limit_us(action: actions.Action) -> int:
+    return int(targets.attempt_limit_seconds(action) * 1_000_000)

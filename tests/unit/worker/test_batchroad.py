@@ -1,0 +1,94 @@
+"""A burst of stream entries: fired together, once each, and tried alone where that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint import errors
+from duepoint.runs.run import RunState
+from duepoint.schedules import actions
+from duepoint.targets import stream, target
+from tests.support.builders import a_definition, at
+from tests.support.workplace import a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+SECOND = 1_000_000
+TICKS = actions.Action(target=actions.StreamAction(name="ticks"))
+COUNT = 400
+
+
+@pytest.fixture
+async def place():
+    made = await a_workplace()
+    alone = made.target
+    streams = stream.StreamTarget(made.queue, made.clock)
+    made.target = target.Targets(job=alone, webhook=alone, stream=streams)
+    for number in range(COUNT):
+        known = a_definition(
+            "@every 1m", created_us=NOON, not_before_us=NOON, name=f"s-{number}",
+            uid=f"6f1c9a34-0000-4000-8000-{number:012}",
+        )  # fmt: skip
+        await made.arm(known, TICKS)
+    return made
+
+
+def _entries(place):
+    (entries,) = place.queue.streams.values()
+    return entries
+
+
+async def test_each_slot_of_a_burst_has_one_entry_and_one_event(place):
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(125)
+    wanted = sorted(
+        f"6f1c9a34-0000-4000-8000-{number:012}-{(NOON // SECOND) + minute * 60}"
+        for number in range(COUNT)
+        for minute in (1, 2)
+    )
+    assert sorted(entry["id"] for entry in _entries(place)) == wanted
+    events = await place.events()
+    assert len(events) == 2 * COUNT
+    assert {event.state for event in events} == {RunState.SUCCEEDED}
+    assert all(event.message.startswith("entry ") for event in events)
+    assert {event.settled_us for event in events} == {NOON + 60 * SECOND, NOON + 120 * SECOND}
+
+
+async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(61)
+    (one, *_) = _entries(place)
+    uid = one["schedule_id"]
+    assert one == {
+        "id": f"{uid}-{NOON // SECOND + 60}",
+        "generated_at": one["generated_at"],
+        "schedule_id": uid,
+        "payload": b"",
+        "scheduled_time": "2026-03-01T12:01:00Z",
+        "attempt": "1",
+        "version": "1",
+        "trigger": "Schedule",
+    }
+
+
+async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch):
+    async def refused(*_):
+        raise errors.QueueUnavailable("full")
+
+    monkeypatch.setattr(place.queue, "append_many", refused)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(61)
+    ids = [entry["id"] for entry in _entries(place)]
+    assert len(ids) == len(set(ids)) == COUNT
+
+
+async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):
+    (gone, *_) = [known for shard in place.queue.shards.values() for known in shard.definitions]
+    deleted = next(
+        shard.definitions.pop(gone)
+        for shard in place.queue.shards.values()
+        if gone in shard.definitions
+    )
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(61)
+    assert len(_entries(place)) == COUNT - 1
+    assert deleted.uid not in {entry["schedule_id"] for entry in _entries(place)}

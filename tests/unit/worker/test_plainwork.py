@@ -1,0 +1,107 @@
+"""Work done together must come out as it would one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import claimedchains, messages
+from duepoint.schedules import actions, briefs, points, slots
+from duepoint.worker import assignment, plainwork
+from tests.support.builders import a_definition, a_rule, at
+
+SECOND = 1_000_000
+CREATED = at("2026-03-01 11:00:00")
+NOON = at("2026-03-01 12:00:00")
+LIMIT_US = 5 * SECOND
+STREAM = actions.Action(target=actions.StreamAction(name="ticks"))
+
+SCHEDULES = [
+    "* * * * *",
+    "0 * * * *",
+    "@every 1s",
+    "@every 5s",
+    "@every 7s",
+    "@every 1m",
+    "@hourly",
+]
+LATE_SECONDS = [0, 0.3, 4.9, 9.9, 10.1, 59.9, 60.0, 61.0, 300.0]
+POLICIES = [
+    {},
+    {"catch_up": "None"},
+    {"catch_up": "All"},
+    {"deadline_seconds": 0},
+    {"deadline_seconds": 30},
+]
+
+
+def _known(schedule, policy):
+    return a_definition(schedule, created_us=CREATED, rule=a_rule(schedule, policy=policy))
+
+
+def _alone(known, chain, now_us):
+    claim = messages.Claim(
+        id=messages.ClaimId(b"x" * 12), shard=messages.ShardId(0), points=(chain,), reclaimed=0,
+        now_us=now_us, token_us=0, held_until=0.0,
+    )  # fmt: skip
+    return assignment.assign(claim, {known.id: known}, attempt_limit_us=lambda _: LIMIT_US)
+
+
+def _together(known, chain, now_us):
+    kind = briefs.Kind(known.namespace, known.rule, known.target)
+    row = briefs.Brief(known.uid, known.name, known.generation, known.created_us, 1)
+    plain = plainwork.plain_kinds({1: kind}, lambda _: STREAM, lambda _: LIMIT_US)
+    return plainwork.choose([row], [chain.due_us], plain, now_us)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, policy):
+    known = _known(schedule, policy)
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    due_us = timeline.next_after(NOON - 1).due_us
+    chain = points.chain(known.id, known.timing_version, due_us)
+    for late in LATE_SECONDS:
+        now_us = due_us + int(late * SECOND)
+        work = _together(known, chain, now_us)
+        if work.rest:
+            assert work.batches == []
+            continue
+        ((attempt,),) = _alone(known, chain, now_us).attempts
+        (batch,) = work.batches
+        assert attempt.is_chain  # it is not split
+        assert (batch.slots_us, batch.following, batch.trigger) == (
+            [attempt.slot_us], [attempt.following.due_us], attempt.trigger,
+        )  # fmt: skip
+        assert attempt.due_us == attempt.slot_us
+        assert not attempt.completes
+
+
+def test_a_slot_that_is_on_time_is_fired_together():
+    known = _known("* * * * *", {})
+    chain = points.chain(known.id, known.timing_version, NOON)
+    assert _together(known, chain, NOON + 1000).rest == []
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        a_rule("H * * * *"),
+        a_rule("0 * * * *", jitter_ms=1000),
+        a_rule("0 * * * *", whole_seconds=True),
+        a_rule("@every 1s"),
+        a_rule("@at 2026-03-01T12:00:00Z"),
+    ],
+    ids=["hash", "jitter", "job", "next slot too near", "last slot"],
+)
+def test_what_is_not_usual_goes_the_usual_road(rule):
+    known = a_definition("* * * * *", created_us=CREATED, rule=rule)
+    chain = points.chain(known.id, known.timing_version, NOON)
+    work = _together(known, chain, NOON + 1000)
+    assert (work.batches, work.rest) == ([], [0])
+
+
+def test_columns_of_a_claim_hold_chains_alone():
+    chain = points.parse_member(b"aaaaaaaa0001", 5)
+    assert claimedchains.of((chain,)) == (chain,)
+    occurrence = points.parse_member(b"aaaaaaaa0001\x01" + b"\x00" * 8, 5)
+    assert claimedchains.of((chain, occurrence)) is None

@@ -1,0 +1,42 @@
+"""How much a worker asks for: shares as a rule, whole batches while points go together."""
+
+from __future__ import annotations
+
+from duepoint.delayqueue import messages
+from duepoint.worker import room
+
+SHARDS = tuple(map(messages.ShardId, range(8)))
+
+
+def _answer(shard, *, more):
+    return messages.Claimed(shard=shard, claim=None, wait_seconds=None, more=more)
+
+
+def test_due_shards_share_the_room():
+    (ask,) = room.Room().asks(SHARDS, 80, batch=500, now=0.0).asks
+    assert (ask.shards, ask.batch) == (SHARDS, 10)
+
+
+def test_shards_beyond_the_room_wait():
+    asks = room.Room().asks(SHARDS, 3, batch=500, now=0.0)
+    assert asks.asks[0].shards == SHARDS[:3]
+    assert asks.later == SHARDS[3:]
+
+
+def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
+    made = room.Room()
+    made.fired_together(0.0)
+    for shard in SHARDS:
+        made.note(_answer(shard, more=shard < 6))
+    asks = made.asks(SHARDS, 500, batch=500, now=0.5)
+    quiet, deep = asks.asks
+    assert quiet.shards == SHARDS[6:]
+    assert (deep.shards, deep.batch) == (SHARDS[:4], 500)
+    assert asks.later == SHARDS[4:6]
+
+
+def test_a_second_after_the_last_ones_the_room_is_the_usual_one():
+    made = room.Room()
+    made.fired_together(0.0)
+    assert made.free(10, batch=500, now=0.9) == 1510
+    assert made.free(10, batch=500, now=1.0) == 10
