@@ -22,7 +22,7 @@ from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.maintenance import elector, leasehealth
 from duepoint.maintenance import watchdog as watchdogs
-from duepoint.targets import egress, egressrules, servicecache, target
+from duepoint.targets import egress, egressrules, materials, secretcache, servicecache, target
 from duepoint.targets import job as jobtarget
 from duepoint.targets import stream as streamtarget
 from duepoint.targets import webhook as webhooktarget
@@ -67,7 +67,12 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         queue = open_queue(chosen, clock)
         server = (await access.login()).server
         guard = egress.Guard(egress_policy(chosen), egress.own_servers(chosen.redis_url, server))
-        webhook = webhooktarget.WebhookTarget(guard, servicecache.of(api, clock), clock)
+        source = materials.Vault(
+            secretcache.objects_of(api, clock),
+            secretcache.tokens_of(api, clock),
+            secret_rules(chosen),
+        )
+        webhook = webhooktarget.WebhookTarget(guard, servicecache.of(api, clock), source, clock)
         targets = target.Targets(
             job=jobtarget.JobTarget(api, clock),
             webhook=webhook,
@@ -110,6 +115,15 @@ def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
         allowed=chosen.egress_allowed_cidrs,
         denied=chosen.egress_denied_cidrs,
         allow_http=chosen.egress_allow_http,
+    )
+
+
+def secret_rules(chosen: settings.WorkerSettings) -> materials.Rules:
+    """What the operator of this installation allows webhooks to do with Secrets and tokens."""
+    return materials.Rules(
+        insecure_tls=chosen.webhook_insecure_tls,
+        api_audiences=chosen.webhook_api_audiences,
+        reader_role=chosen.secret_reader_role,
     )
 
 

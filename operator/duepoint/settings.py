@@ -62,6 +62,10 @@ def _networks(value: str) -> tuple[IpNetwork, ...]:
     return tuple(networks)
 
 
+def _words(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
 def _port(value: str) -> int:
     return _whole(value, 0, 65535)
 
@@ -248,6 +252,22 @@ class WorkerSettings(Settings):
         _true_or_false,
         _no,
         "true lets webhooks use plain http to public hosts",
+    )
+    webhook_insecure_tls: bool = _setting(
+        _true_or_false,
+        _no,
+        "true lets webhooks leave their receiver's certificate unverified",
+    )
+    webhook_api_audiences: tuple[str, ...] = _setting(
+        _words,
+        (),
+        "audiences of the API server besides its issuer and usual names, separated by commas; "
+        "webhooks get no token for them",
+    )
+    secret_reader_role: str = _setting(
+        _text,
+        "duepoint-secret-reader",
+        "ClusterRole that lets the worker read a namespace's Secrets, named in messages",
     )
 
 

@@ -1140,3 +1140,63 @@ async def test_the_totals_are_those_of_all_shards(harness):
     await harness.claim_all()
     held = await harness.queue.totals()
     assert (held.points, held.due, held.lag_us) == (12, 0, 0)
+
+
+# -- enqueueing ---------------------------------------------------------------------------------
+
+
+def a_check(definition_, *, generation=1):
+    return points.check(definition_.id, definition_.timing_version, generation)
+
+
+async def test_an_enqueued_occurrence_is_due_at_once_and_leaves_the_chain_alone(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    record = messages.OccurrenceRecord(trigger="Check")
+    armed = await harness.queue.enqueue(known, a_check(known), record, EPOCH)
+    assert armed is messages.Armed.APPLIED
+    claim = await harness.claim_one()
+    assert [point.member for point in claim.points] == [a_check(known).member]
+    assert claim.records[a_check(known).member] == record
+    assert 0 < claim.points[0].due_us <= claim.now_us
+
+
+async def test_an_occurrence_that_waits_or_is_held_is_not_enqueued_again(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    record = messages.OccurrenceRecord(trigger="Check")
+    await harness.queue.enqueue(known, a_check(known), record, EPOCH)
+    again = await harness.queue.enqueue(known, a_check(known), record, EPOCH)
+    assert again is messages.Armed.UNCHANGED
+    await harness.claim_one()
+    held = await harness.queue.enqueue(known, a_check(known), record, EPOCH)
+    assert held is messages.Armed.UNCHANGED
+    assert await harness.claim_all() == []
+
+
+async def test_nothing_is_enqueued_for_a_schedule_that_is_gone(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    await harness.queue.remove(known.id, known.uid, known.namespace, EPOCH)
+    with pytest.raises(errors.WorldChanged):
+        await harness.queue.enqueue(known, a_check(known), messages.OccurrenceRecord(), EPOCH)
+    assert await harness.claim_all() == []
+
+
+async def test_a_check_is_put_off_and_finished_like_any_occurrence(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    check = a_check(known)
+    await harness.queue.enqueue(known, check, messages.OccurrenceRecord(trigger="Check"), EPOCH)
+    claim = await harness.claim_one()
+    later = messages.Occurrence(
+        point=dataclasses.replace(check, due_us=harness.now_us() + 50_000),
+        record=messages.OccurrenceRecord(trigger="Check"),
+        source=check.member,
+    )
+    await harness.queue.settle(claim, Settlement(occurrences=(later,)))
+    again = await harness.claim_one()
+    assert [point.member for point in again.points] == [check.member]
+    await harness.queue.settle(again, Settlement(finished=(check.member,)))
+    shard = sharding.shard_of(known.id, harness.queue._known_layout().shards)
+    assert [one async for one in harness.queue.all_occurrences(shard)] == []

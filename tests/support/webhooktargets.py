@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from duepoint import clock
 from duepoint.kube import errors, services
-from duepoint.targets import egress, egressrules, webhook
+from duepoint.targets import egress, egressrules, materials, webhook
+from tests.support import vaults
 
 
 class CountingGuard(egress.Guard):
@@ -79,6 +80,7 @@ async def a_target(
     own: Sequence[tuple[str, int]] = (),
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
+    source: materials.Source | None = None,
 ) -> AsyncIterator[tuple[webhook.WebhookTarget, CountingGuard]]:
     policy = egressrules.Policy(
         mode=mode,
@@ -89,6 +91,7 @@ async def a_target(
     target = webhook.WebhookTarget(
         guard,
         known or FixedServices(),
+        source or vaults.a_vault(),
         clock.SystemClock(),
         limit_per_host=limit_per_host,
         tls=tls,

@@ -49,6 +49,8 @@ class Entry:
         holds_nothing: the queue holds nothing of this Schedule (refused).
         summary: the fold of its runs; None until it is needed.
         open: slots that have not ended although later ones may have.
+        unchecked: the newest report, where it awaits a check.
+        check: the newest check that a worker told of.
         refusals: slots in a row whose Jobs the API server has refused for their template.
         resumed_timing: generation of the timing whose suspension was seen to end.
         active: references to Jobs that have not ended, as the API spells them; None = unknown.
@@ -66,6 +68,8 @@ class Entry:
     holds_nothing: bool = False
     summary: summaries.Summary | None = None
     open: OpenSlots = field(default_factory=OpenSlots)
+    unchecked: Report | None = None
+    check: RunEvent | None = None
     refusals: int = 0
     resumed_timing: int = -1
     active: tuple[dict[str, Any], ...] | None = None
@@ -198,6 +202,8 @@ def take(entry: Entry, report: Report) -> bool:
         return False
     if report.generation > entry.generation:
         entry.refusals = 0
+    entry.unchecked = report if report.awaits_check else None
+    report = verdicts.as_checked(report, entry.check)
     entry.generation = report.generation
     entry.told = report.conditions
     entry.target = report.target if report.target is not None else entry.target
@@ -210,6 +216,22 @@ def take(entry: Entry, report: Report) -> bool:
         entry.definition = report.definition
     entry.summary = _after_report(entry.runs(), report)
     return True
+
+
+def note_check(entry: Entry, check: RunEvent) -> Report | None:
+    """What a check found counts from now on; the report as it stands by it, None for no change."""
+    known = entry.check
+    is_newer = known is None or (check.generation, check.at_us) >= (known.generation, known.at_us)
+    if not is_newer or check.generation < entry.generation:
+        return None
+    entry.check = check
+    unchecked = entry.unchecked
+    if unchecked is None:
+        return None
+    # What the change itself ended was counted when it was reported.
+    again = replace(unchecked, missed=0, skipped=0)
+    take(entry, again)
+    return verdicts.as_checked(again, check)
 
 
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:

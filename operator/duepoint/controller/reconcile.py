@@ -143,6 +143,7 @@ class Reconcile:
         blob = actions.encode(wanted.action)
         digest = self._queue.digest(wanted.namespace, blob)
         verdict: dryruns.Verdict | None = None
+        awaits_check = _awaits_check(wanted, shown)
         for number in range(_MOST_ROUNDS):
             is_known = is_absent and number == 0
             stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
@@ -161,8 +162,8 @@ class Reconcile:
             if isinstance(verdict, jobs.InvalidTemplate):
                 await self.remove(seen)
                 return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
-            if await self._is_held(made, blob):
-                return _applied(wanted, made, verdict)
+            if await self._is_held(made, blob, awaits_check=awaits_check):
+                return _applied(wanted, made, verdict, awaits_check=awaits_check)
         raise errors.Bug(f"the definition of {wanted.identity} does not come to rest")
 
     async def _verdict(
@@ -175,12 +176,12 @@ class Reconcile:
             return jobs.Valid()
         return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
 
-    async def _is_held(self, made: plan.Plan, blob: bytes) -> bool:
+    async def _is_held(self, made: plan.Plan, blob: bytes, *, awaits_check: bool) -> bool:
         """Perform; False where the decision has to be made anew."""
-        if made.arming is None:
-            return True
         try:
-            armed = await self._queue.upsert(made.arming, blob, self._epoch)
+            armed = await self._armed(made, blob)
+            if awaits_check and armed is messages.Armed.APPLIED:
+                await self._ask_for_check(made.definition)
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
         except errors.WorldChanged:
@@ -191,16 +192,38 @@ class Reconcile:
         # Unchanged: our own write with its answer lost, or a newer one; reading again tells.
         return armed is not messages.Armed.UNCHANGED
 
+    async def _armed(self, made: plan.Plan, blob: bytes) -> messages.Armed:
+        """What is stored already counts as applied."""
+        if made.arming is None:
+            return messages.Armed.APPLIED
+        return await self._queue.upsert(made.arming, blob, self._epoch)
+
+    async def _ask_for_check(self, known: Definition) -> None:
+        """A worker looks at what this generation refers to; the operator reads no Secret."""
+        check = points.check(known.id, known.timing_version, known.generation)
+        record = messages.OccurrenceRecord(trigger="Check")
+        await self._queue.enqueue(known, check, record, self._epoch)
+
     def _note_collision(self, uid: str, collision: int) -> None:
         if collision:
             self.collisions[uid] = collision
 
 
-def _applied(wanted: spec.ScheduleSpec, made: plan.Plan, verdict: dryruns.Verdict) -> Applied:
+def _awaits_check(wanted: spec.ScheduleSpec, shown: plan.Shown) -> bool:
+    """Of a generation that refers to Secrets; one that was accepted is not asked for again."""
+    target = wanted.action.target
+    was_accepted = shown.accepted and shown.observed_generation == wanted.generation
+    return isinstance(target, actions.WebhookAction) and not target.is_plain and not was_accepted
+
+
+def _applied(
+    wanted: spec.ScheduleSpec, made: plan.Plan, verdict: dryruns.Verdict, *, awaits_check: bool
+) -> Applied:
     if isinstance(verdict, jobs.NotNow):
         return Applied(
             report=verdicts.dry_run_pending(wanted, made, verdict.message),
             definition=made.definition,
             is_final=False,
         )
-    return Applied(report=verdicts.ready(wanted, made), definition=made.definition)
+    report = verdicts.ready(wanted, made, awaits_check=awaits_check)
+    return Applied(report=report, definition=made.definition)

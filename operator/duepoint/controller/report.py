@@ -25,6 +25,8 @@ class Report:
         target: the target in one line; None leaves the line that is shown.
         settled_us: every slot up to here is none of this generation's; 0 = says nothing.
         missed, skipped: slots that ended without a run by this very change.
+        awaits_check: the conditions hold once a worker has found what the spec refers to; until
+            then, what its check says holds instead.
     """
 
     generation: int
@@ -35,6 +37,7 @@ class Report:
     settled_us: int = 0
     missed: int = 0
     skipped: int = 0
+    awaits_check: bool = False
 
 
 class Reports(Protocol):

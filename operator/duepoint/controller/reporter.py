@@ -134,6 +134,9 @@ class Reporter:
             # The queue holds the slot and tells of it again at the next beginning: no receipt.
             self._put_off(line, event)
             return
+        if event.state is RunState.CHECKED:
+            self._check(line, event, receipt)
+            return
         before = line.entry.runs()
         book.fold(line.entry, event, replayed=replayed, by_queue=receipt is not None)
         entry = line.entry
@@ -147,6 +150,19 @@ class Reporter:
             line.pace.hurry()
         running = event.state is RunState.RUNNING
         self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
+
+    def _check(self, line: _Line, event: RunEvent, receipt: Receipt | None) -> None:
+        """What a generation refers to was looked at."""
+        observed = line.entry.observed
+        report = book.note_check(line.entry, event)
+        if report is None:
+            return  # of an older generation, or nobody waited for it
+        if receipt is not None:
+            receipt.expect()
+            line.receipts = (*line.receipts, receipt)
+        is_new = report.generation > observed
+        self._tell_all(news.of_report(_about(line.entry), report, is_new=is_new))
+        self._due_in(event.uid, line, -_PRECEDENCE_SECONDS)
 
     def _put_off(self, line: _Line, event: RunEvent) -> None:
         entry = line.entry

@@ -6,10 +6,13 @@ in them), so that an unchanged object is not written again.
 
 from __future__ import annotations
 
+import dataclasses
+
 from duepoint import errors
 from duepoint.controller import plan
 from duepoint.controller.report import Report
 from duepoint.kube import times
+from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, conditions
 from duepoint.schedules.conditions import Condition, Reason
 from duepoint.schedules.definition import Definition, State
@@ -23,10 +26,37 @@ REFUSALS = 3
 REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
 
 
-def ready(spec: ScheduleSpec, made: plan.Plan) -> Report:
-    """The queue holds this generation."""
+def ready(spec: ScheduleSpec, made: plan.Plan, *, awaits_check: bool = False) -> Report:
+    """The queue holds this generation; with ``awaits_check`` a worker has a word in it first."""
     reason, message = _standing(made.definition)
-    return _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
+    report = _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
+    return dataclasses.replace(report, awaits_check=awaits_check)
+
+
+def as_checked(report: Report, check: RunEvent | None) -> Report:
+    """A report that awaits a check, with what is known of that check; None = nothing yet."""
+    if not report.awaits_check:
+        return report
+    if check is None or check.generation < report.generation:
+        told = conditions.reconciling(
+            Reason.SECRETS_PENDING, "no worker has read what spec.webhook refers to yet"
+        )
+        return dataclasses.replace(report, conditions=told, is_settled=False)
+    if not check.reason:
+        return report
+    reason = _known(check.reason)
+    if reason is Reason.INVALID_WEBHOOK:
+        return dataclasses.replace(report, conditions=conditions.stalled(reason, check.message))
+    told = conditions.reconciling(reason, check.message)
+    return dataclasses.replace(report, conditions=told, is_settled=False)
+
+
+def _known(reason: str) -> Reason:
+    """A check of another version may find what this one has no word for."""
+    try:
+        return Reason(reason)
+    except ValueError:
+        return Reason.SECRETS_PENDING
 
 
 def armed() -> tuple[Condition, ...]:

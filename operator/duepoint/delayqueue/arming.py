@@ -21,7 +21,7 @@ _REMOVE_BATCH = 500
 
 
 class Arming(moving.Moving):
-    """upsert, remove."""
+    """upsert, enqueue, remove."""
 
     def digest(self, namespace: str, blob: bytes) -> str:
         return self._seal.digest(namespace, blob)
@@ -59,6 +59,47 @@ class Arming(moving.Moving):
             else:
                 return None if reply == b"ABSENT" else reply
         raise errors.Bug("unreachable")  # pragma: no cover
+
+    async def enqueue(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        record: messages.OccurrenceRecord,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        reply = await self._where_it_is(
+            definition.id, lambda shard: self._enqueue_at(shard, definition, point, record, epoch)
+        )
+        if reply == b"GONE":
+            raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
+        return messages.Armed(reply.decode().lower())
+
+    async def _enqueue_at(
+        self,
+        shard: messages.ShardId,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        record: messages.OccurrenceRecord,
+        epoch: messages.Epoch,
+    ) -> bytes | None:
+        text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
+        lane = (await self._intern(shard, [text], epoch))[text]
+        names = self._shard(shard)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
+        )
+        arguments.put("id", arguments.position(definition.id))
+        arguments.put("uid", arguments.position(_packed_uid(definition.uid)))
+        arguments.put("member", arguments.position(point.member))
+        arguments.put("record", arguments.position(records.pack(record)))
+        bucket = names.bucket_of(definition.id, self._buckets)
+        keys = [
+            names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
+            bucket, names.leases,
+        ]  # fmt: skip
+        call = arguments.call("enqueue", keys)
+        reply: bytes = await self._until_free(shard, lambda: self._scripts.run(call))
+        return None if reply == b"ABSENT" else reply
 
     async def remove(
         self,

@@ -167,6 +167,20 @@ class Queue(Protocol):
         """
         ...
 
+    async def enqueue(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        record: messages.OccurrenceRecord,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        """An occurrence of this stored definition is due now; UNCHANGED if it waits already.
+
+        The due of ``point`` is not looked at: it is the server's time. Raises WorldChanged where
+        no definition of this uid is stored (any more).
+        """
+        ...
+
     async def remove(
         self,
         schedule_id: points.ScheduleId,
@@ -294,6 +308,12 @@ class Queue(Protocol):
 
         ``due_of`` names the chain's due for an armed definition that lost it (None: leave it).
         """
+        ...
+
+    def collect(
+        self, shard: messages.ShardId, epoch: messages.Epoch, *, patience_seconds: float = ...
+    ) -> AsyncIterator[messages.Collected]:
+        """Remove blobs of a shard that nobody has used for so long, in small steps."""
         ...
 
     async def stats(self) -> list[messages.ShardStats]: ...

@@ -18,7 +18,8 @@ class RunState(enum.StrEnum):
     """How far a slot has come.
 
     The first three are runs, the next three slots that ended without one. A pending slot has not
-    ended: it was handed over or put off, and later slots may end before it.
+    ended: it was handed over or put off, and later slots may end before it. Checked is no slot at
+    all: what a generation refers to (Secrets) was looked at; an empty reason says that it is there.
     """
 
     RUNNING = "Running"
@@ -28,6 +29,7 @@ class RunState(enum.StrEnum):
     MISSED = "Missed"
     SUPERSEDED = "Superseded"
     PENDING = "Pending"
+    CHECKED = "Checked"
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -32,11 +32,55 @@ class ServiceRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheme: str = "http"
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """One request header with a literal value."""
+class SecretKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a Secret in the schedule's own namespace; never its value."""
+
+    name: str
+    key: str
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request header: a literal value, or with ``secret`` one that is read at each sending."""
 
     name: str
     value: str
+    secret: SecretKey | None = None
+
+
+class Bearer(msgspec.Struct, frozen=True, kw_only=True, tag="bearer", tag_field="kind"):
+    """``Authorization: Bearer`` with the text of a key."""
+
+    secret: SecretKey
+
+
+class Basic(msgspec.Struct, frozen=True, kw_only=True, tag="basic", tag_field="kind"):
+    """``Authorization: Basic`` with the keys username and password of a Secret."""
+
+    secret_name: str
+
+
+class AccountToken(msgspec.Struct, frozen=True, kw_only=True, tag="account", tag_field="kind"):
+    """``Authorization: Bearer`` with a short token of a ServiceAccount of the namespace."""
+
+    account: str
+    audience: str
+
+
+class CaRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Certificate authorities; ``kind`` is ``Secret`` or ``ConfigMap``."""
+
+    kind: str
+    name: str
+    key: str
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How TLS is spoken; ``client_certificate`` is the name of a kubernetes.io/tls Secret."""
+
+    ca: CaRef | None = None
+    client_certificate: str | None = None
+    server_name: str | None = None
+    insecure_skip_verify: bool = False
 
 
 class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,6 +106,19 @@ class WebhookAction(
     timeout_seconds: int = 30
     success: tuple[str, ...] = ("2xx",)
     retry: RetryRule = RetryRule()
+    signing: tuple[SecretKey, ...] = ()
+    auth: Bearer | Basic | AccountToken | None = None
+    tls: Tls | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it can be sent without asking anybody for Secrets, tokens or certificates."""
+        return (
+            not self.signing
+            and self.auth is None
+            and self.tls is None
+            and all(header.secret is None for header in self.headers)
+        )
 
 
 class StreamAction(

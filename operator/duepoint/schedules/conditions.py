@@ -25,6 +25,7 @@ class Reason(enum.StrEnum):
     API_UNAVAILABLE = "ApiUnavailable"
     MISSING_SECRET = "MissingSecret"  # noqa: S105 - a reason, not a secret
     SECRET_FORBIDDEN = "SecretForbidden"  # noqa: S105 - a reason, not a secret
+    SECRETS_PENDING = "SecretsPending"
     DRY_RUN_PENDING = "DryRunPending"
     INTERNAL_ERROR = "InternalError"
     # Stalled

@@ -93,6 +93,20 @@ def chain(schedule_id: ScheduleId, version: TimingVersion, due_us: int) -> DuePo
     )
 
 
+def check(schedule_id: ScheduleId, version: TimingVersion, generation: int) -> DuePoint:
+    """The check of what one generation refers to; in place of a slot stands the generation.
+
+    So a generation has one check, and that of an older one, still under way, does not stand for it.
+    """
+    return DuePoint(
+        schedule_id=schedule_id,
+        timing_version=version,
+        kind=PointKind.CHECK,
+        due_us=0,
+        slot_us=generation,
+    )
+
+
 def parse_member(member: bytes, due_us: int) -> DuePoint | None:
     """The point behind a stored member, or None where the bytes are not one of ours."""
     if len(member) == CHAIN_LENGTH:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from duepoint import errors
 from duepoint.expressions import durations
-from duepoint.schedules import actions
+from duepoint.schedules import actions, webhooksecrets
 
 #: Called with the field's path and what is wrong with it.
 Tell = Callable[[str, str], None]
@@ -23,17 +22,11 @@ Tell = Callable[[str, str], None]
 _URL = re.compile(
     r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[1-9][0-9]{0,4})?([/?][!-~]*)?$"
 )
-_TOKEN = re.compile(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 _STATUS = re.compile(r"^([1-5]xx|[1-5][0-9]{2}(-[1-5][0-9]{2})?)$")
 _MAX_PORT = 65535
-
-# A user's header must not change whom we talk to, how the body is framed, or who signed it.
-_FORBIDDEN_HEADERS = frozenset(
-    {
-        "connection", "content-length", "host", "keep-alive", "proxy-authenticate",
-        "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
-    }
-)  # fmt: skip
+_METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
+_CLOUD_EVENTS = ("CloudEventsBinary", "CloudEventsStructured")
+_FORMATS = ("Standard", *_CLOUD_EVENTS, "Raw")
 
 
 class ServiceFields(msgspec.Struct, rename="camel"):
@@ -41,12 +34,6 @@ class ServiceFields(msgspec.Struct, rename="camel"):
     port: int | str | None = None
     path: str | None = None
     scheme: str | None = None
-
-
-class HeaderFields(msgspec.Struct, rename="camel"):
-    name: str
-    value: str | None = None
-    value_from: dict[str, Any] | None = None
 
 
 class RetryFields(msgspec.Struct, rename="camel"):
@@ -64,10 +51,10 @@ class WebhookFields(msgspec.Struct, rename="camel"):
     service: ServiceFields | None = None
     method: str | None = None
     format: str | None = None
-    headers: tuple[HeaderFields, ...] | None = None
-    signing: dict[str, Any] | None = None
-    auth: dict[str, Any] | None = None
-    tls: dict[str, Any] | None = None
+    headers: tuple[webhooksecrets.HeaderFields, ...] | None = None
+    signing: webhooksecrets.SigningFields | None = None
+    auth: webhooksecrets.AuthFields | None = None
+    tls: webhooksecrets.TlsFields | None = None
     timeout_seconds: int | None = None
     success: tuple[str, ...] | None = None
     retry: RetryFields | None = None
@@ -75,34 +62,54 @@ class WebhookFields(msgspec.Struct, rename="camel"):
 
 def action(fields: WebhookFields, tell: Tell) -> actions.WebhookAction:
     """The action behind the fields; what is wrong is told, and a harmless value stands in."""
-    _refuse_unavailable(fields, tell)
     if (fields.url is None) == (fields.service is None):
         tell("spec.webhook", "write exactly one of url and service")
     if fields.url is not None:
         _check_url(fields.url, tell)
+    method, form = fields.method or "POST", fields.format or "Standard"
+    _check_format(method, form, tell)
+    _check_tls(fields, tell)
     return actions.WebhookAction(
         url=fields.url,
         service=None if fields.service is None else _service(fields.service),
-        method=fields.method or "POST",
-        format=fields.format or "Standard",
-        headers=_headers(fields.headers or (), tell),
+        method=method,
+        format=form,
+        headers=webhooksecrets.headers(
+            fields.headers or (),
+            form if form in _CLOUD_EVENTS else "",
+            authorized=fields.auth is not None,
+            tell=tell,
+        ),
         timeout_seconds=_timeout(fields.timeout_seconds, tell),
         success=_statuses(fields.success or ("2xx",), (), "spec.webhook.success", tell),
         retry=_retry(fields.retry or RetryFields(), tell),
+        signing=webhooksecrets.signing(fields.signing, tell),
+        auth=webhooksecrets.auth(fields.auth, tell),
+        tls=webhooksecrets.tls(fields.tls, tell),
     )
 
 
-def _refuse_unavailable(fields: WebhookFields, tell: Tell) -> None:
-    """What this version cannot do is refused: a signature left out in silence is a hole."""
-    for name in ("signing", "auth", "tls"):
-        if getattr(fields, name) is not None:
-            tell(f"spec.webhook.{name}", "is not available in this version; remove it")
-    if fields.format not in (None, "Standard", "Raw"):
+def _check_format(method: str, form: str, tell: Tell) -> None:
+    if method not in _METHODS:
+        tell("spec.webhook.method", f"{errors.quoted(method)}: write one of {', '.join(_METHODS)}")
+    if form not in _FORMATS:
+        tell("spec.webhook.format", f"{errors.quoted(form)}: write one of {', '.join(_FORMATS)}")
+    if method == "GET" and form == "CloudEventsStructured":
         tell(
             "spec.webhook.format",
-            f"{errors.quoted(fields.format)} is not available in this version; "
-            "write Standard or Raw",
+            "CloudEventsStructured is a body, and GET has none; write method POST, or format "
+            "CloudEventsBinary",
         )
+
+
+def _check_tls(fields: WebhookFields, tell: Tell) -> None:
+    """Plain http with rules for certificates would look safe and not be."""
+    if fields.tls is None:
+        return
+    if fields.url is not None and fields.url.startswith("http:"):
+        tell("spec.webhook.tls", "the URL is plain http; write https://, or remove tls")
+    if fields.service is not None and fields.service.scheme != "https":
+        tell("spec.webhook.tls", "needs spec.webhook.service.scheme: https")
 
 
 def _check_url(url: str, tell: Tell) -> None:
@@ -127,27 +134,6 @@ def _service(fields: ServiceFields) -> actions.ServiceRef:
         path=fields.path or "/",
         scheme=scheme,
     )
-
-
-def _headers(headers: tuple[HeaderFields, ...], tell: Tell) -> tuple[actions.Header, ...]:
-    for index, header in enumerate(headers):
-        trouble = _header_trouble(header)
-        if trouble:
-            tell(f"spec.webhook.headers[{index}]", trouble)
-    return tuple(actions.Header(name=one.name, value=one.value or "") for one in headers)
-
-
-def _header_trouble(header: HeaderFields) -> str:
-    name = header.name.lower()
-    if header.value_from is not None:
-        return "valueFrom is not available in this version; write value"
-    if not _TOKEN.match(header.name):
-        return f"{errors.quoted(header.name)} is no header name"
-    if name in _FORBIDDEN_HEADERS or name.startswith("webhook-"):
-        return f"{errors.quoted(header.name)} is set by Duepoint; remove it"
-    if header.value is None or any(ord(char) < ord(" ") and char != "\t" for char in header.value):
-        return f"the value of {errors.quoted(header.name)} is missing or has control characters"
-    return ""
 
 
 def _timeout(seconds: int | None, tell: Tell) -> int:

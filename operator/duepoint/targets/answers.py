@@ -28,6 +28,7 @@ _SECOND_US = 1_000_000
 _BUSY = frozenset({429, 503})
 #: Values shorter than this are no secrets, and replacing them would garble the text.
 _SHORTEST_SECRET = 8
+_SHORTEST_CUT = 4
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\uffff]+")
 
 
@@ -51,12 +52,15 @@ class Trouble:
     Attributes:
         code_class: the metric's label in place of ``2xx``.
         final: whether trying again cannot help.
+        unsent: nothing was sent because something of ours was missing: tried again whatever the
+            rule of the webhook says of receivers.
     """
 
     reason: Reason
     message: str
     code_class: str = "error"
     final: bool = False
+    unsent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,22 +120,31 @@ def retry_after_us(text: str, now_us: int) -> int | None:
     return max(int(zoned.timestamp()) * _SECOND_US - now_us, _SECOND_US)
 
 
-def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:
+def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] = ()) -> str:
     """The start of a body as one readable line, without texts that were sent as secrets.
 
     Args:
         body: what was read of it; secrets are looked for before it is cut.
-        secrets: texts that a receiver might echo; short ones are left alone.
+        shown: values that stand in the spec and might be secrets all the same; short ones, which
+            would garble the text, are left alone.
+        unspeakable: values read from Secrets. Where one too short to be cut out is in the text,
+            nothing of the text is kept.
     """
     text = body.decode(errors="replace")
-    for secret in secrets:
-        if len(secret) >= _SHORTEST_SECRET:
+    for secret in sorted(unspeakable, key=len, reverse=True):
+        if len(secret) < _SHORTEST_CUT and secret and secret in text:
+            return "[redacted]"
+        if secret:
             text = text.replace(secret, "[redacted]")
+    for value in shown:
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, "[redacted]")
     return _UNPRINTABLE.sub(" ", text)[:EXCERPT_BYTES].strip()
 
 
 def _after_trouble(trouble: Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
-    if trouble.final or NETWORK not in webhook.retry.retry_on:
+    is_tried_again = trouble.unsent or NETWORK in webhook.retry.retry_on
+    if trouble.final or not is_tried_again:
         return outcome.Rejected(reason=trouble.reason, message=trouble.message)
     return outcome.Retry(reason=trouble.reason, message=trouble.message)
 

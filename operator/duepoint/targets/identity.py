@@ -4,7 +4,8 @@
 makes it and whenever. ``event_id`` is the same fact in a form that people can read. What differs
 between attempts (``attempt``, ``generated_at``) stands in the body and nowhere in an id. Pure.
 Receivers store these texts: fields may be added to the body, never renamed or given another
-meaning. The envelope is that of Standard Webhooks (type, timestamp, data).
+meaning. The envelope is that of Standard Webhooks (type, timestamp, data). As a CloudEvent the
+same ``data`` travels, and what its attributes say is said by both.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from duepoint.targets import target
 
 EVENT_TYPE = "schedule.fired"
+#: The type as CloudEvents want it, with the domain of who defines it in front.
+CLOUD_EVENT_TYPE = f"dev.duepoint.{EVENT_TYPE}"
+STRUCTURED_CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - UTC; its text ends in Z
 _NULL = msgspec.Raw(b"null")
@@ -80,7 +84,43 @@ def instant_text(instant_us: int) -> str:
 
 def standard_body(firing: target.Firing, now_us: int) -> bytes:
     """The body of format ``Standard``; ``payload`` is null where the Schedule has none."""
-    facts = Facts(
+    envelope = Envelope(
+        type=EVENT_TYPE, timestamp=instant_text(firing.slot_us), data=_facts(firing, now_us)
+    )
+    return msgspec.json.encode(envelope)
+
+
+def binary_event(firing: target.Firing, now_us: int) -> tuple[list[tuple[str, str]], bytes]:
+    """Headers and body of format ``CloudEventsBinary``.
+
+    Every attribute is ASCII without blanks and percents, so none needs the binding's escapes
+    (CloudEvents 1.0, HTTP protocol binding, 3.1.3.2).
+    """
+    headers = [(f"ce-{name}", value) for name, value in _attributes(firing).items()]
+    return headers, msgspec.json.encode(_facts(firing, now_us))
+
+
+def structured_event(firing: target.Firing, now_us: int) -> bytes:
+    """The body of format ``CloudEventsStructured`` (CloudEvents 1.0, JSON format)."""
+    facts = _facts(firing, now_us)
+    return msgspec.json.encode(
+        {**_attributes(firing), "datacontenttype": "application/json", "data": facts}
+    )
+
+
+def _attributes(firing: target.Firing) -> dict[str, str]:
+    """Source and id together are one per slot; the time is the slot's."""
+    return {
+        "specversion": "1.0",
+        "id": event_id(firing.uid, firing.slot_us, firing.run_uid),
+        "source": f"/namespaces/{firing.namespace}/schedules/{firing.name}",
+        "type": CLOUD_EVENT_TYPE,
+        "time": instant_text(firing.slot_us),
+    }
+
+
+def _facts(firing: target.Firing, now_us: int) -> Facts:
+    return Facts(
         id=event_id(firing.uid, firing.slot_us, firing.run_uid),
         generated_at=instant_text(now_us),
         schedule_id=firing.uid,
@@ -92,8 +132,6 @@ def standard_body(firing: target.Firing, now_us: int) -> bytes:
         version=firing.generation,
         payload=firing.action.payload or _NULL,
     )
-    envelope = Envelope(type=EVENT_TYPE, timestamp=instant_text(firing.slot_us), data=facts)
-    return msgspec.json.encode(envelope)
 
 
 def raw_body(firing: target.Firing) -> bytes:

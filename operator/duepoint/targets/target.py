@@ -80,6 +80,34 @@ class Target(Protocol):
         ...
 
 
+class Checked(Protocol):
+    """What a check found: why a Schedule cannot be delivered now.
+
+    ``final`` = only an edit, or the operator's settings, can mend it.
+    """
+
+    @property
+    def reason(self) -> Reason: ...
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def final(self) -> bool: ...
+
+
+class Checker(Protocol):
+    """A target that can tell beforehand whether what it needs is there."""
+
+    async def check(self, firing: Firing) -> Checked | None:
+        """None = all is there. Sends nothing; raises as ``Target.fire``."""
+        ...
+
+
+class CheckedTarget(Target, Checker, Protocol):
+    """A target that can be fired and checked."""
+
+
 def attempt_limit_seconds(action: actions.Action) -> float:
     """How long one attempt may take."""
     match action.target:
@@ -146,7 +174,7 @@ class Targets:
     """Hands each firing to the target of its kind, and counts what came of it."""
 
     job: Target
-    webhook: Target
+    webhook: CheckedTarget
     stream: Target
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
@@ -155,6 +183,12 @@ class Targets:
         answer = await target.fire(firing)
         telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc()
         return answer
+
+    async def check(self, firing: Firing) -> Checked | None:
+        """What the target of this kind lacks; only webhooks refer to things that may be missing."""
+        if not isinstance(firing.action.target, actions.WebhookAction):
+            return None
+        return await self.webhook.check(firing)
 
     def _of(self, action: actions.Action) -> tuple[str, Target]:
         match action.target:

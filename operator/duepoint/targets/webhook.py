@@ -1,9 +1,9 @@
 """The webhook target: one slot, one HTTP request, bounded in every direction.
 
-Owns the one session through which all webhooks go and the exchange itself: the request (body,
-``webhook-id``, ``webhook-timestamp``, the user's headers), the time limits, and how much of an
-answer is read. No redirects, no cookies, no proxies from the environment, no decompression. Where
-it goes is ``endpoints``'s, whether it may is ``egress``'s, what an answer means is ``answers``'s.
+Owns the one session through which all webhooks go and the exchange itself: the time limits, and
+how much of an answer is read. No redirects, no cookies, no proxies from the environment, no
+decompression. What is sent is ``outgoing``'s, what of it is secret ``materials``'s, where it goes
+``endpoints``'s, whether it may ``egress``'s, what an answer means ``answers``'s.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. The same
 ``webhook-id`` goes with every attempt of a slot; the timestamp is the attempt's.
@@ -15,18 +15,17 @@ import asyncio
 import http.cookies
 import os
 import ssl
-from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import yarl
 
-import duepoint
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, egress, endpoints, identity, target
+from duepoint.targets import answers, egress, endpoints, materials, outgoing, target
 
 #: Connections to one receiver; further deliveries to it wait their turn.
 LIMIT_PER_HOST = 32
@@ -46,13 +45,8 @@ class _NoCookies(aiohttp.DummyCookieJar):
         return self._none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
-    """What is sent in one attempt."""
-
-    method: str
-    headers: list[tuple[str, str]]
-    body: bytes | None
+#: Answers that may mean that a Secret has changed since it was read.
+_UNWELCOME = frozenset({401, 403})
 
 
 class WebhookTarget:
@@ -62,6 +56,7 @@ class WebhookTarget:
         self,
         guard: egress.Guard,
         services: endpoints.Services,
+        source: materials.Source,
         clock: clocks.Clock,
         *,
         limit_per_host: int = LIMIT_PER_HOST,
@@ -69,6 +64,7 @@ class WebhookTarget:
     ) -> None:
         self._guard = guard
         self._services = services
+        self._source = source
         self._clock = clock
         self._limit_per_host = limit_per_host
         self._tls = tls
@@ -89,6 +85,14 @@ class WebhookTarget:
         times = answers.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
         return answers.judge(answer, webhook, times)
 
+    async def check(self, firing: target.Firing) -> answers.Trouble | None:
+        """Whether what the webhook refers to can be read and used; sends nothing."""
+        webhook = _action(firing.action)
+        if webhook.is_plain:
+            return None
+        found = await self._source.of(firing.namespace, webhook)
+        return found if isinstance(found, answers.Trouble) else None
+
     async def close(self) -> None:
         """Close the connections and the guard."""
         if self._opened is not None:
@@ -99,32 +103,39 @@ class WebhookTarget:
         self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
     ) -> answers.Answer | answers.Trouble:
         ends = asyncio.get_running_loop().time() + seconds
+        kept: materials.Materials | None = None
         try:
             async with asyncio.timeout_at(ends):
+                if not webhook.is_plain:
+                    found = await self._source.of(firing.namespace, webhook)
+                    if isinstance(found, answers.Trouble):
+                        return found
+                    kept = found
                 where = await endpoints.locate(self._services, firing.namespace, webhook)
                 if isinstance(where, answers.Trouble):
                     return where
-                response = await self._send(firing, webhook, where)
+                response = await self._send(firing, webhook, kept, where)
         except TimeoutError:
             return _late(f"no answer within {seconds:.3g} s")
         if isinstance(response, answers.Trouble):
             return response
-        body = await _start_of_body(response, ends)
-        return answers.Answer(
-            status=response.status,
-            retry_after=response.headers.get("Retry-After"),
-            excerpt=answers.excerpt(body, (header.value for header in webhook.headers)),
-        )
+        if kept is not None and response.status in _UNWELCOME:
+            self._source.forget(firing.namespace)
+        return _answer(response, await _start_of_body(response, ends), webhook, kept)
 
     async def _send(
-        self, firing: target.Firing, webhook: actions.WebhookAction, where: endpoints.Destination
+        self,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+        kept: materials.Materials | None,
+        where: endpoints.Destination,
     ) -> aiohttp.ClientResponse | answers.Trouble:
         """The response, its body unread; or why there is none."""
         dial = egress.Dial(where.route)
         try:
             await self._guard.prepare(where.host, dial)
             with self._guard.dialling(dial):
-                return await self._request(firing, webhook, where)
+                return await self._request(firing, webhook, kept, where)
         except TimeoutError:
             return _late(f"no connection to {where.host} within {CONNECT_SECONDS:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -133,20 +144,24 @@ class WebhookTarget:
             return _trouble(error, where.host)
 
     async def _request(
-        self, firing: target.Firing, webhook: actions.WebhookAction, where: endpoints.Destination
+        self,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+        kept: materials.Materials | None,
+        where: endpoints.Destination,
     ) -> aiohttp.ClientResponse:
         left = firing.not_after_monotonic - self._clock.monotonic()
         if left <= 0:  # the look-ups took what was left of the claim
             raise TimeoutError
-        request = _request(firing, webhook, self._clock.now_us())
+        request = outgoing.compose(firing, webhook, kept, self._clock.now_us())
         return await self._session().request(
             request.method,
             where.url,
             headers=request.headers,
             data=request.body,
             allow_redirects=False,
-            server_hostname=where.server_name,
             timeout=_timeout(left),
+            **_tls(webhook, kept, where),
         )
 
     def _session(self) -> aiohttp.ClientSession:
@@ -172,32 +187,30 @@ def _timeout(left_of_claim: float) -> aiohttp.ClientTimeout:
     )
 
 
-def _request(firing: target.Firing, webhook: actions.WebhookAction, now_us: int) -> _Request:
-    standard = webhook.format == "Standard"
-    body = identity.standard_body(firing, now_us) if standard else identity.raw_body(firing)
-    has_body = webhook.method != "GET"
-    return _Request(
-        method=webhook.method,
-        headers=_headers(firing, webhook, now_us, has_body=has_body and bool(body)),
-        body=body if has_body else None,
+def _tls(
+    webhook: actions.WebhookAction,
+    kept: materials.Materials | None,
+    where: endpoints.Destination,
+) -> dict[str, Any]:
+    """Whom to trust and which name to verify, where that is not what the session does anyway."""
+    if kept is None or kept.tls is None:
+        return {"server_hostname": where.server_name}
+    wanted = webhook.tls.server_name if webhook.tls else None
+    return {"server_hostname": wanted or where.server_name, "ssl": kept.tls}
+
+
+def _answer(
+    response: aiohttp.ClientResponse,
+    body: bytes,
+    webhook: actions.WebhookAction,
+    kept: materials.Materials | None,
+) -> answers.Answer:
+    shown = (header.value for header in webhook.headers)
+    return answers.Answer(
+        status=response.status,
+        retry_after=response.headers.get("Retry-After"),
+        excerpt=answers.excerpt(body, shown, () if kept is None else kept.unspeakable),
     )
-
-
-def _headers(
-    firing: target.Firing, webhook: actions.WebhookAction, now_us: int, *, has_body: bool
-) -> list[tuple[str, str]]:
-    """The user's headers replace ours, except those that say which delivery this is."""
-    theirs = [(header.name, header.value) for header in webhook.headers]
-    taken = {name.lower() for name, _ in theirs}
-    usual = [("user-agent", f"duepoint/{duepoint.__version__}")]
-    if has_body:
-        usual.append(("content-type", "application/json"))
-    return [
-        *((name, value) for name, value in usual if name not in taken),
-        *theirs,
-        ("webhook-id", identity.webhook_id(firing.uid, firing.slot_us, firing.run_uid)),
-        ("webhook-timestamp", str(now_us // 1_000_000)),
-    ]
 
 
 async def _start_of_body(response: aiohttp.ClientResponse, ends: float) -> bytes:

@@ -145,6 +145,20 @@ class MemoryDelayQueue:
         self._tell(shard)
         return armed
 
+    async def enqueue(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        record: messages.OccurrenceRecord,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        shard = self._fenced(sharding.shard_of(definition.id, self._known_layout().shards), epoch)
+        armed = shard.enqueue(definition, point, record, self._clock.now_us())
+        if armed is None:
+            raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
+        self._tell(shard)
+        return armed
+
     async def remove(
         self,
         schedule_id: points.ScheduleId,
@@ -339,6 +353,16 @@ class MemoryDelayQueue:
     async def stats(self) -> list[messages.ShardStats]:
         self._check()
         return [self._stats_of(shard) for shard in self.shards.values()]
+
+    async def collect(
+        self,
+        shard: messages.ShardId,  # noqa: ARG002 - as the port
+        epoch: messages.Epoch,  # noqa: ARG002
+        *,
+        patience_seconds: float = 86_400.0,  # noqa: ARG002
+    ) -> AsyncIterator[messages.Collected]:
+        self._check()
+        yield messages.Collected()  # blobs are kept for as long as the queue
 
     async def totals(self) -> messages.Totals:
         stats = await self.stats()

@@ -16,6 +16,8 @@ from duepoint.delayqueue import crowding, messages, records
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
+_Definition = definitions.Definition  # the shard has a field of the module's name
+
 
 @dataclass(slots=True)
 class Point:
@@ -77,6 +79,23 @@ class MemoryShard:
                 self.members.pop(old.id + old.timing_version, None)
             if arming.due_us is not None:
                 self.members[new.id + new.timing_version] = Point(new.namespace, arming.due_us)
+        return messages.Armed.APPLIED
+
+    def enqueue(
+        self,
+        definition: _Definition,
+        point: points.DuePoint,
+        record: messages.OccurrenceRecord,
+        now_us: int,
+    ) -> messages.Armed | None:
+        """None: no definition of this uid is stored."""
+        stored = self.definitions.get(definition.id)
+        if stored is None or stored.uid != definition.uid:
+            return None
+        if point.member in self.members:
+            return messages.Armed.UNCHANGED
+        self.members[point.member] = Point(stored.namespace, now_us)
+        self.records[point.member] = record
         return messages.Armed.APPLIED
 
     def remove(self, schedule_id: points.ScheduleId, uid: str) -> messages.Armed:

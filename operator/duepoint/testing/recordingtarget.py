@@ -27,6 +27,8 @@ class RecordingTarget:
     Attributes:
         fired: every firing that was begun, in order.
         cancelled: those that were cancelled while held.
+        checked: every check that was made, in order.
+        found: what checks find; None = all is there.
     """
 
     def __init__(self, clock: clocks.Clock) -> None:
@@ -38,6 +40,8 @@ class RecordingTarget:
         self._begun = asyncio.Condition()
         self.fired: list[target.Firing] = []
         self.cancelled: list[target.Firing] = []
+        self.checked: list[target.Firing] = []
+        self.found: target.Checked | None = None
 
     def reply(self, *replies: Reply) -> None:
         """Answer the next firings so, in the order in which they begin."""
@@ -78,6 +82,11 @@ class RecordingTarget:
         if not in_time:
             return outcome.Retry(reason=Reason.TIMEOUT, message="held beyond its end")
         return self._answer(firing, reply)
+
+    async def check(self, firing: target.Firing) -> target.Checked | None:
+        """What was asked for with ``found``."""
+        self.checked.append(firing)
+        return self.found
 
     async def _is_let_go(self, seconds: float) -> bool:
         if self._open.is_set():

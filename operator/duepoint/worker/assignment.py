@@ -29,6 +29,7 @@ Definitions = Mapping[points.ScheduleId, definitions.Definition]
 
 TRIGGER_SCHEDULE = "Schedule"
 TRIGGER_CATCH_UP = "CatchUp"
+TRIGGER_CHECK = "Check"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,7 @@ class Assignment:
     Attributes:
         attempts: groups of attempts; a group is made in its order, oldest slot first, and groups
             do not wait for one another (a retry that hangs must not hold up the next slot).
+        checks: points at which nothing is fired: what the definition refers to is looked at.
         splits: chain points that move on before their slots are tried.
         opened: beside each split, what is told of its slots if they are open on their own from
             then on; None where they end as soon as they are tried.
@@ -90,6 +92,7 @@ class Assignment:
     """
 
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
+    checks: list[Attempt] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
     opened: list[RunEvent | None] = field(default_factory=list)
     finished: list[bytes] = field(default_factory=list)
@@ -337,7 +340,10 @@ def _assign_occurrence(
     point: DuePoint,
     known: definitions.Definition,
 ) -> None:
-    if point.kind in (PointKind.CHECK, PointKind.QUEUED):
+    if point.kind is PointKind.CHECK:
+        _assign_check(assignment, claim, point, known)
+        return
+    if point.kind is PointKind.QUEUED:
         # Written by a newer version: nothing here can act on them, and they must not be lost.
         reason = f"points of kind {point.kind.name} are not known to this version"
         _give_up(assignment, claim, point, known, reason)
@@ -370,6 +376,28 @@ def _give_up(
     if point.kind in _REGULAR_KINDS:
         event = _given_up(known, point, Reason.UNSUPPORTED, message, claim.now_us)
         assignment.events.append(event)
+
+
+def _assign_check(
+    assignment: Assignment,
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition,
+) -> None:
+    """Of the newest generation only: whoever stored that one asked for a check of its own."""
+    if point.slot_us < known.generation:
+        assignment.finished.append(point.member)
+        return
+    assignment.checks.append(
+        Attempt(
+            point=point,
+            definition=known,
+            slot_us=claim.now_us,
+            due_us=claim.now_us,
+            previous_us=None,
+            trigger=TRIGGER_CHECK,
+        )
+    )
 
 
 # -- what is said of points without an attempt -----------------------------------------------

@@ -41,6 +41,9 @@ _UNREADABLE_WAIT_US = (500_000, 60_000_000)
 #: Turns of the loop after which an attempt with an open connection has sent its request.
 _TURNS_TO_REQUEST = 4
 
+#: How long a check may take: several objects, each with a limit of its own.
+_CHECK_SECONDS = 30.0
+
 #: Told how many points of a claim have just ended.
 Ended = Callable[[int], None]
 
@@ -53,13 +56,22 @@ class Bounds:
     lease_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unchecked:
+    """A check that came to no end; it is made again."""
+
+    message: str
+    reason: Reason = Reason.INTERNAL_ERROR
+    final: bool = False
+
+
 class Dispatcher:
     """Carries out claims."""
 
     def __init__(
         self,
         queue: Queue,
-        target: targets.Target,
+        target: targets.CheckedTarget,
         clock: Clock,
         bounds: Bounds,
         *,
@@ -126,13 +138,15 @@ class Dispatcher:
             await _step_aside()  # the attempts first: they are due, the split is not
             attempts = await self._split(settler, work)
             split.set()
-            ended(len(claim.points) + len(claim.strangers) - len(attempts) - len(eager))
+            under_way = len(attempts) + len(eager) + len(work.checks)
+            ended(len(claim.points) + len(claim.strangers) - under_way)
             settling = group.create_task(settler.run())
             if work.closes_points:
                 settler.add(_closing_of(work))
             tries += [
                 group.create_task(self._try_each(settler, one, ended, split)) for one in attempts
             ]
+            tries += [group.create_task(self._check(settler, one, ended)) for one in work.checks]
             await asyncio.gather(*tries)
             settler.finish()
             await settling
@@ -252,6 +266,31 @@ class Dispatcher:
         closed = settlers.closing(tried)
         _count_ended(closed.events)
         return closed
+
+    async def _check(self, settler: settlers.Settler, attempt: Attempt, ended: Ended) -> None:
+        """Look at what the definition refers to, and tell; nothing is fired."""
+        known = attempt.definition
+        action = self._actions.known(known.namespace, known.target)
+        async with self._slots:
+            found = (
+                _Unchecked(message=action.message)
+                if isinstance(action, ActionUnreadable)
+                else await self._checked(self._firing(settler, attempt, action))
+            )
+        settler.add(settlers.checked(attempt, found, settler.now_us()))
+        ended(1)
+
+    async def _checked(self, firing: targets.Firing) -> targets.Checked | None:
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                return await self._target.check(firing)
+        except TimeoutError:
+            return _Unchecked(message=f"not read within {_CHECK_SECONDS:g} s")
+        except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
+            telemetry.logger.exception(
+                "check failed", namespace=firing.namespace, schedule=firing.name
+            )
+            return _Unchecked(message=f"{type(bug).__name__} in the worker")
 
     def _firing(
         self, settler: settlers.Settler, attempt: Attempt, action: actions.Action

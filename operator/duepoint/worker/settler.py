@@ -28,6 +28,7 @@ from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.targets import target as targets
 from duepoint.worker.assignment import Attempt
 
 #: How long closings are gathered before they are settled together. Nobody waits for a settlement
@@ -116,6 +117,35 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
         return _given_up(tried, wanted)
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
     return _end(tried, Closing(occurrences=(retry,), events=_news_of_retry(tried, wanted)))
+
+
+#: A check that found something missing is repeated after this.
+CHECK_AGAIN_US = 30_000_000
+
+
+def checked(attempt: Attempt, found: targets.Checked | None, now_us: int) -> Closing:
+    """What to tell of a check: asked again for as long as somebody may mend what it found."""
+    known = attempt.definition
+    event = RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=0,
+        trigger=attempt.trigger,
+        state=RunState.CHECKED,
+        reason="" if found is None else found.reason,
+        message="" if found is None else found.message,
+        at_us=now_us,
+    )
+    if found is None or found.final:
+        return Closing(finished=(attempt.point.member,), events=(event,))
+    again = messages.Occurrence(
+        point=dataclasses.replace(attempt.point, due_us=now_us + CHECK_AGAIN_US),
+        record=messages.OccurrenceRecord(trigger=attempt.trigger, last_error=found.reason),
+        source=attempt.point.member,
+    )
+    return Closing(occurrences=(again,), events=(event,))
 
 
 def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]:

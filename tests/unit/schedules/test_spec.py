@@ -105,8 +105,8 @@ def test_every_error_is_told_at_once_with_its_field():
         (
             {"webhook": {"url": "https://a", "signing": {"secretKeyRefs": []}}},
             "InvalidWebhook",
-            "spec.webhook.signing",
-            "not available",
+            "spec.webhook.signing.secretKeyRefs",
+            "write 1 to 8",
         ),
         (
             {"webhook": {"url": "https://a:70000/"}},

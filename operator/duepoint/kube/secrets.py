@@ -1,0 +1,120 @@
+"""Secrets, ConfigMaps and tokens of ServiceAccounts, read one at a time by name.
+
+Nothing here lists or watches: a worker may get a Secret that somebody named to it, and no other.
+What comes back never shows itself: no value stands in a message, a log line or a ``repr``. How
+long it is believed is ``targets.secretcache``'s.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from duepoint.kube import errors, port, times, wire
+
+#: Tokens live as short as the API server allows.
+TOKEN_SECONDS = 600
+
+_PLURALS = {"Secret": "secrets", "ConfigMap": "configmaps"}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What an object holds, by key."""
+
+    values: Mapping[str, bytes] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes, keys included."""
+        return sum(len(key) + len(value) for key, value in self.values.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token of a ServiceAccount; ``expires_us`` is microseconds since the epoch."""
+
+    text: str = field(repr=False)
+    expires_us: int
+
+
+class _Object(msgspec.Struct, rename="camel"):
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+class _TokenStatus(msgspec.Struct, rename="camel"):
+    token: str
+    expiration_timestamp: str
+
+
+class _TokenRequest(msgspec.Struct):
+    status: _TokenStatus
+
+
+_object_decoder = msgspec.json.Decoder(_Object)
+_token_decoder = msgspec.json.Decoder(_TokenRequest)
+
+
+async def read(
+    api: port.Api,
+    kind: str,
+    namespace: str,
+    name: str,
+    *,
+    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+) -> Data:
+    """What a Secret or ConfigMap holds.
+
+    Raises:
+        errors.NotFound, errors.Forbidden: as the API server says.
+        errors.Unavailable: ask again.
+    """
+    path = _path(namespace, _PLURALS[kind], name)
+    body = await api.request("GET", path, timeout_seconds=timeout_seconds)
+    found = wire.decoded(_object_decoder, body, f"GET {path}")
+    if kind == "Secret":
+        return Data(_decoded(found.data, path))
+    texts = {key: text.encode() for key, text in (found.data or {}).items()}
+    return Data(texts | _decoded(found.binary_data, path))
+
+
+async def token(
+    api: port.Api,
+    namespace: str,
+    account: str,
+    audience: str,
+    *,
+    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+) -> Token:
+    """A new token for this audience (TokenRequest); raises as ``read``."""
+    path = _path(namespace, "serviceaccounts", account) + "/token"
+    wanted = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": [audience], "expirationSeconds": TOKEN_SECONDS},
+    }
+    body = await api.request("POST", path, wanted, timeout_seconds=timeout_seconds)
+    status = wire.decoded(_token_decoder, body, f"POST {path}").status
+    try:
+        return Token(text=status.token, expires_us=times.parse_us(status.expiration_timestamp))
+    except ValueError as error:
+        raise errors.Unavailable(f"POST {path}: the answer has no time of expiry") from error
+
+
+def _decoded(data: Mapping[str, str] | None, path: str) -> dict[str, bytes]:
+    try:
+        return {key: base64.b64decode(text) for key, text in (data or {}).items()}
+    except (binascii.Error, ValueError):
+        # Without its cause: that might quote what it could not read.
+        raise errors.Unavailable(f"GET {path}: the answer is not base64") from None
+
+
+def _path(namespace: str, plural: str, name: str) -> str:
+    space, named = (urllib.parse.quote(part, safe="") for part in (namespace, name))
+    return f"/api/v1/namespaces/{space}/{plural}/{named}"

@@ -1,0 +1,299 @@
+"""What of a webhook does not stand in its spec: secrets, tokens and certificates, when it is sent.
+
+``Vault.of`` turns the references of a webhook into ``Materials``: headers to send, signers, a TLS
+context, and the texts that must never be repeated to anybody. Or into a ``Trouble``: what is
+missing, forbidden or unusable may be mended at any time by somebody else, so it is tried again.
+Two things are not, because only an edit or the operator's settings mend them: TLS without
+verification, and a token that would open the API server itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import ssl
+import urllib.parse
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from duepoint import errors as base
+from duepoint import settings
+from duepoint.kube import errors
+from duepoint.schedules import actions, webhooksecrets
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import answers, references, secretcache, signing, tlscontexts
+
+#: Names by which an API server knows itself, besides the issuer of its tokens.
+API_AUDIENCES = tuple(
+    f"{scheme}kubernetes{domain}"
+    for scheme in ("", "https://")
+    for domain in ("", ".default", ".default.svc", ".default.svc.cluster.local")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the operator of the installation decided.
+
+    Attributes:
+        insecure_tls: whether a webhook may leave certificates unverified.
+        api_audiences: audiences that no token is asked for, besides ``API_AUDIENCES``.
+        reader_role: the ClusterRole that an admin binds to let the worker read Secrets.
+    """
+
+    insecure_tls: bool = False
+    api_audiences: tuple[str, ...] = ()
+    reader_role: str = "duepoint-secret-reader"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Materials:
+    """What one delivery needs; it lives as long as the delivery.
+
+    Attributes:
+        headers: the user's, each with its value.
+        signers: of the signature; empty = unsigned.
+        authorization: value of that header, if ``auth`` sends one.
+        tls: None = as everybody's.
+        unspeakable: what must not be repeated in any message.
+    """
+
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    signers: tuple[signing.Signer, ...] = ()
+    authorization: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    unspeakable: tuple[str, ...] = field(default=(), repr=False)
+
+
+class Source(Protocol):
+    """Where materials come from; ``Vault``."""
+
+    async def of(
+        self, namespace: str, webhook: actions.WebhookAction
+    ) -> Materials | answers.Trouble:
+        """The materials of a webhook that is not plain."""
+        ...
+
+    def forget(self, namespace: str) -> None:
+        """What was read of this namespace did not work: read it again next time."""
+        ...
+
+
+class Vault:
+    """Reads through caches; one for a worker."""
+
+    def __init__(
+        self,
+        objects: secretcache.Objects,
+        tokens: secretcache.Tokens,
+        rules: Rules = Rules(),
+    ) -> None:
+        self._objects = objects
+        self._keys = references.Keys(objects)
+        self._tokens = tokens
+        self._rules = rules
+        self._contexts = tlscontexts.TlsContexts()
+
+    async def of(
+        self, namespace: str, webhook: actions.WebhookAction
+    ) -> Materials | answers.Trouble:
+        """See ``Source.of``."""
+        try:
+            self._check(webhook)
+            return await self._gathered(namespace, webhook)
+        except _Refused as refused:
+            return _refusal(str(refused))
+        except references.Missing as missing:
+            return _trouble(Reason.MISSING_SECRET, str(missing))
+        except references.Denied as denied:
+            line = references.permission(denied, self._rules.reader_role)
+            return _trouble(Reason.SECRET_FORBIDDEN, line)
+        except errors.Unavailable as away:
+            message = f"Secrets of {namespace} cannot be read: {away}"
+            return _trouble(Reason.API_UNAVAILABLE, message)
+
+    def forget(self, namespace: str) -> None:
+        """See ``Source.forget``."""
+        self._objects.forget(namespace)
+        self._tokens.forget(namespace)
+
+    def _check(self, webhook: actions.WebhookAction) -> None:
+        """Raise _Refused for what no Secret can mend."""
+        if webhook.tls and webhook.tls.insecure_skip_verify and not self._rules.insecure_tls:
+            raise _Refused(
+                "spec.webhook.tls.insecureSkipVerify: is not allowed here; name the receiver's CA "
+                f"in caRef, or have the operator set {settings.variable('webhook_insecure_tls')}"
+            )
+        auth = webhook.auth
+        if isinstance(auth, actions.AccountToken) and self._is_api_audience(auth.audience):
+            raise _Refused(_opens_the_api(auth.audience))
+
+    def _is_api_audience(self, audience: str) -> bool:
+        refused = (*API_AUDIENCES, *self._rules.api_audiences)
+        return audience.strip().rstrip("/") in {one.rstrip("/") for one in refused}
+
+    # -- gathering ---------------------------------------------------------------------------------
+
+    async def _gathered(self, namespace: str, webhook: actions.WebhookAction) -> Materials:
+        unspeakable: list[str] = []
+        return Materials(
+            headers=await self._headers(namespace, webhook.headers, unspeakable),
+            signers=await self._signers(namespace, webhook.signing, unspeakable),
+            authorization=await self._authorization(namespace, webhook.auth, unspeakable),
+            tls=await self._tls(namespace, webhook),
+            unspeakable=tuple(unspeakable),
+        )
+
+    async def _headers(
+        self, namespace: str, wanted: tuple[actions.Header, ...], unspeakable: list[str]
+    ) -> tuple[tuple[str, str], ...]:
+        made = []
+        for index, header in enumerate(wanted):
+            value = header.value
+            if header.secret is not None:
+                path = f"spec.webhook.headers[{index}].valueFrom.secretKeyRef"
+                to = references.secret(path, namespace, header.secret.name)
+                value = await self._keys.line(to, header.secret.key)
+                unspeakable += _spellings(value)
+            made.append((header.name, value))
+        return tuple(made)
+
+    async def _signers(
+        self, namespace: str, wanted: tuple[actions.SecretKey, ...], unspeakable: list[str]
+    ) -> tuple[signing.Signer, ...]:
+        made = []
+        for index, secret in enumerate(wanted):
+            path = f"spec.webhook.signing.secretKeyRefs[{index}]"
+            to = references.secret(path, namespace, secret.name)
+            text = (await self._keys.text(to, secret.key)).strip()
+            try:
+                made.append(signing.signer(text))
+            except ValueError as error:
+                message = f"key {secret.key} of {to.object} {error}"
+                raise references.Missing(to, message) from None
+            unspeakable += (text, text.partition("_")[2])
+        return tuple(made)
+
+    async def _authorization(
+        self,
+        namespace: str,
+        auth: actions.Bearer | actions.Basic | actions.AccountToken | None,
+        unspeakable: list[str],
+    ) -> str | None:
+        match auth:
+            case actions.Bearer(secret=secret):
+                path = "spec.webhook.auth.bearer.secretKeyRef"
+                to = references.secret(path, namespace, secret.name)
+                token = await self._keys.line(to, secret.key)
+                unspeakable += _spellings(token)
+                return f"Bearer {token}"
+            case actions.Basic(secret_name=name):
+                return await self._basic(namespace, name, unspeakable)
+            case actions.AccountToken():
+                token = await self._token(namespace, auth)
+                unspeakable.append(token)
+                return f"Bearer {token}"
+            case None:
+                return None
+
+    async def _basic(self, namespace: str, name: str, unspeakable: list[str]) -> str:
+        """RFC 7617, in UTF-8; the user's name ends at the first colon."""
+        to = references.secret("spec.webhook.auth.basic.secretRef", namespace, name)
+        user = (await self._keys.text(to, "username")).rstrip("\r\n")
+        password = (await self._keys.text(to, "password")).rstrip("\r\n")
+        for key, text in (("username", user), ("password", password)):
+            if webhooksecrets.is_unsendable(text) or (key == "username" and ":" in text):
+                message = f"key {key} of {to.object} has characters that Basic cannot carry"
+                raise references.Missing(to, message)
+        encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
+        unspeakable += (*_spellings(password), encoded)
+        return f"Basic {encoded}"
+
+    async def _token(self, namespace: str, auth: actions.AccountToken) -> str:
+        to = references.Reference(
+            path="spec.webhook.auth.serviceAccountToken",
+            kind=references.ACCOUNT,
+            namespace=namespace,
+            name=auth.account,
+        )
+        try:
+            token = await self._tokens.get(namespace, (auth.account, auth.audience))
+        except errors.NotFound:
+            raise references.Missing(to, f"{to.object} does not exist; create it") from None
+        except errors.Forbidden as error:
+            raise references.Denied(to, error) from None
+        except errors.Invalid as error:
+            raise references.Missing(to, f"there is no token of {to.object}: {error}") from None
+        if auth.audience == _issuer(token.text):
+            raise _Refused(_opens_the_api(auth.audience))
+        return token.text
+
+    async def _tls(self, namespace: str, webhook: actions.WebhookAction) -> ssl.SSLContext | None:
+        tls = webhook.tls
+        if tls is None:
+            return None
+        ca = certificate = key = None
+        if tls.ca is not None:
+            ca = await self._keys.content(references.authorities(namespace, tls.ca), tls.ca.key)
+        path = "spec.webhook.tls.clientCertificateSecretRef"
+        ours = references.secret(path, namespace, tls.client_certificate or "")
+        if tls.client_certificate is not None:
+            certificate = await self._keys.content(ours, "tls.crt")
+            key = await self._keys.content(ours, "tls.key")
+        wanted = tlscontexts.Wanted(
+            owner=(namespace, webhook.service is not None),
+            ca=ca,
+            certificate=certificate,
+            key=key,
+            unverified=tls.insecure_skip_verify,
+        )
+        try:
+            return await self._contexts.get(wanted)
+        except tlscontexts.Unusable as error:
+            is_ca = error.part == "ca" and tls.ca is not None
+            to = references.authorities(namespace, tls.ca) if is_ca and tls.ca else ours
+            raise references.Missing(to, f"{to.object}: {error}") from None
+
+
+class _Refused(Exception):
+    """Only an edit, or the operator's settings, can mend it."""
+
+
+def _spellings(secret: str) -> Iterable[str]:
+    """A receiver may echo a header as it came, or in one of the usual wrappings."""
+    return (
+        secret,
+        base64.b64encode(secret.encode()).decode(),
+        urllib.parse.quote(secret, safe=""),
+        json.dumps(secret)[1:-1],
+    )
+
+
+def _issuer(token: str) -> str | None:
+    """Who made the token: its API server, whose own audience is that name unless told otherwise."""
+    try:
+        payload = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (IndexError, ValueError, binascii.Error):
+        return None
+    issuer = claims.get("iss") if isinstance(claims, dict) else None
+    return issuer if isinstance(issuer, str) else None
+
+
+def _opens_the_api(audience: str) -> str:
+    return (
+        f"spec.webhook.auth.serviceAccountToken.audience: {base.quoted(audience)} is the API "
+        "server's own, and such a token would open it to the receiver; write the receiver's name"
+    )
+
+
+def _refusal(message: str) -> answers.Trouble:
+    return answers.Trouble(
+        reason=Reason.INVALID_WEBHOOK, message=message, code_class="refused", final=True
+    )
+
+
+def _trouble(reason: Reason, message: str) -> answers.Trouble:
+    return answers.Trouble(reason=reason, message=message, code_class="secret", unsent=True)

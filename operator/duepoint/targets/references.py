@@ -1,0 +1,138 @@
+"""One key of one object that a webhook names: read, or what to do so that it can be read.
+
+Each failure names the field of the spec, the object and the remedy; for missing rights that is the
+very command an admin of the namespace runs. Whether it is then tried again is the caller's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from duepoint import errors as base
+from duepoint.kube import errors, secrets
+from duepoint.schedules import actions, webhooksecrets
+from duepoint.targets import secretcache
+
+#: Longest header value made of a Secret, in bytes; most receivers take no longer line.
+_MOST_HEADER_BYTES = 16 * 1024
+
+ACCOUNT = "ServiceAccount"
+
+_USER = re.compile(r'User "(?:system:serviceaccount:([^:"]+):([^"]+)|([^"]+))"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """The field that names an object, and the object."""
+
+    path: str
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def object(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Missing(Exception):
+    """It leads to nothing usable now."""
+
+    def __init__(self, to: Reference, message: str) -> None:
+        super().__init__(f"{to.path}: {message}")
+
+
+class Denied(Exception):
+    """The worker has no right to it."""
+
+    def __init__(self, to: Reference, error: errors.Forbidden) -> None:
+        super().__init__(to.path)
+        self.to = to
+        self.error = error
+
+
+def secret(path: str, namespace: str, name: str) -> Reference:
+    """A Secret that stands at this field."""
+    return Reference(path=path, kind="Secret", namespace=namespace, name=name)
+
+
+def authorities(namespace: str, ca: actions.CaRef) -> Reference:
+    """The object with the certificate authorities."""
+    return Reference(path="spec.webhook.tls.caRef", kind=ca.kind, namespace=namespace, name=ca.name)
+
+
+class Keys:
+    """Reads single keys."""
+
+    def __init__(self, objects: secretcache.Objects) -> None:
+        self._objects = objects
+
+    async def line(self, to: Reference, key: str) -> str:
+        """A value that goes into a header: one line; blanks around it are an accident."""
+        text = (await self.text(to, key)).strip()
+        if not text or webhooksecrets.is_unsendable(text) or not text.isascii():
+            raise Missing(to, f"key {key} of {to.object} is not one line of printable ASCII")
+        if len(text) > _MOST_HEADER_BYTES:
+            raise Missing(
+                to,
+                f"key {key} of {to.object} has {len(text)} bytes; a header holds at most "
+                f"{_MOST_HEADER_BYTES}",
+            )
+        return text
+
+    async def text(self, to: Reference, key: str) -> str:
+        """Text in UTF-8."""
+        try:
+            return (await self.content(to, key)).decode()
+        except UnicodeDecodeError:
+            raise Missing(to, f"key {key} of {to.object} is binary; write text") from None
+
+    async def content(self, to: Reference, key: str) -> bytes:
+        """What the key holds; raises Missing, Denied, and errors.Unavailable."""
+        try:
+            data = await self._objects.get(to.namespace, (to.kind, to.name))
+        except errors.NotFound:
+            raise Missing(to, f"{to.object} does not exist; create it") from None
+        except errors.Forbidden as error:
+            raise Denied(to, error) from None
+        except errors.Invalid as error:
+            raise Missing(to, f"{to.object} cannot be read: {error}") from None
+        if key not in data.values:
+            raise Missing(to, f"{to.object} has no key {key}; {_listed(data)}")
+        return data.values[key]
+
+
+def permission(denied: Denied, reader_role: str) -> str:
+    """What is not allowed, and the command that allows it."""
+    to, subject = denied.to, _subject(denied.error)
+    if to.kind == ACCOUNT:
+        name = f"duepoint-token-{to.name}"
+        what = "make tokens of"
+        line = (
+            f"kubectl create role {name} -n {to.namespace} --verb=create "
+            f"--resource=serviceaccounts/token --resource-name={to.name} && "
+            f"kubectl create rolebinding {name} -n {to.namespace} --role={name} {subject}"
+        )
+    else:
+        what = "read"
+        line = (
+            f"kubectl create rolebinding {reader_role} -n {to.namespace} "
+            f"--clusterrole={reader_role} {subject}"
+        )
+    return f"{to.path}: the worker may not {what} {to.object}; allow it with: {line}"
+
+
+def _subject(error: errors.Forbidden) -> str:
+    """Whom to allow it: the API server's message names who asked."""
+    found = _USER.search(str(error))
+    if found is None:
+        return "--serviceaccount=NAMESPACE:NAME"
+    namespace, account, user = found.groups()
+    return f"--serviceaccount={namespace}:{account}" if account else f"--user={user}"
+
+
+def _listed(data: secrets.Data) -> str:
+    """Keys are no secrets, and a misspelt one is the usual mistake."""
+    listed = ", ".join(sorted(data.values)[:8])
+    return f"it has {base.quoted(listed)[1:-1]}" if listed else "it is empty"

@@ -1,0 +1,166 @@
+"""Signatures as Standard Webhooks has them: what is signed, with which secrets, how it is checked.
+
+``webhook-signature`` is a list, one entry for each secret, so that a receiver that knows only the
+old or only the new one of two is content while they rotate. ``whsec_`` secrets sign with
+HMAC-SHA256 (``v1``), ``whsk_`` keys with ed25519 (``v1a``), which receivers check with the public
+``whpk_`` key and cannot forge. Signed are the id, this attempt's time and the very bytes of the
+body. Pure; a secret never stands in a message. The library for ed25519 is imported with the first
+such key, because it costs memory that most workers never need.
+
+Rules: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+HMAC_PREFIX = "whsec_"
+PRIVATE_PREFIX = "whsk_"
+PUBLIC_PREFIX = "whpk_"
+
+#: Bytes of an HMAC secret: fewer can be guessed, more add nothing.
+_HMAC_BYTES = range(24, 65)
+_SEED_BYTES = 32
+
+
+class Signer(Protocol):
+    """One secret."""
+
+    def sign(self, content: bytes) -> str:
+        """An entry of the header, such as ``v1,K5oZ...``."""
+        ...
+
+
+class Verifier(Protocol):
+    """One secret or public key."""
+
+    def accepts(self, content: bytes, entry: str) -> bool:
+        """Whether an entry of the header is this content's signature."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hmac:
+    """HMAC-SHA256 with a shared secret."""
+
+    key: bytes = field(repr=False)
+
+    def sign(self, content: bytes) -> str:
+        return "v1," + _text(hmac.digest(self.key, content, hashlib.sha256))
+
+    def accepts(self, content: bytes, entry: str) -> bool:
+        return hmac.compare_digest(self.sign(content).encode(), entry.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Ed25519:
+    """ed25519; with a public key alone it only verifies."""
+
+    public: ed25519.Ed25519PublicKey = field(repr=False)
+    private: ed25519.Ed25519PrivateKey | None = field(default=None, repr=False)
+
+    def sign(self, content: bytes) -> str:
+        if self.private is None:
+            raise ValueError("a public key does not sign")
+        return "v1a," + _text(self.private.sign(content))
+
+    def accepts(self, content: bytes, entry: str) -> bool:
+        from cryptography import exceptions  # noqa: PLC0415 - see above
+
+        version, _, text = entry.partition(",")
+        if version != "v1a":
+            return False
+        try:
+            self.public.verify(base64.b64decode(text, validate=True), content)
+        except (exceptions.InvalidSignature, ValueError):
+            return False
+        return True
+
+
+def signer(text: str) -> Hmac | Ed25519:
+    """What a secret's text signs with; raises ValueError that says what is wrong with its form."""
+    text = text.strip()
+    if text.startswith(HMAC_PREFIX):
+        return Hmac(_hmac_key(text))
+    if text.startswith(PRIVATE_PREFIX):
+        return _private_key(text)
+    raise ValueError(
+        f'does not begin with {HMAC_PREFIX} or {PRIVATE_PREFIX}; make one with: echo "{HMAC_PREFIX}'
+        '$(openssl rand -base64 32)"'
+    )
+
+
+def verifier(text: str) -> Hmac | Ed25519:
+    """What checks signatures: a ``whsec_``, a ``whpk_``, or a ``whsk_`` by its public half."""
+    if text.strip().startswith(PUBLIC_PREFIX):
+        return _public_key(text.strip())
+    return signer(text)
+
+
+def signed_content(webhook_id: str, timestamp: str, body: bytes) -> bytes:
+    """The bytes that are signed."""
+    return f"{webhook_id}.{timestamp}.".encode() + body
+
+
+def header(signers: Iterable[Signer], webhook_id: str, timestamp: str, body: bytes) -> str:
+    """The value of ``webhook-signature``."""
+    content = signed_content(webhook_id, timestamp, body)
+    return " ".join(one.sign(content) for one in signers)
+
+
+def _hmac_key(text: str) -> bytes:
+    key = _bytes(text.removeprefix(HMAC_PREFIX), HMAC_PREFIX)
+    if len(key) not in _HMAC_BYTES:
+        raise ValueError(
+            f"holds {len(key)} bytes after {HMAC_PREFIX}; "
+            f"write {_HMAC_BYTES.start} to {_HMAC_BYTES.stop - 1} random ones as base64"
+        )
+    return key
+
+
+def _private_key(text: str) -> Ed25519:
+    """A seed of 32 bytes, or 64 with the public key behind it, as libsodium has them."""
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - see above
+
+    key = _bytes(text.removeprefix(PRIVATE_PREFIX), PRIVATE_PREFIX)
+    if len(key) not in (_SEED_BYTES, 2 * _SEED_BYTES):
+        raise ValueError(
+            f"holds {len(key)} bytes after {PRIVATE_PREFIX}; write an ed25519 key of 32 or 64 bytes"
+        )
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(key[:_SEED_BYTES])
+    public = private.public_key()
+    if key[_SEED_BYTES:] not in (b"", public.public_bytes_raw()):
+        raise ValueError("holds a public key that is not its private key's")
+    return Ed25519(public, private)
+
+
+def _public_key(text: str) -> Ed25519:
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - see above
+
+    key = _bytes(text.removeprefix(PUBLIC_PREFIX), PUBLIC_PREFIX)
+    if len(key) != _SEED_BYTES:
+        raise ValueError(
+            f"holds {len(key)} bytes after {PUBLIC_PREFIX}; an ed25519 public key has 32"
+        )
+    return Ed25519(ed25519.Ed25519PublicKey.from_public_bytes(key))
+
+
+def _bytes(text: str, prefix: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        # Without its cause, which might quote the secret.
+        raise ValueError(f"is not base64 after {prefix}") from None
+
+
+def _text(signature: bytes) -> str:
+    return base64.b64encode(signature).decode()
