@@ -50,6 +50,7 @@ oldest_due_seconds = Gauge("duepoint_oldest_due_seconds", "How long the oldest h
 dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.")
 runs_backlog = Gauge("duepoint_runs_backlog", "Entries that the status writer has not taken yet.")
 queue_seen_seconds = Gauge("duepoint_queue_seen_seconds", "When the queue was last looked at.")
+blobs_removed_total = Counter("duepoint_blobs_removed", "Stored actions that nobody used.")
 sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", ["pace"])
 sweep_seconds = Gauge("duepoint_sweep_seconds", "How long the last complete sweep took.")
 sweep_repairs_total = Counter("duepoint_sweep_repairs", "What sweeps put right.", ["kind"])

@@ -11,7 +11,7 @@ from duepoint.delayqueue import scripting
 SCRIPTS = scripting.names()
 #: These make room or end work: a full server must let them through. The others need memory.
 DRAINING = {
-    *("beat", "claim", "extend", "plan", "release", "remove", "settle"),
+    *("beat", "claim", "collect", "extend", "plan", "release", "remove", "settle"),
     *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
 }
 WITHOUT_SHARD = {"append", "appendmany", "beat", "open", "rights", "ask", "announce", "progress"}

@@ -9,7 +9,18 @@ from duepoint.delayqueue import scripting
 
 WITHOUT_SHARD = {"append", "beat", "open", "init", "rights", "ask", "announce", "progress"}
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
-FENCED = {"intern", "remove", "sweep", "upsert", "drain", "export", "rebury", "close", "filled"}
+FENCED = {
+    "collect",
+    "intern",
+    "remove",
+    "sweep",
+    "upsert",
+    "drain",
+    "export",
+    "rebury",
+    "close",
+    "filled",
+}
 
 
 async def _call(bench, name, **named):

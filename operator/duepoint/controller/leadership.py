@@ -17,6 +17,7 @@ from typing import Protocol
 from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import layoutnote
+from duepoint.controller.collector import Collector
 from duepoint.controller.dryruns import DryRuns
 from duepoint.controller.gauges import QueueGauges
 from duepoint.controller.indexwatch import IndexWatch
@@ -65,6 +66,7 @@ class _Services:
     sweeper: Sweeper
     index: IndexWatch
     gauges: QueueGauges
+    collector: Collector
 
 
 class Leadership:
@@ -132,6 +134,7 @@ class Leadership:
             group.create_task(made.index.run())
             group.create_task(made.recorder.run())
             group.create_task(made.gauges.run())
+            group.create_task(made.collector.run())
             for run in (made.outcomes.run, made.jobs.run, made.sweeper.run):
                 group.create_task(_after(made.resyncer.first_done, run))
 
@@ -206,6 +209,7 @@ class Leadership:
             jobs=jobs,
             sweeper=sweeper,
             gauges=QueueGauges(queue=queue, clock=clock),
+            collector=Collector(queue=queue, layout=layout, epoch=epoch, clock=clock),
             index=IndexWatch(
                 queue=queue,
                 layout=layout,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from duepoint.delayqueue import (
     arming,
     claiming,
+    collecting,
     fitness,
     holding,
     ledger,
@@ -31,6 +32,7 @@ class DelayQueue(
     settling.Settling,
     sweeping.Sweeping,
     letters.Letters,
+    collecting.Collecting,
     holding.Holding,
     reading.Reading,
 ):

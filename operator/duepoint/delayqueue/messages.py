@@ -403,6 +403,14 @@ class ShardStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What one step of looking for unused blobs has marked or removed."""
+
+    marked: int = 0
+    removed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """How full the whole index is.
 

@@ -59,7 +59,9 @@ local function store(lane_key, bucket, id, record, due)
 end
 
 for i = args.blobs[1], args.blobs[2], 2 do
-  redis.call('HSETNX', BLOBS, ARGV[i], ARGV[i + 1])
+  if redis.call('HSETNX', BLOBS, ARGV[i], ARGV[i + 1]) == 0 then
+    redis.call('HDEL', BLOBS, ':' .. ARGV[i]) -- it may have been marked as unused
+  end
 end
 for _, one in ipairs(args.schedules) do
   local lane_key, bucket, id = KEYS[one[2]], KEYS[one[3]], ARGV[one[4]]

@@ -51,7 +51,9 @@ if args.keep_chain then
   record = with_state(record, state_of(stored))
 end
 
-redis.call('HSETNX', BLOBS, digest, ARGV[args.blob])
+if redis.call('HSETNX', BLOBS, digest, ARGV[args.blob]) == 0 then
+  redis.call('HDEL', BLOBS, ':' .. digest) -- it may have been marked as unused
+end
 redis.call('HSET', BUCKET, id, record)
 if args.keep_chain then
   return 'APPLIED'

@@ -1,0 +1,130 @@
+"""What a definition did before an edit is removed a day after nobody does it any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import collecting, messages, scripting, sharding
+from tests.support import queueing
+
+DAY = collecting.PATIENCE_SECONDS
+OTHER = b'{"webhook":{"url":"https://hooks.example.com/other"}}'
+
+
+async def edit(harness, generation, blob, **changes):
+    """The schedule does something else now."""
+    target = harness.queue.digest("default", blob)
+    arming = harness.arming(generation=generation, target=target, **changes)
+    assert await harness.queue.upsert(arming, blob, queueing.EPOCH) == "applied"
+
+
+async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
+    """One look at everything: how many were marked, and how many removed."""
+    steps = [
+        step
+        for shard in await harness.shards()
+        async for step in harness.queue.collect(shard, epoch, patience_seconds=patience_seconds)
+    ]
+    return sum(step.marked for step in steps), sum(step.removed for step in steps)
+
+
+async def has(harness, blob):
+    target = harness.queue.digest("default", blob)
+    shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
+    return await harness.queue._client.hexists(harness.queue._shard(shard).blobs, target)
+
+
+async def test_a_blob_that_is_used_stays_for_ever(harness):
+    await harness.arm()
+    assert await collect(harness, patience_seconds=0) == (0, 0)
+    assert await collect(harness, patience_seconds=0) == (0, 0)
+    assert await has(harness, queueing.BLOB)
+
+
+async def test_an_unused_blob_is_marked_and_removed_after_a_day_only(harness):
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    assert await collect(harness) == (1, 0)
+    assert await collect(harness) == (0, 0), "marked once, not yet old enough"
+    assert await has(harness, queueing.BLOB)
+    assert await collect(harness, patience_seconds=0) == (0, 1)
+    assert not await has(harness, queueing.BLOB)
+    assert await has(harness, OTHER)
+    assert await collect(harness, patience_seconds=0) == (0, 0)
+
+
+async def test_a_blob_of_a_deleted_schedule_goes_the_same_way(harness):
+    await harness.arm()
+    known = harness.definition()
+    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    assert await collect(harness) == (1, 0)
+    assert await collect(harness, patience_seconds=0) == (0, 1)
+
+
+async def test_a_blob_that_came_back_into_use_loses_its_mark(harness):
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    await collect(harness)
+    await edit(harness, 3, queueing.BLOB)
+    assert await collect(harness, patience_seconds=0) == (1, 0), "the other one is marked now"
+    assert await has(harness, queueing.BLOB)
+
+
+async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harness, monkeypatch):
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    await collect(harness)
+    digests = harness.queue._digests
+
+    async def meanwhile(shard, numbers):
+        """All definitions have been read; now the old action is wanted again."""
+        found = await digests(shard, numbers)
+        await edit(harness, 3, queueing.BLOB)
+        return found
+
+    monkeypatch.setattr(harness.queue, "_digests", meanwhile)
+    assert (await collect(harness, patience_seconds=0))[1] == 0
+    assert await has(harness, queueing.BLOB)
+
+
+async def test_a_mark_that_is_wrong_is_taken_off(harness):
+    await harness.arm()
+    target = harness.queue.digest("default", queueing.BLOB)
+    shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
+    blobs = harness.queue._shard(shard).blobs
+    await harness.queue._client.hset(blobs, f":{target}", 1)
+    assert await collect(harness) == (0, 0)
+    assert not await harness.queue._client.hexists(blobs, f":{target}")
+    assert await has(harness, queueing.BLOB)
+
+
+async def test_nothing_goes_from_a_shard_with_a_definition_that_cannot_be_read(harness):
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    known = harness.definition()
+    shard = sharding.shard_of(known.id, len(await harness.shards()))
+    bucket = harness.queue._shard(shard).bucket_of(known.id, harness.queue._buckets)
+    await harness.queue._client.hset(bucket, b"another!", b"\xffof another version")
+    assert await collect(harness, patience_seconds=0) == (0, 0)
+    assert await collect(harness, patience_seconds=0) == (0, 0)
+
+
+async def test_an_older_term_removes_nothing(harness):
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    await harness.queue.open_layout(4, messages.Epoch(queueing.EPOCH + 1))
+    with pytest.raises(scripting.Fenced):
+        await collect(harness)
+
+
+async def test_many_blobs_are_looked_at_in_small_steps(harness):
+    for number in range(300):
+        blob = b'{"number":%d}' % number
+        await edit(harness, number + 1, blob)
+    steps = [
+        step
+        for shard in await harness.shards()
+        async for step in harness.queue.collect(shard, queueing.EPOCH)
+    ]
+    assert sum(step.marked for step in steps) == 299
+    assert max(step.marked for step in steps) <= 200
