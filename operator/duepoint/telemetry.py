@@ -39,6 +39,9 @@ claim_seconds = Histogram(
 inflight = Gauge("duepoint_inflight", "Points claimed by this worker and not settled.")
 reclaimed_total = Counter("duepoint_reclaimed", "Points taken over from an expired claim.")
 superseded_total = Counter("duepoint_superseded", "Points dropped because an edit replaced them.")
+unreadable_total = Counter(
+    "duepoint_unreadable", "Members and records of no known format that were met.", ["kind"]
+)
 given_up_total = Counter("duepoint_given_up", "Points given up on.")
 webhook_attempts_total = Counter(
     "duepoint_webhook_attempts", "Webhook requests by class of answer.", ["code_class"]

@@ -17,7 +17,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from duepoint import errors
+from duepoint import errors, telemetry
 from duepoint.delayqueue import (
     briefing,
     claimedchains,
@@ -279,6 +279,8 @@ def _points(found_by_lane: list[Any]) -> dict[str, Any]:
                 strangers.append((member, due))
             else:
                 known.append(point)
+    if strangers:
+        telemetry.unreadable_total.labels("member").inc(len(strangers))
     known.sort(key=lambda point: point.due_us)
     return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
 
@@ -292,6 +294,8 @@ def _records(occurrences: list[bytes]) -> dict[str, Any]:
             found[member] = records.unpack(record)
         except records.UnknownFormat:
             unreadable.add(member)
+    if unreadable:
+        telemetry.unreadable_total.labels("record").inc(len(unreadable))
     return {"records": found, "unreadable": frozenset(unreadable)}
 
 

@@ -55,6 +55,17 @@ class Armed(enum.StrEnum):
     COLLISION = "collision"  # the id belongs to another uid: hash again with a counter
 
 
+class Found(dict[points.ScheduleId, definition.Definition]):
+    """Definitions by id; an id without one (deleted) is absent.
+
+    Attributes:
+        unreadable: ids under which something stands that this version cannot read: no deleted
+            schedules, and none whose points may disappear unseen.
+    """
+
+    unreadable: frozenset[points.ScheduleId] = frozenset()
+
+
 # -- claiming (worker) ----------------------------------------------------------------------
 
 

@@ -226,7 +226,7 @@ class Queue(Protocol):
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> dict[points.ScheduleId, definitions.Definition]:
+    ) -> messages.Found:
         """The newest definitions; ids without one (deleted) are absent. Read after the claim."""
         ...
 

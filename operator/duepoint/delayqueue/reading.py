@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from duepoint import errors
+from duepoint import errors, telemetry
 from duepoint.delayqueue import (
     core,
     interning,
@@ -64,12 +64,14 @@ class Reading(layouts.Layouts):
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> dict[points.ScheduleId, definitions.Definition]:
+    ) -> messages.Found:
         found = await self._read_definitions(shard, ids)
-        absent = [schedule_id for schedule_id in ids if schedule_id not in found]
+        absent = [i for i in ids if i not in found and i not in found.unreadable]
         if absent and await self._is_left(shard):
             for home, moved in (await self._by_home(absent, beyond=shard)).items():
-                found |= await self.read_definitions(home, moved)
+                there = await self.read_definitions(home, moved)
+                found.update(there)
+                found.unreadable |= there.unreadable
         return found
 
     async def _is_left(self, shard: messages.ShardId) -> bool:
@@ -84,13 +86,18 @@ class Reading(layouts.Layouts):
 
     async def _read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> dict[points.ScheduleId, definitions.Definition]:
+    ) -> messages.Found:
         by_bucket = self._by_bucket(shard, ids)
         meta, *replies = await self._gathered_reads.run(self._definition_commands(shard, by_bucket))
         self._check_meta(shard, meta)
-        packed = unpacked(_pairs(by_bucket, replies))
+        records = dict(_pairs(by_bucket, replies))
+        packed = unpacked(records.items())
         await self._learn_numbers(shard, _numbers(packed.values()))
-        return self._resolve_all(shard, packed)
+        found = messages.Found(self._resolve_all(shard, packed))
+        found.unreadable = frozenset(
+            i for i, record in records.items() if record is not None and i not in found
+        )
+        return found
 
     def _by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
         names = self._shard(shard)
@@ -132,6 +139,7 @@ class Reading(layouts.Layouts):
             try:
                 found[schedule_id] = self._resolved(shard, record)
             except msgspec.DecodeError:  # its neighbours in the batch are to fire all the same
+                telemetry.unreadable_total.labels("rule").inc()
                 log.exception("rule cannot be read", schedule_id=schedule_id.hex())
         return found
 
@@ -339,7 +347,7 @@ def _pairs(
 def unpacked(
     records: Iterable[tuple[points.ScheduleId, bytes | None]],
 ) -> dict[points.ScheduleId, definitions.Packed]:
-    """The records that can be read; the others are told in the log and count as absent."""
+    """The records that can be read; the others are told in the log and a metric."""
     unpacked = {}
     for schedule_id, record in records:
         if record is None:
@@ -347,6 +355,7 @@ def unpacked(
         try:
             unpacked[schedule_id] = _unpack(record)
         except definitions.UnknownFormat:
+            telemetry.unreadable_total.labels("definition").inc()
             log.exception("definition cannot be read", schedule_id=schedule_id.hex())
     return unpacked
 

@@ -225,9 +225,9 @@ class MemoryDelayQueue:
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
-    ) -> dict[points.ScheduleId, definitions.Definition]:
+    ) -> messages.Found:
         stored = self._shard(shard).definitions
-        return {i: stored[i] for i in dict.fromkeys(ids) if i in stored}
+        return messages.Found({i: stored[i] for i in dict.fromkeys(ids) if i in stored})
 
     async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
         stored = self._shard(shard).definitions

@@ -9,7 +9,7 @@ by catch-up a second time, because its slot may have started already.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -122,6 +122,7 @@ def assign(
     found: Definitions,
     *,
     attempt_limit_us: Callable[[definitions.Definition], int],
+    unreadable: Collection[points.ScheduleId] = (),
 ) -> Assignment:
     """What to do with each point of the claim.
 
@@ -130,12 +131,17 @@ def assign(
         found: the newest definitions, read after the claim.
         attempt_limit_us: how long one attempt of this definition's target may take; a chain whose
             next slot comes sooner is split, so that a slow target delays no later slot.
+        unreadable: schedules whose definition cannot be read: their points are dead letters, and
+            the operator's comparison with the objects writes definition and chain anew.
     """
     assignment = Assignment()
     for member, score in claim.strangers:
         assignment.dead.append(_stranger(member, score))
     for point in sorted(claim.points, key=lambda point: point.slot_us):
         known = found.get(point.schedule_id)
+        if known is None and point.schedule_id in unreadable:
+            assignment.dead.append(_undefined(point))
+            continue
         try:
             assignment.take(_assign_point(claim, point, known, attempt_limit_us))
         except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
@@ -496,6 +502,19 @@ def _stranger(member: bytes, score: float) -> messages.DeadLetter:
             "message": "the member is of no known format",
             "member": member.hex(),
             "score": repr(score),
+        },
+    )
+
+
+def _undefined(point: DuePoint) -> messages.DeadLetter:
+    return messages.DeadLetter(
+        member=point.member,
+        entry={
+            "schedule_id": point.schedule_id.hex(),
+            "slot_us": str(point.slot_us),
+            "kind": point.kind.name,
+            "reason": Reason.UNSUPPORTED,
+            "message": "the definition of its schedule cannot be read by this version",
         },
     )
 

@@ -38,6 +38,9 @@ _MOST_PLANNED = 500
 #: Bounds of the wait for an action that cannot be read; between them, half of the slot's age.
 _UNREADABLE_WAIT_US = (500_000, 60_000_000)
 
+#: An outage of more than this is known to everybody.
+_COME_BACK_SECONDS = 600.0
+
 #: Turns of the loop after which an attempt with an open connection has sent its request.
 _TURNS_TO_REQUEST = 4
 
@@ -99,6 +102,8 @@ class Dispatcher:
         telemetry.inflight.inc(len(claim.points))
         try:
             await self._carry_out(claim, settler, ended)
+            if settler.lost and settler.cut_off:
+                await self._come_back(settler)
         except asyncio.CancelledError:
             await asyncio.shield(self._give_back(settler))
             raise
@@ -121,11 +126,14 @@ class Dispatcher:
         self, claim: messages.Claim, settler: settlers.Settler, ended: Ended
     ) -> None:
         """The usual road: an attempt of its own for each slot."""
-        found = await self._definitions(claim)
+        found = await self._definitions(claim, settler)
         if found is None:
+            settler.lost = True
             return
         await self._load_actions(claim.shard, found.values())
-        work = assignments.assign(claim, found, attempt_limit_us=self._attempt_limit_us)
+        work = assignments.assign(
+            claim, found, attempt_limit_us=self._attempt_limit_us, unreadable=found.unreadable
+        )
         _count_ended(work.events)
         for point, trouble in work.unjudged:
             telemetry.logger.error(
@@ -151,22 +159,30 @@ class Dispatcher:
             settler.finish()
             await settling
 
-    async def _definitions(self, claim: messages.Claim) -> assignments.Definitions | None:
+    async def _definitions(
+        self, claim: messages.Claim, settler: settlers.Settler
+    ) -> messages.Found | None:
         """None where the claim ran out before Redis answered; then others take it over."""
         ids = {point.schedule_id for point in claim.points}
-        found = {key: known for key, known in claim.definitions.items() if known is not None}
+        found = messages.Found(
+            {key: known for key, known in claim.definitions.items() if known is not None}
+        )
         unread = ids - claim.definitions.keys()
         if not unread:
             return found
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         while self._clock.monotonic() < claim.held_until:
             try:
-                return found | await self._queue.read_definitions(claim.shard, unread)
+                read = await self._queue.read_definitions(claim.shard, unread)
             except errors.TryLater as trouble:
+                settler.cut_off = True
                 telemetry.logger.warning("definitions not read", error=str(trouble))
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged:
                 return None
+            else:
+                read.update(found)
+                return read
         return None
 
     async def _load_actions(
@@ -212,6 +228,7 @@ class Dispatcher:
             try:
                 return await self._queue.split(settler.claim, splits)
             except errors.TryLater as trouble:
+                settler.cut_off = True
                 telemetry.logger.warning("chains not split yet", error=str(trouble))
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged as change:
@@ -360,6 +377,23 @@ class Dispatcher:
             await self._queue.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
+
+    async def _come_back(self, settler: settlers.Settler) -> None:
+        """A claim ran out because the queue was away: its points did not end their owner.
+
+        Said as soon as the queue answers, and before it anything that is still ours is given back.
+        """
+        waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
+        last_try = self._clock.monotonic() + _COME_BACK_SECONDS
+        while self._clock.monotonic() < last_try:
+            try:
+                await self._queue.release(settler.claim)
+            except errors.TryLater:
+                await self._clock.sleep(next(waits))
+            except errors.WorldChanged:
+                return
+            else:
+                return
 
 
 async def _step_aside() -> None:

@@ -54,6 +54,7 @@ class LeaseKeeper:
         try:
             extended = await self._queue.extend(settler.claim, self._lease_seconds)
         except (errors.TryLater, errors.WorldChanged) as trouble:
+            settler.cut_off = True
             return str(trouble)
         except Exception as bug:  # noqa: BLE001 - one claim's trouble must not end the keeping of the others
             telemetry.logger.exception("claim not extended")

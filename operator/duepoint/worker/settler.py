@@ -295,6 +295,8 @@ class Settler:
         self._clock = clock
         self.claim = claim
         self.lost = False
+        #: The queue could not be reached at some time while the claim was held.
+        self.cut_off = False
         self._begun = clock.monotonic()
         self._gathered: list[Closing] = []
         self._number = 0
@@ -347,6 +349,7 @@ class Settler:
                 self._note(await self._queue.settle(self.claim, settlement), settlement)
                 break
             except errors.TryLater as trouble:
+                self.cut_off = True
                 telemetry.logger.warning("settlement put off", error=str(trouble))
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged as change:

@@ -385,3 +385,28 @@ async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
 def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
     worker._limits = dataclasses.replace(worker._limits, under_way=room)
     return worker
+
+
+async def test_a_worker_that_lost_the_queue_for_a_lease_says_that_it_lives(place, monkeypatch):
+    """Three outages in a row must not make a schedule's slot poison."""
+    release, cleared = place.queue.release, []
+
+    async def note(claim, members=None):
+        given_back = await release(claim, members)
+        cleared.append((claim.id, given_back))
+        return given_back
+
+    monkeypatch.setattr(place.queue, "release", note)
+    await place.arm(every())
+    place.target.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(10.5)
+        (claimed,) = (lease for shard in place.queue.shards.values() for lease in shard.leases)
+        place.queue.available = False
+        await place.clock.advance(30)
+        place.queue.available = True
+        place.target.let_go()
+        await place.clock.advance(30)
+        assert (claimed, 0) in cleared
+    alive = [x.alone for shard in place.queue.shards.values() for x in shard.leases.values()]
+    assert not any(alive)

@@ -27,7 +27,7 @@ if elsewhere == 1 and redis.call('HEXISTS', LEASES, mark_of(id)) == 1 then
   return { 'BUSY', 0, elsewhere }
 end
 if stored then
-  if identity(stored) ~= ARGV[args.uid] then
+  if is_readable(stored) and identity(stored) ~= ARGV[args.uid] then
     return { 'UNCHANGED', 0, elsewhere }
   end
   redis.call('HDEL', BUCKET, id)

@@ -2,7 +2,7 @@
 --[[
   The definition, its blob and its chain point are stored together or not at all. The same or an
   older generation of the same uid changes nothing; another uid under the id is told, not written.
-  With keep_chain the points, claims and retries of the schedule are left alone and a state that
+  What stands there and cannot be read is made anew. With keep_chain the points, claims and retries of the schedule are left alone and a state that
   was reached meanwhile (completed) stays.
 
   KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket  7 leases
@@ -34,7 +34,8 @@ if shard_state == 'draining' then
     return 'ABSENT'
   end
 end
-if stored then
+local is_known = stored and is_readable(stored)
+if is_known then
   local uid, generation = identity(stored)
   local wanted_uid, wanted_generation = identity(record)
   if uid ~= wanted_uid then
@@ -45,7 +46,7 @@ if stored then
   end
 end
 if args.keep_chain then
-  if not stored or version_of(stored) ~= version_of(record) then
+  if not is_known or version_of(stored) ~= version_of(record) then
     return 'CHANGED'
   end
   record = with_state(record, state_of(stored))

@@ -1,6 +1,7 @@
 -- The head of a packed definition (schedules/definition.py, format 1):
 -- format, state, flags, timing version (4), uid (16, or length + text), generation (varint) ...
 
+local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
 
 local function varint(record, position)
@@ -24,6 +25,34 @@ local function identity(record)
   local uid = string.sub(record, position, position + length - 1)
   local generation = varint(record, position + length)
   return uid, generation
+end
+
+-- Whether this version can read all of the record: of its own format, and not cut short.
+local function is_readable(record)
+  if string.byte(record, 1) ~= FORMAT then
+    return false
+  end
+  local function past_text(position)
+    local length
+    length, position = varint(record, position)
+    return position + length
+  end
+  local is_read, position = pcall(function()
+    local flags, at = string.byte(record, 3), 24
+    if flags % 2 == 0 then
+      at = past_text(8)
+    end
+    for _ = 1, 7 do -- generation, timing generation, collision, created, not-before, two numbers
+      at = select(2, varint(record, at))
+    end
+    if math.floor(flags / 2) % 2 == 1 then
+      at = past_text(at)
+    else
+      at = select(2, varint(record, at))
+    end
+    return past_text(at)
+  end)
+  return is_read and position == #record + 1
 end
 
 local function state_of(record)

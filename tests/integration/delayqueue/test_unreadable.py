@@ -1,0 +1,129 @@
+"""What this version cannot read is told, buried once, and holds up nobody."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from duepoint import telemetry
+from duepoint.clock import SystemClock
+from duepoint.delayqueue import messages, scripting, sharding
+from duepoint.schedules import actions
+from duepoint.schedules import definition as definitions
+from duepoint.testing import recordingtarget
+from duepoint.worker import dispatcher
+from tests.support import queueing
+
+BROKEN = {
+    "of another format": lambda record: b"\x63" + record[1:],
+    "cut at its end": lambda record: record[:-1],
+    "cut at its beginning": lambda record: record[:5],
+    "empty": lambda record: b"",
+}
+
+
+@pytest.fixture(params=BROKEN.values(), ids=BROKEN.keys())
+async def broken(request, harness):
+    """A due schedule called ``report`` whose definition was damaged."""
+    await harness.arm()
+    bucket, stored = _place(harness)
+    client = harness.queue._client
+    record = await client.hget(bucket, stored.id)
+    await client.hset(bucket, stored.id, request.param(record))
+    return stored
+
+
+async def test_a_definition_that_cannot_be_read_is_not_taken_for_a_deleted_one(harness, broken):
+    before = telemetry.unreadable_total.labels("definition")._value.get()
+    shard = sharding.shard_of(broken.id, 4)
+    found = await harness.queue.read_definitions(shard, [broken.id])
+    assert (dict(found), found.unreadable) == ({}, {broken.id})
+    assert telemetry.unreadable_total.labels("definition")._value.get() == before + 1
+
+
+async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, broken):
+    sound = actions.encode(
+        actions.Action(target=actions.WebhookAction(url="https://hooks.example.com/x"))
+    )
+    digest = harness.queue.digest("default", sound)
+    arming = harness.arming(name="sound", due_in=-0.5, target=digest)
+    await harness.queue.upsert(arming, sound, queueing.EPOCH)
+    target = recordingtarget.RecordingTarget(SystemClock())
+    worker = _worker(harness, target)
+    for claim in await harness.claim_all():
+        await worker.dispatch(claim)
+    assert [firing.name for firing in target.fired] == ["sound"]
+    again = queueing.members(await harness.claim_all())  # the sound one, if its minute is over
+    assert not any(member.startswith(broken.id) for member in again)
+    (letter,) = await _letters(harness)
+    assert letter.member == broken.id + broken.timing_version
+    assert letter.entry["message"].startswith("the definition of its schedule cannot be read")
+
+
+async def test_the_objects_truth_replaces_it_at_the_same_generation(harness, broken):
+    assert await harness.arm(due_in=-2.0) is messages.Armed.APPLIED
+    shard = sharding.shard_of(broken.id, 4)
+    assert (await harness.queue.definition(shard, broken.id)).name == "report"
+    (claim,) = await harness.claim_all()
+    assert len(claim.points) == 1
+
+
+async def test_it_can_be_removed(harness, broken):
+    removed = await harness.queue.remove(broken.id, broken.uid, "default", queueing.EPOCH)
+    assert removed is messages.Armed.APPLIED
+    bucket, _ = _place(harness)
+    assert await harness.queue._client.hexists(bucket, broken.id) == 0
+
+
+async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (chain,) = claim.points
+    retry = queueing.a_retry(chain)
+    await harness.queue.settle(
+        claim, messages.Settlement(occurrences=(retry,), chains=(queueing.moved(chain, 3600),))
+    )
+    names = harness.queue._shard(claim.shard)
+    await harness.queue._client.hset(names.occrec, retry.point.member, b"\x96\x63")
+    target = recordingtarget.RecordingTarget(SystemClock())
+    for again in await harness.claim_all():
+        assert again.unreadable == {retry.point.member}
+        await _worker(harness, target).dispatch(again)
+    assert target.fired == []
+    assert [letter.member for letter in await _letters(harness)] == [retry.point.member]
+    assert await harness.outcomes()  # the slot has not ended without a trace
+    assert (await harness.total()).points == 1
+
+
+@pytest.mark.parametrize("uid", ["0d4b0a52-6b39-4d0c-9c51-3f1f2c1b7a10", "no uuid at all"])
+@pytest.mark.parametrize("inline", [True, False], ids=["own rule", "shared rule"])
+async def test_a_sound_record_is_known_as_such_whatever_is_in_it(harness, uid, inline):
+    rule = queueing.USUAL["rule"]
+    if inline:
+        timing = msgspec.structs.replace(rule.timing, start_us=queueing.CREATED_US)
+        rule = msgspec.structs.replace(rule, timing=timing)
+    odd = {"uid": uid, "name": "n" * 150, "rule": rule, "not_before_us": 5, "generation": 300}
+    assert await harness.arm(**odd) is messages.Armed.APPLIED
+    assert await harness.arm(**odd) is messages.Armed.UNCHANGED
+
+
+def _place(harness):
+    stored = harness.definition()
+    names = harness.queue._shard(sharding.shard_of(stored.id, 4))
+    return names.bucket_of(stored.id, harness.queue._buckets), stored
+
+
+def _worker(harness, target):
+    bounds = dispatcher.Bounds(concurrency=10, lease_seconds=10)
+    return dispatcher.Dispatcher(harness.queue, target, SystemClock(), bounds)
+
+
+async def _letters(harness):
+    ledger = harness.queue.ledger()
+    return [
+        letter for shard in await harness.shards() for letter in await ledger.dead_letters(shard)
+    ]
+
+
+def test_the_format_that_scripts_read_is_ours():
+    assert f"local FORMAT = {definitions.FORMAT}\n" in scripting.source("upsert")
