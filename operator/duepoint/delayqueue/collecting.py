@@ -63,8 +63,8 @@ class Collecting(counting.Counting):
                 "look at the blobs",
                 ("HSCAN", self._shard(shard).blobs, cursor, "COUNT", _BLOBS_TOGETHER),
             )
-            for part in _parts(sorted(blobs)):
-                yield await self._mark(shard, epoch, part, digests, patience_seconds)
+            for names in _parts(sorted(blobs)):
+                yield await self._mark(shard, epoch, names, digests, patience_seconds)
             if int(cursor) == 0:
                 return
 
