@@ -364,16 +364,6 @@ class MemoryDelayQueue:
         self._check()
         yield messages.Collected()  # blobs are kept for as long as the queue
 
-    async def collect(
-        self,
-        shard: messages.ShardId,  # noqa: ARG002 - as the port
-        epoch: messages.Epoch,  # noqa: ARG002
-        *,
-        patience_seconds: float = 86_400.0,  # noqa: ARG002
-    ) -> AsyncIterator[messages.Collected]:
-        self._check()
-        yield messages.Collected()  # blobs are kept for as long as the queue
-
     async def totals(self) -> messages.Totals:
         stats = await self.stats()
         return messages.Totals(
