@@ -49,6 +49,9 @@ NOTES = {
     ),
     "blob_key_file": Note("path", "whoever can write to Redis must not be able to create Jobs"),
     "shards": Note("1 to 4096, a power of two", "64 keep scripts short up to 10 million Schedules"),
+    "namespace_schedules": Note(
+        "1 to 10000000", "48 of them share a table; ten times as many take more memory each"
+    ),
     "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
     "http_port": Note("0 to 65535", "the usual one"),
     "log_level": Note("debug, info, warning, error", "info tells starts, ends and troubles only"),

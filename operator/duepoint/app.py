@@ -17,7 +17,7 @@ import uvloop
 
 from duepoint import clock as clocks
 from duepoint import errors, probes, services, settings, telemetry
-from duepoint.delayqueue import delayqueue, opening
+from duepoint.delayqueue import delayqueue, keys, opening
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.maintenance import elector, leasehealth
@@ -205,7 +205,8 @@ def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiS
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
     """The delay queue of this installation; does not connect yet."""
-    return opening.open_queue(chosen, clock, _blob_key(chosen))
+    buckets = keys.buckets_for(chosen.namespace_schedules, chosen.shards)
+    return opening.open_queue(chosen, clock, _blob_key(chosen), buckets=buckets)
 
 
 def _blob_key(chosen: settings.Settings) -> bytes:

@@ -202,6 +202,11 @@ class Settings:
     shards: int = _setting(
         _shards, 64, "parts of the queue, a power of two; counts only when the queue is made"
     )
+    namespace_schedules: int = _setting(
+        _between(1, 10_000_000),
+        6_144,
+        "Schedules that one namespace may come to have; counts only when the queue is made",
+    )
     http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
     http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")
     log_level: str = _setting(

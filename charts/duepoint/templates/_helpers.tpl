@@ -86,6 +86,7 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 - name: DUEPOINT_LOG_FORMAT
   value: {{ .Values.log.format }}
 {{- include "duepoint.setting" (list "SHARDS" .Values.shards) }}
+{{- include "duepoint.setting" (list "NAMESPACE_SCHEDULES" .Values.namespaceSchedules) }}
 {{- end -}}
 
 {{- define "duepoint.operatorEnvironment" -}}

@@ -47,6 +47,7 @@ class Core:
         password_file: Path | None = None,
         server: connecting.Server | None = None,
         opened: servers.Servers | None = None,
+        buckets: int = keys.BUCKETS,
     ) -> None:
         self._server = server or connecting.Server(url=url, password_file=password_file)
         self._clock: clocks.Clock = clock or clocks.SystemClock()
@@ -59,7 +60,8 @@ class Core:
         self._seal = seal.Seal(blob_key)
         self._layout: messages.Layout | None = None
         self._wanted_shards = 0
-        self._buckets = keys.BUCKETS
+        #: Of a new index; one that exists says its own number.
+        self._buckets = buckets
         self._interned = interning.Interned()
         self._server_clock = serverclock.ServerClock(self._clock)
         self._foresight = foresight.Foresight()

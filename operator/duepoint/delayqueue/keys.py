@@ -13,16 +13,27 @@ buckets and nothing else.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 from duepoint.schedules import points
 
 DEFAULT_PREFIX = "dp:"
 
-#: Buckets of one population in one shard. With 64 shards a namespace uses four of them, so that
-#: 6,000 schedules of one namespace make 48 fields a bucket; beyond 65,000 a bucket outgrows the
-#: compact encoding (512 fields) and costs more memory, nothing else. Kept in the layout record.
+#: Fields of a bucket on average: fewer waste memory on keys, more on looking for one of them.
+BUCKET_FIELDS = 48
+#: Shards that hold the schedules of one namespace: two bits of their ids are not the namespace's.
+SHARDS_OF_A_NAMESPACE = 4
+#: Buckets of one population in one shard, for some 6,000 schedules of a namespace; ten times as
+#: many outgrow the compact encoding (512 fields) and cost more memory, nothing else. Kept in the
+#: layout record: an index keeps the number that it was made with.
 BUCKETS = 32
+
+
+def buckets_for(schedules: int, shards: int) -> int:
+    """Buckets of a population in each shard, when a namespace is declared to be so large."""
+    of_a_shard = schedules / min(shards, SHARDS_OF_A_NAMESPACE)
+    return max(1, math.ceil(of_a_shard / BUCKET_FIELDS))
 
 
 @dataclass(frozen=True, slots=True)

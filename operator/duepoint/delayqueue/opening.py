@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from duepoint import clock as clocks
 from duepoint import settings
-from duepoint.delayqueue import connecting, delayqueue
+from duepoint.delayqueue import connecting, delayqueue, keys
 
 
 def open_queue(
-    chosen: settings.Settings, clock: clocks.Clock, blob_key: bytes
+    chosen: settings.Settings,
+    clock: clocks.Clock,
+    blob_key: bytes,
+    *,
+    buckets: int = keys.BUCKETS,
 ) -> delayqueue.DelayQueue:
     """The delay queue of an installation; only the ``redis_*`` settings are looked at."""
     return delayqueue.DelayQueue(
-        chosen.redis_url, blob_key=blob_key, server=server_of(chosen), clock=clock
+        chosen.redis_url,
+        blob_key=blob_key,
+        server=server_of(chosen),
+        clock=clock,
+        buckets=buckets,
     )
 
 

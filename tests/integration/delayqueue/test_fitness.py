@@ -130,3 +130,17 @@ def test_readiness_repeats_every_line():
     assert health.troubles() == {"queue server": "one is wrong; so is another"}
     fitness.tell((), health)
     assert health.troubles() == {}
+
+
+async def test_an_index_keeps_the_number_of_buckets_that_it_was_made_with(server):
+    made = await queueing.redis_harness(server[0].url, "dp:", shards=1, users=False, buckets=3)
+    for number in range(30):
+        await made.arm(name=f"n{number}", uid=str(uuid.UUID(int=number)))
+    other = await queueing.redis_harness(server[0].url, "dp:", shards=1, users=False, buckets=50)
+    (shard,) = await other.shards()
+    assert len([stored async for stored in other.queue.all_definitions(shard)]) == 30
+    await other.arm(name="n30")
+    buckets = [key for key in server[1].scan_iter(count=1000) if b":defs:" in key]
+    assert len(buckets) == 3
+    await made.queue.close()
+    await other.queue.close()

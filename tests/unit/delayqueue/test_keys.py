@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import collections
 import dataclasses
 
 import pytest
@@ -32,6 +33,26 @@ def test_a_prefix_stands_before_every_name():
     custom = keys.Keys("team:")
     assert custom.shard(1, messages.ShardId(0)).meta == "team:{g1.0}:meta"
     assert custom.workers == "team:{ctl}:workers"
+
+
+@pytest.mark.parametrize(
+    ("schedules", "shards", "buckets"),
+    [(1, 64, 1), (192, 64, 1), (193, 64, 2), (6_144, 64, keys.BUCKETS), (6_144, 1, 128)],
+)
+def test_a_bucket_has_48_fields_when_a_namespace_is_as_large_as_declared(
+    schedules, shards, buckets
+):
+    assert keys.buckets_for(schedules, shards) == buckets
+
+
+def test_the_buckets_of_a_large_namespace_stay_compact():
+    buckets = keys.buckets_for(1_000_000, 256)
+    fields = collections.Counter(
+        NAMES.bucket_of(points.schedule_id(f"uid-{number}", "team-a"), buckets)
+        for number in range(0, 1_000_000, 100)
+    )
+    assert len(fields) == pytest.approx(min(buckets, 10_000), rel=0.2)
+    assert max(fields.values()) < 512 / 10
 
 
 def test_the_bucket_of_a_schedule_is_one_of_its_namespaces():
