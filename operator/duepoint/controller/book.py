@@ -220,9 +220,9 @@ def take(entry: Entry, report: Report) -> bool:
 
 def note_check(entry: Entry, check: RunEvent) -> Report | None:
     """What a check found counts from now on; the report as it stands by it, None for no change."""
-    known = entry.check
-    is_newer = known is None or (check.generation, check.at_us) >= (known.generation, known.at_us)
-    if not is_newer or check.generation < entry.generation:
+    if check.generation < entry.generation or (
+        entry.check is not None and _outweighs(entry.check, check)
+    ):
         return None
     entry.check = check
     unchecked = entry.unchecked
@@ -232,6 +232,13 @@ def note_check(entry: Entry, check: RunEvent) -> Report | None:
     again = replace(unchecked, missed=0, skipped=0)
     take(entry, again)
     return verdicts.as_checked(again, check)
+
+
+def _outweighs(known: RunEvent, check: RunEvent) -> bool:
+    """What was found once stays found: what is lost later is the runs' trouble, not Ready's."""
+    if known.generation != check.generation:
+        return known.generation > check.generation
+    return not known.reason or known.at_us > check.at_us
 
 
 def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:

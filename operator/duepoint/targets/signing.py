@@ -156,7 +156,7 @@ def _public_key(text: str) -> Ed25519:
 
 def _bytes(text: str, prefix: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
         # Without its cause, which might quote the secret.
         raise ValueError(f"is not base64 after {prefix}") from None

@@ -1,0 +1,187 @@
+"""The fields of a webhook that name Secrets: what is accepted, and what is told of the rest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from duepoint import errors
+from duepoint.schedules import actions, spec
+from tests.support import builders
+
+REF = {"name": "hook", "key": "a"}
+
+
+def parsed(**webhook) -> actions.WebhookAction:
+    fields = {"schedule": "@daily", "webhook": {"url": "https://a.example/", **webhook}}
+    found = spec.parse(
+        json.dumps(fields).encode(),
+        namespace="shop",
+        name="report",
+        uid=builders.UID,
+        generation=1,
+        created_us=0,
+    ).action
+    assert actions.decode(actions.encode(found)) == found
+    assert isinstance(found.target, actions.WebhookAction)
+    return found.target
+
+
+def refused(**webhook) -> list[errors.FieldError]:
+    with pytest.raises(errors.InvalidSpec) as found:
+        parsed(**webhook)
+    return list(found.value.errors)
+
+
+def test_everything_that_may_be_named_is_kept_by_name():
+    found = parsed(
+        format="CloudEventsBinary",
+        headers=[{"name": "X-Key", "valueFrom": {"secretKeyRef": REF}}],
+        signing={"secretKeyRefs": [REF, {"name": "next", "key": "b.c"}]},
+        auth={"bearer": {"secretKeyRef": REF}},
+        tls={
+            "caRef": {"configMap": "ca", "key": "ca.crt"},
+            "clientCertificateSecretRef": {"name": "us"},
+            "serverName": "inner.example",
+            "insecureSkipVerify": True,
+        },
+    )
+    key = actions.SecretKey(name="hook", key="a")
+    assert found.headers[0].secret == key
+    assert found.signing == (key, actions.SecretKey(name="next", key="b.c"))
+    assert found.auth == actions.Bearer(secret=key)
+    assert found.tls == actions.Tls(
+        ca=actions.CaRef(kind="ConfigMap", name="ca", key="ca.crt"),
+        client_certificate="us",
+        server_name="inner.example",
+        insecure_skip_verify=True,
+    )
+    assert not found.is_plain
+
+
+@pytest.mark.parametrize(
+    ("auth", "wanted"),
+    [
+        ({"basic": {"secretRef": {"name": "login"}}}, actions.Basic(secret_name="login")),
+        (
+            {"serviceAccountToken": {"serviceAccountName": "me", "audience": "billing"}},
+            actions.AccountToken(account="me", audience="billing"),
+        ),
+    ],
+)
+def test_the_other_ways_to_say_who_we_are(auth, wanted):
+    assert parsed(auth=auth).auth == wanted
+
+
+@pytest.mark.parametrize("field", ["signing", "auth", "tls", "headers"])
+def test_null_is_absent(field):
+    assert parsed(**{field: None}).is_plain
+
+
+def test_a_plain_webhook_is_stored_as_it_always_was():
+    """Byte for byte: another text would be another blob for every stored schedule."""
+    plain = actions.encode(actions.Action(target=parsed(headers=[{"name": "X-A", "value": "b"}])))
+    assert plain == (
+        b'{"target":{"kind":"webhook","url":"https://a.example/",'
+        b'"headers":[{"name":"X-A","value":"b"}],"success":["2xx"],"retry":{}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("webhook", "path", "words"),
+    [
+        ({"signing": {}}, "signing.secretKeyRefs", "write 1 to 8"),
+        ({"signing": {"secretKeyRefs": [REF] * 9}}, "signing.secretKeyRefs", "9 entries"),
+        (
+            {"signing": {"secretKeyRefs": [REF, {"name": "../x", "key": "a"}]}},
+            "signing.secretKeyRefs[1].name",
+            "no name of an object",
+        ),
+        (
+            {"signing": {"secretKeyRefs": [{"name": "x", "key": "a/b"}]}},
+            "signing.secretKeyRefs[0].key",
+            "no key of an object",
+        ),
+        ({"auth": {}}, "auth", "exactly one"),
+        (
+            {"auth": {"bearer": {"secretKeyRef": REF}, "basic": {"secretRef": {"name": "x"}}}},
+            "auth",
+            "exactly one",
+        ),
+        (
+            {"auth": {"serviceAccountToken": {"serviceAccountName": "a", "audience": " "}}},
+            "auth.serviceAccountToken.audience",
+            "is empty",
+        ),
+        ({"tls": {"caRef": {"key": "a"}}}, "tls.caRef", "exactly one"),
+        (
+            {"tls": {"caRef": {"key": "a", "secret": "x", "configMap": "y"}}},
+            "tls.caRef",
+            "exactly one",
+        ),
+        ({"tls": {"serverName": "a b"}}, "tls.serverName", "no host name"),
+        ({"url": "http://a.example/", "tls": {}}, "tls", "plain http"),
+        ({"url": None, "service": {"name": "a"}, "tls": {}}, "tls", "scheme: https"),
+        ({"format": "Xml"}, "format", "Standard, CloudEventsBinary"),
+        ({"method": "TRACE"}, "method", "POST, PUT"),
+        ({"format": "CloudEventsStructured", "method": "GET"}, "format", "GET has none"),
+        ({"headers": [{"name": "A"}]}, "headers[0]", "missing"),
+        ({"headers": [{"name": "A", "valueFrom": {}}]}, "headers[0]", "secretKeyRef"),
+        (
+            {"headers": [{"name": "A", "value": "x", "valueFrom": {"secretKeyRef": REF}}]},
+            "headers[0]",
+            "both",
+        ),
+        ({"headers": [{"name": "authorization", "value": "x"}]}, "headers[0]", "a credential"),
+        ({"headers": [{"name": "Cookie", "value": "x"}]}, "headers[0]", "a credential"),
+        (
+            {
+                "headers": [{"name": "Authorization", "valueFrom": {"secretKeyRef": REF}}],
+                "auth": {"bearer": {"secretKeyRef": REF}},
+            },
+            "headers[0]",
+            "remove one of the two",
+        ),
+        (
+            {"format": "CloudEventsBinary", "headers": [{"name": "CE-Id", "value": "x"}]},
+            "headers[0]",
+            "CloudEventsBinary",
+        ),
+        (
+            {
+                "format": "CloudEventsStructured",
+                "headers": [{"name": "Content-Type", "value": "x"}],
+            },
+            "headers[0]",
+            "CloudEventsStructured",
+        ),
+        ({"headers": [{"name": "Expect", "value": "x"}]}, "headers[0]", "set by Duepoint"),
+        ({"headers": [{"name": "Webhook-Id", "value": "x"}]}, "headers[0]", "set by Duepoint"),
+        (
+            {"headers": [{"name": f"X-{n}", "value": "x"} for n in range(100)]},
+            "headers",
+            "at most 32",
+        ),
+        ({"headers": [{"name": "X", "value": "x" * 70_000}]}, "headers", "larger than 65536"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_to_write(webhook, path, words):
+    found = refused(**webhook)
+    assert [one.path for one in found] == [f"spec.webhook.{path}"]
+    assert found[0].reason == "InvalidWebhook"
+    assert words in found[0].message
+
+
+@pytest.mark.parametrize(
+    "webhook",
+    [
+        {"signing": {"secretKeyRefs": "x"}},
+        {"auth": {"bearer": {}}},
+        {"auth": {"serviceAccountToken": {"serviceAccountName": "a"}}},
+        {"tls": {"caRef": {"secret": "x"}}},
+    ],
+)
+def test_a_field_of_another_type_or_without_its_parts_is_named(webhook):
+    (found,) = refused(**webhook)
+    assert found.path.startswith("spec.webhook.")

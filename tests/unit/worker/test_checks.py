@@ -1,0 +1,119 @@
+"""Points at which nothing is fired: what a definition refers to is looked at, and told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.delayqueue import messages
+from duepoint.runs.run import RunState
+from duepoint.schedules import definition, points
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import answers
+from tests.support.builders import a_definition, at
+from tests.support.workplace import EPOCH, a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+MISSING = answers.Trouble(reason=Reason.MISSING_SECRET, message="spec.webhook...: not there")
+
+
+@pytest.fixture
+async def place():
+    return await a_workplace()
+
+
+async def armed(place, *, generation=1) -> definition.Definition:
+    known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
+    known = await place.arm(dataclasses.replace(known, generation=generation))
+    await ask(place, known, generation)
+    return known
+
+
+async def ask(place, known, generation):
+    check = points.check(known.id, known.timing_version, generation)
+    await place.queue.enqueue(known, check, messages.OccurrenceRecord(trigger="Check"), EPOCH)
+
+
+async def told(place):
+    return [(one.state, one.reason, one.message) for one in await place.events()]
+
+
+async def test_a_check_that_finds_everything_is_told_once_and_fires_nothing(place):
+    await armed(place)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert await told(place) == [(RunState.CHECKED, "", "")]
+    assert place.target.fired == []
+    assert len(place.target.checked) == 1
+
+
+async def test_what_is_missing_is_looked_for_every_30_seconds_until_it_appears(place):
+    await armed(place)
+    place.target.found = MISSING
+    async with place.working(place.a_worker()):
+        await place.clock.advance(29)
+        assert len(place.target.checked) == 1
+        await place.clock.advance(32)
+        assert len(place.target.checked) == 3
+        place.target.found = None
+        await place.clock.advance(100)
+    found = await told(place)
+    assert found[:3] == [(RunState.CHECKED, "MissingSecret", MISSING.message)] * 3
+    assert found[3:] == [(RunState.CHECKED, "", "")]
+
+
+async def test_what_only_an_edit_mends_is_not_looked_at_again(place):
+    await armed(place)
+    place.target.found = answers.Trouble(
+        reason=Reason.INVALID_WEBHOOK, message="not allowed", final=True
+    )
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert await told(place) == [(RunState.CHECKED, "InvalidWebhook", "not allowed")]
+
+
+async def test_a_check_of_an_older_generation_says_nothing(place):
+    known = await armed(place)
+    newer = dataclasses.replace(known, generation=2)
+    arming = messages.Arming(definition=newer, due_us=None, keep_chain=True)
+    from duepoint.schedules import actions
+    from tests.support.workplace import WEBHOOK
+
+    await place.queue.upsert(arming, actions.encode(WEBHOOK), EPOCH)
+    await ask(place, newer, 2)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert [one.generation for one in await place.events()] == [2]
+
+
+async def test_a_bug_in_a_check_is_told_and_the_check_repeated(place):
+    known = await armed(place)
+
+    async def broken(firing):
+        place.target.checked.append(firing)
+        raise RuntimeError("canary")
+
+    place.target.check = broken
+    async with place.working(place.a_worker()):
+        await place.clock.advance(31)
+    found = await told(place)
+    assert found[0][:2] == (RunState.CHECKED, "InternalError")
+    assert "canary" not in found[0][2]
+    assert len(place.target.checked) == 2
+    assert known.name == place.target.checked[0].name
+
+
+async def test_a_worker_killed_in_a_check_leaves_it_to_others(place):
+    await armed(place)
+
+    async def hang(_firing):
+        await place.clock.sleep(1000)
+
+    usual, place.target.check = place.target.check, hang
+    async with place.working(place.a_worker("first")):
+        await place.clock.advance(1)
+    place.target.check = usual
+    async with place.working(place.a_worker("second")):
+        await place.clock.advance(12)
+    assert await told(place) == [(RunState.CHECKED, "", "")]
