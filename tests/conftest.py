@@ -5,14 +5,18 @@ from __future__ import annotations
 from hypothesis import settings
 
 from tests.support.controlplane import control_plane, kube_namespace
+from tests.support.rediscluster import own_cluster, shared_cluster, shared_clusters
 from tests.support.redisserver import key_prefix, own_server, redis_server, shared_servers, valkey
 
 __all__ = [
     "control_plane",
     "key_prefix",
     "kube_namespace",
+    "own_cluster",
     "own_server",
     "redis_server",
+    "shared_cluster",
+    "shared_clusters",
     "shared_servers",
     "valkey",
 ]

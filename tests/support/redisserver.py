@@ -40,7 +40,7 @@ class RedisServer:
         self.kind = kind
         self._directory = directory
         self._options = options
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -67,6 +67,10 @@ class RedisServer:
         with log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         wait_until(self._answers, f"{self.kind} answers on port {self.port}", 20)
+
+    def option(self, name: str) -> str:
+        """What was said for an option."""
+        return self._options[self._options.index(name) + 1]
 
     def stop(self) -> None:
         if self._process is not None:
@@ -111,7 +115,7 @@ class RedisServer:
                 return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

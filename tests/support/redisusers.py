@@ -166,6 +166,10 @@ class TwoUsers:
         return sum(each.upheavals for each in self._roles.values())
 
     @property
+    def on_upheaval(self) -> _OfBoth:
+        return _OfBoth([each.on_upheaval for each in self._roles.values()])
+
+    @property
     def is_cluster(self) -> bool:
         return self._roles["worker"].is_cluster
 
@@ -181,3 +185,14 @@ class TwoUsers:
 
     def listener(self, home: Any) -> Any:
         return self._roles["worker"].listener(home)
+
+
+class _OfBoth:
+    """What is added here is added to all."""
+
+    def __init__(self, lists: Sequence[list[Any]]) -> None:
+        self._lists = lists
+
+    def append(self, one: Any) -> None:
+        for each in self._lists:
+            each.append(one)

@@ -1,12 +1,15 @@
 """Is the index still the one we filled?
 
-An emptied Redis has no layout; one that was away may have come back older than it was. Looked at
-every few seconds, which is also the keepalive of our connection: an empty index is made again, and
-after both everything is compared anew. Raises scripting.Fenced where a newer leader has been here.
+An emptied Redis has no layout; one that was away may have come back older than it was, and so is
+one whose replica took over. Looked at every few seconds, which is also the keepalive of our
+connections: an empty index is made again, and after each of them everything is compared anew. A
+server that may forget or evict what it holds is told of here, too. Raises scripting.Fenced
+where a newer leader has been here.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from duepoint import errors, services, telemetry
@@ -14,13 +17,16 @@ from duepoint.clock import Clock
 from duepoint.delayqueue import fitness, messages, port, scripting
 
 LOOK_SECONDS = 8.0
+#: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
+_LOOKS_PER_JUDGEMENT = 8
 
 
 class IndexWatch:
     """The service; one for each term of a leader.
 
     Args:
-        outages: how often somebody else has met an unavailable queue so far.
+        outages: how often somebody else has met an unavailable queue so far, or a server that is
+            not the one it was.
         on_doubt: told that the index may lack something.
     """
 
@@ -44,19 +50,21 @@ class IndexWatch:
         self._clock = clock
         self._health = health
         self._look_seconds = look_seconds
+        self._is_unfit = True  # until the first judgement
 
     async def run(self) -> None:
         """Look until cancelled."""
         known_outages = self._outages()
         is_doubted = False
-        while True:
+        for look in itertools.count(1):
             await self._clock.sleep(self._look_seconds)
-            is_doubted = is_doubted or self._outages() != known_outages
-            known_outages = self._outages()
             try:
                 is_doubted = await self._is_lost() or is_doubted
+                is_doubted = is_doubted or self._outages() != known_outages
+                known_outages = self._outages()
                 if is_doubted:
                     await self._open()
+                await self._judge(look)
             except errors.TryLater as trouble:
                 is_doubted = True
                 self._health.unwell("queue", str(trouble))
@@ -66,7 +74,21 @@ class IndexWatch:
                 self._health.well("queue")
                 self._on_doubt()
 
+    async def _judge(self, look: int) -> None:
+        """Whether the server is fit for what it holds; it is used all the same."""
+        if self._is_unfit or look % _LOOKS_PER_JUDGEMENT == 0:
+            problems = await self._queue.problems(fills=True)
+            self._is_unfit = bool(problems)
+            fitness.tell(problems, self._health)
+
     async def _is_lost(self) -> bool:
+        """The index is gone, or shards of it with the server that had them."""
+        missing = await self._queue.keepalive()
+        if missing:
+            telemetry.logger.warning("a server was emptied; its shards are made again")
+        return await self._is_layout_lost() or bool(missing)
+
+    async def _is_layout_lost(self) -> bool:
         try:
             found = await self._queue.layout()
         except scripting.Uninitialised:

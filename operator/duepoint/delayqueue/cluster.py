@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -145,6 +145,7 @@ class Cluster:
         self._refreshed_at = float("-inf")
         self._changes = Changes()
         self.upheavals = 0
+        self.on_upheaval: list[Callable[[], None]] = []
 
     @property
     def generation(self) -> int:
@@ -158,6 +159,7 @@ class Cluster:
     async def exchange(
         self, commands: Sequence[nodes.Command], *, confirmed: bool = False
     ) -> list[Any]:
+        upheavals = self.upheavals
         if self._is_stale:
             await self.refresh()
         slots = [slot_of_command(command) for command in commands]
@@ -165,6 +167,9 @@ class Cluster:
         wanted = dict.fromkeys(range(len(commands)), "")
         held: set[int] = set()
         for _ in range(_MOST_HOPS):
+            if confirmed and self.upheavals != upheavals:
+                held |= set(wanted)  # they were thought out for the node that was there before
+                break
             sent = self._routed(slots, wanted, replies)
             await self._send(sent, commands, replies, confirmed=confirmed)
             wanted = await self._redirected(slots, wanted, replies)
@@ -175,7 +180,7 @@ class Cluster:
             if not wanted:
                 break
         for position in held:
-            replies[position] = redis.exceptions.TryAgainError("the slot moves on and on")
+            replies[position] = redis.exceptions.TryAgainError("the slot is somewhere else now")
         self._note_troubles(replies)
         return replies
 
@@ -237,6 +242,7 @@ class Cluster:
             elif isinstance(reply, redis.exceptions.AskError):
                 again[position] = f"{reply.host}:{reply.port}"
         if moved:
+            self._is_stale = True  # until a map was read that is newer than this
             await self.refresh()
             self._learn(moved)
         return again
@@ -324,7 +330,7 @@ class Cluster:
             return
         if _is_failover(former, found):
             log.warning("a replica has become primary; what was written last may be lost")
-            self.upheavals += 1
+            self._note_upheaval()
         self._changes.note()
 
     def _node(self, host: connecting.Host) -> nodes.Node:
@@ -341,6 +347,8 @@ class Cluster:
 
     def _note_upheaval(self) -> None:
         self.upheavals += 1
+        for tell in self.on_upheaval:
+            tell()
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
         homes: dict[Hashable, list[str]] = {}

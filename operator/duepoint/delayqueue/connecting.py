@@ -123,8 +123,27 @@ class Greeting:
 Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
 
 
+class ServerChanged(redis.exceptions.ConnectionError):
+    """Nothing was sent, because it was thought out for the server that was here before."""
+
+
 class Pool(redis.asyncio.BlockingConnectionPool):
-    """Connections to one server; idle ones can be asked whether they still live."""
+    """Connections to one server; idle ones can be asked whether they still live.
+
+    Attributes:
+        upheavals: how often the server turned out to be another one. Who asked for a connection
+            before that gets none: what it is about to send was thought out for the other server.
+    """
+
+    upheavals = 0
+
+    async def get_connection(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        before = self.upheavals
+        connection = await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
+        if self.upheavals != before:
+            await self.release(connection)
+            raise ServerChanged("the server is not the one it was; ask again")
+        return connection
 
     def __init__(self, **named: Any) -> None:  # noqa: ANN401 - the library's own
         super().__init__(**named)

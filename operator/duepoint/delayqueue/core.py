@@ -63,6 +63,8 @@ class Core:
         #: Of a new index; one that exists says its own number.
         self._buckets = buckets
         self._interned = interning.Interned()
+        # A server that went back in time gives the numbers of what it forgot to other texts.
+        self._servers.on_upheaval.append(self._interned.forget_all)
         self._server_clock = serverclock.ServerClock(self._clock)
         self._foresight = foresight.Foresight()
 

@@ -13,6 +13,7 @@ from duepoint.delayqueue import (
     collecting,
     fitness,
     holding,
+    keepalive,
     ledger,
     letters,
     partitioning,
@@ -27,6 +28,7 @@ from duepoint.delayqueue import (
 class DelayQueue(
     partitioning.Partitioning,
     fitness.Fitness,
+    keepalive.Keepalive,
     arming.Arming,
     claiming.Claiming,
     settling.Settling,

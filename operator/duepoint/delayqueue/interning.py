@@ -71,6 +71,11 @@ class Interned:
         self._young.forget(shard)
         self._old.forget(shard)
 
+    def forget_all(self) -> None:
+        """Of every shard: what the server says from now on may be of an earlier time."""
+        self._incarnations.clear()
+        self._young, self._old = _Generation(), _Generation()
+
     def learn(self, shard: messages.ShardId, number: int, text: bytes) -> None:
         if len(self._young.texts) >= LIMIT // 2:
             self._old, self._young = self._young, _Generation()

@@ -45,6 +45,7 @@ class Membership(layouts.Layouts):
         return opened
 
     async def beat(self, worker: str) -> messages.Beat:
+        await self._servers.keepalive()
         arguments = scripting.Arguments(
             worker=worker,
             ttl=int(WORKER_TTL_SECONDS * 1_000_000),

@@ -66,7 +66,12 @@ class Node:
         sent = [*commands, ("WAIT", 1, _CONFIRM_MS)] if waits else commands
         try:
             async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
-                replies = await self._send(sent)
+                try:
+                    replies = await self._send(sent)
+                except connecting.ServerChanged:
+                    if confirmed:
+                        raise
+                    replies = await self._send(sent)
         except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
             await self._drop_idle()
             return [error] * len(commands)
@@ -125,6 +130,7 @@ class Node:
             return
         if (met.run_id, met.replication_id) != (said.run_id, said.replication_id):
             log.warning("the server is not the one it was; what was written last may be lost")
+            self.pool.upheavals += 1
             self._on_upheaval()
 
     # -- replicas --------------------------------------------------------------------------------

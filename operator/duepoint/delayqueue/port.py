@@ -126,6 +126,10 @@ class Queue(Protocol):
         """
         ...
 
+    async def keepalive(self) -> tuple[messages.ShardId, ...]:
+        """Ask every server on every idle connection; shards that are gone, one for each server."""
+        ...
+
     def wakeups(self) -> Wakeups:
         """A new alarm clock over all shards; the layout must have been read."""
         ...

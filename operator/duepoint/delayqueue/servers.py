@@ -7,7 +7,7 @@ channels are heard where, for subscriptions; ``generation`` grows whenever that 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import redis.asyncio
@@ -26,6 +26,11 @@ class Servers(Protocol):
         """How often a server turned out not to be the one it was: writes may be lost."""
         ...
 
+    @property
+    def on_upheaval(self) -> list[Callable[[], None]]:
+        """Told of each upheaval, before anything is sent to the other server."""
+        ...
+
     async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
         """The replies in order; an error stands in the place of its reply.
 
@@ -33,7 +38,9 @@ class Servers(Protocol):
         what stands behind it for the same shard and is no script is asked again after it.
 
         Args:
-            confirmed: wait a moment for a replica to have it, where there is one.
+            confirmed: for what arms: wait a moment for a replica to have it, where there is one,
+                and send nothing to a server that took over since the call (its interned numbers
+                may be others).
         """
         ...
 
@@ -79,6 +86,7 @@ class OneServer:
         self._server = server
         self._changes = cluster.Changes()
         self.upheavals = 0
+        self.on_upheaval: list[Callable[[], None]] = []
         self.node = nodes.Node(
             server, None, connections=connections, on_upheaval=self._note_upheaval
         )
@@ -113,6 +121,8 @@ class OneServer:
 
     def _note_upheaval(self) -> None:
         self.upheavals += 1
+        for tell in self.on_upheaval:
+            tell()
 
 
 def open_servers(server: connecting.Server, *, connections: int) -> Servers:

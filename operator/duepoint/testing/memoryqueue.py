@@ -46,6 +46,7 @@ class MemoryDelayQueue:
 
     def __init__(self, clock: clocks.Clock, *, blob_key: bytes = b"a key for tests!") -> None:
         self.available = True
+        self.upheavals = 0
         self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
         self.streams: dict[str, list[dict[str, bytes | str]]] = {}
         self._clock = clock
@@ -64,11 +65,11 @@ class MemoryDelayQueue:
     async def close(self) -> None:
         pass
 
-    @property
-    def upheavals(self) -> int:
-        return 0
-
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:  # noqa: ARG002 - as the port
+        self._check()
+        return ()
+
+    async def keepalive(self) -> tuple[messages.ShardId, ...]:
         self._check()
         return ()
 

@@ -10,6 +10,7 @@ retries, said in readiness; nothing claimed is lost, because claims run out by t
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ from duepoint.worker.dispatcher import Dispatcher
 
 #: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
 BEAT_SECONDS = 10.0
+#: Beats from one judgement of a fit server to the next; an unfit one is judged at each beat.
+_BEATS_PER_JUDGEMENT = 30
 #: The longest sleep: a wake-up that got lost costs at most this.
 LONGEST_SLEEP_SECONDS = 60.0
 #: A worker whose clock is this far behind claims late: it says so and is not ready.
@@ -70,6 +73,7 @@ class Claimer:
         self._under_way = 0
         self._in_hand = room.Room()
         dispatcher.ended_together = self._note_together
+        self._is_unfit = False
         self._room = asyncio.Event()
         self._room.set()
         self._running: set[asyncio.Task[None]] = set()
@@ -126,7 +130,9 @@ class Claimer:
 
     async def _look_at_server(self) -> None:
         """A server that may forget or evict what it holds is told of, and used all the same."""
-        fitness.tell(await self._queue.problems(), self._health)
+        problems = await self._queue.problems()
+        self._is_unfit = bool(problems)
+        fitness.tell(problems, self._health)
 
     async def _turn(self, wakeups: Wakeups, beating: asyncio.Task[None]) -> None:
         """Sleep until something is due, claim it, hand it over."""
@@ -233,7 +239,7 @@ class Claimer:
 
     async def _beat(self, wakeups: Wakeups) -> None:
         """Tell the others that we live; learn who else does."""
-        while True:
+        for beats in itertools.count(1):
             beat = await self._queue.beat(self._worker)
             wakeups.note_beat(beat)
             if beat.layout is not None:
@@ -241,6 +247,8 @@ class Claimer:
                     sharding.all_shards(beat.layout), beat.workers, self._worker
                 )
             self._watch_clock(beat)
+            if self._is_unfit or beats % _BEATS_PER_JUDGEMENT == 0:
+                await self._look_at_server()
             await self._clock.sleep(BEAT_SECONDS)
 
     def _watch_clock(self, beat: messages.Beat) -> None:

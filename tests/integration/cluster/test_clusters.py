@@ -1,0 +1,257 @@
+"""The queue on a real cluster: every shard has its node, and may get another one."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+
+import pytest
+
+from duepoint import errors
+from duepoint.delayqueue import cluster as clusters
+from duepoint.delayqueue import messages, sharding
+from tests.support.queueing import moved
+
+STEP = 0.05
+
+
+def shard_slot(harness, shard):
+    return clusters.slot_of(harness.queue._shard(messages.ShardId(shard)).meta)
+
+
+async def test_shards_live_on_every_node_and_are_claimed_in_one_go(clustered, shared_cluster):
+    for number in range(40):
+        await clustered.arm(name=f"n{number}", namespace=f"ns{number}")
+    claims = await clustered.claim_all()
+    assert sum(len(claim.points) for claim in claims) == 40
+    owners = {shared_cluster.owner(shard_slot(clustered, claim.shard)).port for claim in claims}
+    assert len(owners) == 3
+
+
+async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered):
+    await clustered.arm()
+    servers = clustered.queue._servers._roles["worker"]
+    good = servers._map
+    (one, two, *_) = good.primaries
+    swap = {one: two, two: one}
+    servers._map = clusters.Map([swap.get(owner, owner) for owner in good.owners], good.replicas)
+    assert len(await clustered.claim_all()) == 1
+    async with asyncio.timeout(5):
+        while servers._map.owners != good.owners:
+            await clustered.look()
+
+
+async def test_scripts_that_a_node_forgot_are_loaded_again(clustered, shared_cluster):
+    for node in shared_cluster.nodes:
+        shared_cluster.ask(node, "SCRIPT", "FLUSH")
+    await clustered.arm()
+    for node in shared_cluster.nodes:
+        shared_cluster.ask(node, "SCRIPT", "FLUSH")
+    assert len(await clustered.claim_all()) == 1
+
+
+async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster):
+    await clustered.arm(name="moving")
+    (claim,) = await clustered.claim_all()
+    await clustered.queue.release(claim)
+    shard, others = claim.shard, [s for s in await clustered.shards() if s != claim.shard]
+    slot = shard_slot(clustered, shard)
+    source = shared_cluster.owner(slot)
+    target = next(node for node in shared_cluster.nodes if node is not source)
+    shared_cluster.begin_move(slot, target)
+    # Half of the keys are elsewhere: whatever touches several is refused whole.
+    names = clustered.queue._shard(shard)
+    shared_cluster.move_these(source, target, names.leases, names.occrec)
+    (answer,) = await clustered.queue.claim([shard], worker="w")
+    assert answer.claim is None
+    assert answer.wait_seconds == pytest.approx(0.1)
+    with pytest.raises(errors.QueueUnavailable):
+        await clustered.arm(name="moving", generation=2)
+    assert len(await clustered.queue.claim(others, worker="w")) == len(others)
+    while shared_cluster.move_keys(slot, source, target, 100):
+        pass
+    # All of them are: the old node sends everybody on (ASK), for scripts and for reads.
+    (answer,) = await clustered.queue.claim([shard], worker="w")
+    assert len(answer.claim.points) == 1
+    found = await clustered.queue.read_definitions(shard, [answer.claim.points[0].schedule_id])
+    assert [one.name for one in found.values()] == ["moving"]
+    shared_cluster.end_move(slot, target)
+    settled = await clustered.queue.settle(
+        answer.claim, messages.Settlement(chains=(moved(answer.claim.points[0], 60),))
+    )
+    assert settled.applied == 1
+
+
+async def test_slots_move_under_load_and_nothing_is_lost_or_early_or_late_by_3_seconds(
+    clustered, shared_cluster
+):
+    load = Load(clustered, schedules=24)
+    await load.arm()
+    working = asyncio.create_task(load.run(worker="w1"))
+    helping = asyncio.create_task(load.run(worker="w2"))
+    try:
+        await load.wait_for_firings(200)
+        for shard in (0, 3, 5):
+            slot = shard_slot(clustered, shard)
+            source = shared_cluster.owner(slot)
+            target = shared_cluster.nodes[(shared_cluster.nodes.index(source) + 1) % 3]
+            await asyncio.to_thread(shared_cluster.move_slot, slot, target, pause=0.01)
+            await load.wait_for_firings(len(load.fired) + 100)
+    finally:
+        for task in (working, helping):
+            task.cancel()
+        await asyncio.gather(working, helping, return_exceptions=True)
+    assert load.troubles == []
+    assert load.early == []
+    assert load.holes() == []
+    assert load.longest_silence() < 3.0
+
+
+async def test_a_whole_nodes_worth_of_slots_moves_by_the_servers_own_means(
+    clustered, shared_cluster
+):
+    if shared_cluster.kind != "valkey":
+        pytest.skip("only Valkey 9 moves slots by itself")
+    load = Load(clustered, schedules=24)
+    await load.arm()
+    working = asyncio.create_task(load.run(worker="w1"))
+    slot = shard_slot(clustered, 0)
+    source = shared_cluster.owner(slot)
+    target = next(node for node in shared_cluster.nodes if node is not source)
+    try:
+        await load.wait_for_firings(50)
+        shared_cluster.ask(
+            source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot,
+            "NODE", shared_cluster.id_of(target),
+        )  # fmt: skip
+        async with asyncio.timeout(20):
+            while shared_cluster.owner(slot) is not target:  # noqa: ASYNC110 - the server's affair
+                await asyncio.sleep(0.05)
+        await load.wait_for_firings(len(load.fired) + 100)
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+    assert load.troubles == []
+    assert load.holes() == []
+    assert load.longest_silence() < 3.0
+
+
+async def test_a_sleeper_is_woken_by_a_shard_that_has_moved(clustered, shared_cluster):
+    wakeups = clustered.queue.wakeups()
+    await wakeups.start()
+    await _quiet(clustered, wakeups)
+    stored = clustered.definition()
+    shard = sharding.shard_of(stored.id, 8)
+    slot = shard_slot(clustered, shard)
+    target = shared_cluster.nodes[(shared_cluster.nodes.index(shared_cluster.owner(slot)) + 1) % 3]
+    await asyncio.to_thread(shared_cluster.move_slot, slot, target)
+    # Told by the node that it left: everything is looked at again, and heard at the new one.
+    async with asyncio.timeout(10):
+        assert shard in await wakeups.wait_until_due(10)
+    await _quiet(clustered, wakeups)
+    await clustered.arm()
+    async with asyncio.timeout(5):
+        while shard not in (woken := await wakeups.wait_until_due(5)):
+            assert woken, "nobody was woken"
+    await wakeups.close()
+
+
+async def test_one_connection_for_each_node_hears_all_its_shards(clustered, shared_cluster):
+    before = [_listeners(shared_cluster, node) for node in shared_cluster.nodes]
+    wakeups = clustered.queue.wakeups()
+    await wakeups.start()
+    await _quiet(clustered, wakeups)
+    after = [_listeners(shared_cluster, node) for node in shared_cluster.nodes]
+    assert [now - then for then, now in zip(before, after, strict=True)] == [1, 1, 1]
+    await wakeups.close()
+
+
+def test_the_slot_of_a_key_is_that_of_its_tag():
+    assert clusters.slot_of("dp:{g1.3}:meta") == clusters.slot_of("{g1.3}")
+    assert clusters.slot_of(b"dp:{}x") == clusters.slot_of("dp:{}x")
+    assert clusters.slot_of_command(("EVALSHA", "sha", 1, "{g1.3}x")) == clusters.slot_of("{g1.3}")
+    assert clusters.slot_of_command(("PING",)) == clusters.slot_of("{ctl}")
+
+
+def _listeners(cluster, node):
+    with node.client() as client:
+        return len(client.client_list(_type="pubsub"))
+
+
+async def _quiet(harness, wakeups):
+    """Until every shard was looked at and nobody rings any more."""
+    while shards := await wakeups.wait_until_due(0.7):
+        for answer in await harness.queue.claim(shards, worker="w"):
+            wakeups.note(answer)
+
+
+class Load:
+    """Schedules that are due every 50 ms, claimed and moved on for as long as it runs."""
+
+    def __init__(self, harness, *, schedules):
+        self.harness = harness
+        self.names = [f"s{number}" for number in range(schedules)]
+        self.fired = []
+        self.early = []
+        self.troubles = []
+        self._more = asyncio.Event()
+
+    async def arm(self):
+        begin = self.harness.now_us() + 200_000
+        for name in self.names:
+            await self.harness.arm(name=name, namespace=f"ns-{name}", due_us=begin)
+
+    async def run(self, *, worker):
+        shards = await self.harness.shards()
+        while True:
+            try:
+                await self._turn(shards, worker)
+            except errors.QueueUnavailable:
+                pass
+            except errors.DuepointError as trouble:
+                self.troubles.append(trouble)
+            await asyncio.sleep(0.01)
+
+    async def _turn(self, shards, worker):
+        for answer in await self.harness.queue.claim(shards, worker=worker, lease_seconds=1.0):
+            if answer.claim is None:
+                continue
+            for point in answer.claim.points:
+                self.fired.append((point.schedule_id, point.due_us, time.monotonic()))
+                if self.harness.now_us() < point.due_us:
+                    self.early.append(point)
+            chains = tuple(moved(point, STEP) for point in answer.claim.points)
+            await self._settle(answer.claim, messages.Settlement(chains=chains))
+            self._more.set()
+
+    async def _settle(self, claim, settlement):
+        """As the settler does it: for as long as the claim is held."""
+        while time.monotonic() < claim.held_until:
+            try:
+                await self.harness.queue.settle(claim, settlement)
+            except errors.QueueUnavailable:
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+    async def wait_for_firings(self, count):
+        async with asyncio.timeout(30):
+            while len(self.fired) < count:
+                self._more.clear()
+                await self._more.wait()
+
+    def holes(self):
+        """Slots between the first and the last of each schedule that were never fired."""
+        holes = []
+        for _, group in itertools.groupby(sorted(self.fired), key=lambda one: one[0]):
+            dues = sorted({due for _, due, _ in group})
+            holes += [b - a for a, b in itertools.pairwise(dues) if b - a != int(STEP * 1e6)]
+        return holes
+
+    def longest_silence(self):
+        silences = [0.0]
+        for _, group in itertools.groupby(sorted(self.fired), key=lambda one: one[0]):
+            times = sorted(at for _, _, at in group)
+            silences += [b - a for a, b in itertools.pairwise(times)]
+        return max(silences)
