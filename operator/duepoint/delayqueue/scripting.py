@@ -221,6 +221,8 @@ _WAITS = frozenset(
         *("NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT"),
     }
 )
+#: How Valkey and Redis say so of a command within a script; these come without a code.
+_NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
 _WAITING_ERRORS = (
     redis.exceptions.ConnectionError,  # also LOADING, wrong password, too many clients
     redis.exceptions.TimeoutError,
@@ -252,6 +254,6 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
         return _OURS[code](message)
     if isinstance(error, _MOVING):
         return ShardMoving(message)
-    if code in _WAITS or isinstance(error, _WAITING_ERRORS):
+    if _NO_RIGHT.match(text) or code in _WAITS or isinstance(error, _WAITING_ERRORS):
         return errors.QueueUnavailable(message)
     return errors.Bug(message)

@@ -1,0 +1,276 @@
+"""Servers that restart, fall silent, follow another one, are too old, or want other users."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from duepoint import errors
+from duepoint.delayqueue import connecting, delayqueue, nodes
+from tests.support import proxy, queueing, redisusers
+from tests.support.redisserver import RedisServer
+
+
+async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keepalive(
+    own_server, key_prefix, monkeypatch
+):
+    monkeypatch.setattr(connecting, "_PROBE_TIMEOUT_SECONDS", 0.2)
+    async with proxy.between("127.0.0.1", own_server.port) as way:
+        url = f"redis://127.0.0.1:{way.port}/0"
+        harness = await queueing.redis_harness(url, key_prefix, users=False)
+        node = harness.queue._servers.node
+        await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
+        idle = [each for each in node.pool._available_connections if each.is_connected]
+        assert len(idle) > 1
+        way.backward.clear()  # answers are swallowed: the connection looks well and is dead
+        await node.keepalive()
+        assert not any(each.is_connected for each in idle)
+        way.backward.set()
+        assert (await harness.queue.beat("w")).workers == ("w",)
+        await harness.queue.close()
+
+
+async def test_the_keepalive_asks_each_idle_connection_once_and_keeps_the_living(
+    own_server, key_prefix
+):
+    harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
+    node = harness.queue._servers.node
+    await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
+    connected = [each for each in node.pool._available_connections if each.is_connected]
+    before = _calls(own_server, "ping")
+    await node.keepalive()
+    assert _calls(own_server, "ping") - before == len(connected)
+    assert all(each.is_connected for each in connected)
+    await harness.queue.close()
+
+
+async def test_a_restarted_server_is_an_upheaval_and_one_that_stayed_is_not(own_server, key_prefix):
+    harness = await queueing.redis_harness(own_server.url, key_prefix)
+    before = (await harness.queue.keepalive()).upheavals
+    await harness.queue._servers._roles["operator"].node.pool.disconnect()
+    assert (await harness.queue.keepalive()).upheavals == before
+    own_server.kill()
+    own_server.start()
+    pulse = await _pulse(harness.queue)
+    assert pulse.upheavals > before
+    assert pulse.missing == (0,)  # it came back empty
+    await harness.queue.open_layout(4, queueing.EPOCH)
+    assert (await harness.queue.keepalive()).missing == ()
+    await harness.queue.close()
+
+
+async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, key_prefix):
+    """Interned numbers of the old server may be others at the new one."""
+    harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
+    await harness.arm(name="one")
+    own_server.kill()
+    own_server.start()
+    await _pulse(harness.queue)
+    assert len(harness.queue._interned) == 0
+    node = harness.queue._servers.node
+    node._met = connecting.Greeting(
+        run_id="another", replication_id="", is_replica=False, replicas=0
+    )
+    await node.pool.disconnect()
+    (answer,) = await node.exchange([("PING",)], confirmed=True)
+    assert isinstance(answer, connecting.ServerChanged)
+    assert await node.exchange([("PING",)], confirmed=True) == [True]
+    await harness.queue.close()
+
+
+# -- replicas ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def followed(own_server, tmp_path):
+    """The server's replica."""
+    folder = tmp_path / "replica"
+    folder.mkdir()
+    replica = RedisServer(own_server.kind, folder)
+    replica.start()
+    with replica.client() as client:
+        client.replicaof("127.0.0.1", own_server.port)
+    with own_server.client() as client:
+        client.set("x", "y")
+        assert client.wait(1, 10_000) == 1
+    yield replica
+    replica.stop()
+
+
+async def test_a_replica_has_a_schedule_before_it_is_called_ready(followed, own_server, key_prefix):
+    harness = await queueing.redis_harness(own_server.url, key_prefix)
+    before = _calls(own_server, "wait")
+    await harness.arm()
+    assert _calls(own_server, "wait") == before + 1
+    node = harness.queue._servers._roles["operator"].node
+    followed.pause()
+    started = asyncio.get_running_loop().time()
+    await harness.arm(generation=2)
+    assert asyncio.get_running_loop().time() - started >= 0.09
+    assert node.unconfirmed == 1
+    await harness.arm(generation=3)  # a replica that is too slow is not waited for each time
+    assert _calls(own_server, "wait") == before + 2
+    followed.resume()
+    await harness.queue.close()
+
+
+async def test_without_a_replica_nothing_is_waited_for(own_server, key_prefix):
+    harness = await queueing.redis_harness(own_server.url, key_prefix)
+    await harness.arm()
+    await harness.queue.keepalive()
+    await harness.arm(generation=2)
+    assert _calls(own_server, "wait") == 0
+    await harness.queue.close()
+
+
+async def test_a_replica_at_the_address_is_a_wait_until_it_is_the_primary(
+    followed, own_server, key_prefix
+):
+    harness = await queueing.redis_harness(own_server.url, key_prefix)
+    await harness.queue.close()
+    queue = queueing.a_queue(followed.url, key_prefix)
+    with pytest.raises(errors.QueueUnavailable, match=r"READONLY.*replica"):
+        await queue.start()
+    with followed.client() as client:
+        client.replicaof("NO", "ONE")
+    await queue.start()
+    assert (await queue.layout()).shards == 4
+    # And the other way round: the primary in hand becomes a replica.
+    with own_server.client() as client, followed.client() as other:
+        client.replicaof("NO", "ONE")
+        other.replicaof("127.0.0.1", own_server.port)
+    with pytest.raises(errors.QueueUnavailable):
+        await queue.beat("w")
+    with pytest.raises(errors.QueueUnavailable):  # whoever only reads finds it out, too
+        await queue.keepalive()
+    await queue.close()
+
+
+# -- servers that are of no use ---------------------------------------------------------------
+
+
+async def test_a_server_below_7_is_one_clear_line_and_used_once_it_was_upgraded(key_prefix):
+    server = _Old("6.2.14")
+    await server.start()
+    url = f"redis://127.0.0.1:{server.port}/0"
+    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
+    with pytest.raises(
+        errors.QueueUnavailable, match=r"the server is version 6\.2\.14; at least 7\.0"
+    ) as found:
+        await queue.start()
+    assert "\n" not in str(found.value)
+    server.version = "7.0.0"
+    await queue.start()
+    await queue.close()
+    await server.stop()
+
+
+async def test_a_loading_server_is_waited_for(key_prefix):
+    server = _Old("7.2.0")
+    server.trouble = b"-LOADING Redis is loading the dataset in memory\r\n"
+    await server.start()
+    url = f"redis://127.0.0.1:{server.port}/0"
+    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
+    with pytest.raises(errors.QueueUnavailable, match="loading"):
+        await queue.start()
+    server.trouble = b""
+    await queue.start()
+    await queue.close()
+    await server.stop()
+
+
+async def test_a_user_without_the_rights_is_a_wait_and_heals(own_server, key_prefix):
+    harness = await queueing.redis_harness(own_server.url, key_prefix)
+    with own_server.client() as client:
+        client.execute_command("ACL", "SETUSER", redisusers.name("operator"), "-hset")
+    with pytest.raises(errors.QueueUnavailable, match=r"hset|can't run this command"):
+        await harness.arm()
+    with own_server.client() as client:
+        client.execute_command("ACL", "SETUSER", redisusers.name("operator"), "+hset")
+    await harness.arm()
+    await harness.queue.close()
+
+
+async def test_a_password_file_is_read_again_at_each_connection(own_server, tmp_path, key_prefix):
+    file = tmp_path / "password"
+    file.write_text("not yet\n")
+    server = connecting.Server(
+        url=own_server.url, username=redisusers.name("operator"), password_file=file
+    )
+    queue = delayqueue.DelayQueue(
+        own_server.url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server
+    )
+    with pytest.raises(errors.QueueUnavailable, match=r"(?i)invalid username-password"):
+        await queue.start()
+    file.write_text(redisusers.password("operator") + "\n")
+    await queue.start()
+    await queue.close()
+
+
+async def test_a_silent_server_does_not_keep_a_subscription_waiting_for_ever(
+    own_server, monkeypatch
+):
+    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT_SECONDS", 0.2)
+    node = nodes.Node(
+        connecting.Server(url=own_server.url), None, connections=1, on_upheaval=lambda: None
+    )
+    own_server.pause()
+    pubsub = node.client.pubsub()
+    with pytest.raises(connecting.redis.exceptions.TimeoutError):
+        await pubsub.ssubscribe("x")
+    await pubsub.aclose()
+    own_server.resume()
+    await node.close()
+
+
+def _calls(server, command):
+    with server.client() as client:
+        found = client.info("commandstats").get(f"cmdstat_{command}")
+        return found["calls"] if found else 0
+
+
+async def _pulse(queue):
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(errors.QueueUnavailable):
+                return await queue.keepalive()
+
+
+class _Old:
+    """Says that it is this version, and OK to everything else."""
+
+    def __init__(self, version):
+        self.version = version
+        self.trouble = b""
+        self.port = 0
+        self._server = None
+
+    async def start(self):
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self):
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                count = int((await reader.readuntil(b"\r\n"))[1:])
+                words = []
+                for _ in range(count):
+                    size = int((await reader.readuntil(b"\r\n"))[1:])
+                    words.append((await reader.readexactly(size + 2))[:-2])
+                writer.write(self._answer(words))
+                await writer.drain()
+        writer.close()
+
+    def _answer(self, words):
+        if self.trouble:
+            return self.trouble
+        if words[0].upper() != b"INFO":
+            return b"+OK\r\n"
+        text = f"redis_version:{self.version}\r\nrun_id:x\r\nrole:master\r\n".encode()
+        return b"$%d\r\n%s\r\n" % (len(text), text)
