@@ -73,9 +73,31 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
     secretKeyRef:
       name: {{ include "duepoint.redisSecretName" . }}
       key: {{ ternary .Values.redis.existingSecret.key "url" (ne .Values.redis.existingSecret.name "") }}
-{{- if .Values.redis.passwordSecret.name }}
-- name: DUEPOINT_REDIS_PASSWORD_FILE
-  value: /etc/duepoint/redis-password/password
+{{- with .Values.redis.tls }}
+{{- if .caSecret.name }}
+- name: DUEPOINT_REDIS_CA_FILE
+  value: /etc/duepoint/redis-ca/ca.crt
+{{- end }}
+{{- if .certificateSecret.name }}
+- name: DUEPOINT_REDIS_CERT_FILE
+  value: /etc/duepoint/redis-certificate/tls.crt
+- name: DUEPOINT_REDIS_KEY_FILE
+  value: /etc/duepoint/redis-certificate/tls.key
+{{- end }}
+{{- if .serverName }}
+- name: DUEPOINT_REDIS_SERVER_NAME
+  value: {{ .serverName | quote }}
+{{- end }}
+{{- end }}
+{{- with .Values.redis.sentinel }}
+{{- if .username }}
+- name: DUEPOINT_REDIS_SENTINEL_USERNAME
+  value: {{ .username | quote }}
+{{- end }}
+{{- if .passwordSecret.name }}
+- name: DUEPOINT_REDIS_SENTINEL_PASSWORD_FILE
+  value: /etc/duepoint/redis-sentinel-password/password
+{{- end }}
 {{- end }}
 - name: DUEPOINT_BLOB_KEY_FILE
   value: /etc/duepoint/blob-key/blob-key
@@ -89,8 +111,46 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- include "duepoint.setting" (list "NAMESPACE_SCHEDULES" .Values.namespaceSchedules) }}
 {{- end -}}
 
+{{/* The Redis user of one process: its own, or what is said for both. */}}
+{{- define "duepoint.redisUser" -}}
+{{- with .process.redis.username }}
+- name: DUEPOINT_REDIS_USERNAME
+  value: {{ . | quote }}
+{{- end }}
+{{- if fromYaml (include "duepoint.redisPassword" .) }}
+- name: DUEPOINT_REDIS_PASSWORD_FILE
+  value: /etc/duepoint/redis-password/password
+{{- end }}
+{{- end -}}
+
+{{- define "duepoint.redisPassword" -}}
+{{- if .process.redis.passwordSecret.name -}}
+{{ toYaml .process.redis.passwordSecret }}
+{{- else if .root.Values.redis.passwordSecret.name -}}
+{{ toYaml .root.Values.redis.passwordSecret }}
+{{- end -}}
+{{- end -}}
+
+{{/* Secrets with files for Redis: volume -> Secret and its items. */}}
+{{- define "duepoint.redisFiles" -}}
+{{- $redis := .root.Values.redis -}}
+{{- with fromYaml (include "duepoint.redisPassword" .) }}
+redis-password: {name: {{ .name }}, items: [{key: {{ .key | quote }}, path: password}]}
+{{- end }}
+{{- with $redis.sentinel.passwordSecret }}{{ if .name }}
+redis-sentinel-password: {name: {{ .name }}, items: [{key: {{ .key | quote }}, path: password}]}
+{{- end }}{{ end }}
+{{- with $redis.tls.caSecret }}{{ if .name }}
+redis-ca: {name: {{ .name }}, items: [{key: {{ .key | quote }}, path: ca.crt}]}
+{{- end }}{{ end }}
+{{- with $redis.tls.certificateSecret }}{{ if .name }}
+redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]}
+{{- end }}{{ end }}
+{{- end -}}
+
 {{- define "duepoint.operatorEnvironment" -}}
 {{ include "duepoint.environment" . }}
+{{- include "duepoint.redisUser" (dict "root" . "process" .Values.operator) }}
 - name: DUEPOINT_LEASE_NAME
   value: {{ include "duepoint.fullname" . }}-operator
 {{- include "duepoint.setting" (list "RESYNC_SECONDS" .Values.operator.resyncSeconds) }}
@@ -99,6 +159,7 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 
 {{- define "duepoint.workerEnvironment" -}}
 {{ include "duepoint.environment" . }}
+{{- include "duepoint.redisUser" (dict "root" . "process" .Values.worker) }}
 - name: DUEPOINT_EGRESS_MODE
   value: {{ .Values.egress.mode }}
 - name: DUEPOINT_EGRESS_ALLOWED_CIDRS
@@ -167,12 +228,12 @@ volumes:
       defaultMode: 0440
   - name: tmp
     emptyDir: {sizeLimit: 16Mi}
-{{- if $root.Values.redis.passwordSecret.name }}
-  - name: redis-password
+{{- range $volume, $secret := fromYaml (include "duepoint.redisFiles" .) }}
+  - name: {{ $volume }}
     secret:
-      secretName: {{ $root.Values.redis.passwordSecret.name }}
+      secretName: {{ $secret.name }}
       defaultMode: 0440
-      items: [{key: {{ $root.Values.redis.passwordSecret.key | quote }}, path: password}]
+      items: {{ toJson $secret.items }}
 {{- end }}
 {{- end -}}
 
@@ -203,8 +264,8 @@ resources: {{- toYaml .process.resources | nindent 2 }}
 volumeMounts:
   - {name: blob-key, mountPath: /etc/duepoint/blob-key, readOnly: true}
   - {name: tmp, mountPath: /tmp}
-{{- if .root.Values.redis.passwordSecret.name }}
-  - {name: redis-password, mountPath: /etc/duepoint/redis-password, readOnly: true}
+{{- range $volume, $_ := fromYaml (include "duepoint.redisFiles" .) }}
+  - {name: {{ $volume }}, mountPath: /etc/duepoint/{{ $volume }}, readOnly: true}
 {{- end }}
 {{- end -}}
 

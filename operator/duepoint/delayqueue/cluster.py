@@ -179,7 +179,7 @@ class Cluster:
                 held = set()
             if not wanted:
                 break
-        for position in held:
+        for position in held | set(wanted):
             replies[position] = redis.exceptions.TryAgainError("the slot is somewhere else now")
         self._note_troubles(replies)
         return replies

@@ -1,0 +1,76 @@
+"""What a Redis URL says, and what one that says nothing is answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint import redisurl
+from duepoint.redisurl import Kind
+
+
+def test_one_server():
+    found = redisurl.parse(" redis://us%40er:p%3Ass@redis.example.com:6380/3 ")
+    assert found.kind is Kind.SERVER
+    assert found.hosts == (("redis.example.com", 6380),)
+    assert (found.username, found.password, found.database) == ("us@er", "p:ss", 3)
+    assert not found.tls
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("redis://redis", (("redis", 6379),)),
+        ("rediss://[fd00::1]:7000", (("fd00::1", 7000),)),
+        ("redis+cluster://a:1,b,[::1]:3", (("a", 1), ("b", 6379), ("::1", 3))),
+        ("rediss+sentinel://:pw@a,b:5/main", (("a", 26379), ("b", 5))),
+    ],
+)
+def test_hosts_and_their_usual_ports(text, hosts):
+    found = redisurl.parse(text)
+    assert found.hosts == hosts
+    assert found.tls is text.startswith("rediss")
+
+
+def test_the_primary_that_sentinel_knows():
+    found = redisurl.parse("redis+sentinel://worker:pw@s1/the%20primary/2")
+    assert found.kind is Kind.SENTINEL
+    assert (found.primary, found.database, found.username) == ("the primary", 2, "worker")
+
+
+def test_a_socket():
+    found = redisurl.parse("unix://user:pw@/run/redis.sock?db=1")
+    assert (found.path, found.database, found.password) == ("/run/redis.sock", 1, "pw")
+    assert found.hosts == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is not a Redis URL"),
+        ("localhost:6379", "is not a Redis URL"),
+        ("http://x", "redis://host"),
+        ("redis+clutser://a", "redis[+]cluster://"),
+        ("unix+cluster:///x", "is not a Redis URL"),
+        ("redis://", "names no host"),
+        ("redis://:hunter2@", "names no host"),
+        ("redis://host:99999", "port"),
+        ("redis://host:port", "port"),
+        ("redis://host:0", "names no host"),
+        ("redis://a,b", "several servers"),
+        ("redis+cluster://a,,b", "names no host"),
+        ("redis+cluster://a/1", "database 0"),
+        ("redis+sentinel://a", "what Sentinel calls the primary"),
+        ("redis+sentinel://a/", "what Sentinel calls the primary"),
+        ("redis://a/first", "database"),
+        ("redis://a?db=x", "database"),
+        ("redis://a?timeout=3", '"timeout"'),
+        ("redis://a?ssl_ca_certs=/x", "DUEPOINT_REDIS_CA_FILE"),
+        ("rediss://a?ssl_cert_reqs=none", "always verified"),
+        ("redis://:a#b@host", "%23"),
+        ("unix://", "names no socket"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_password(text, says):
+    with pytest.raises(ValueError, match=says) as found:
+        redisurl.parse(text)
+    assert "hunter2" not in str(found.value)
