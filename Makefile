@@ -126,6 +126,12 @@ bench-expressions: $(STAMP) ## the engine of expressions against croniter and it
 bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks $*
 
+bench-queue: $(STAMP) ## the queue itself: throughput, full chain, lateness, idle, flood, kill -9 (SMALL=1, KIND=, CHECK=1)
+	@$(PY) -m benchmarks.queuespeed
+
+bench-peers: $(STAMP) ## other queues beside ours, installed in isolation (N=, TURNS=; needs go, node, npm)
+	@$(PY) -m benchmarks.peers
+
 ##@ Cleaning
 
 .PHONY: clean

@@ -1,0 +1,49 @@
+"""``python -m benchmarks.queuespeed [NAME ...]``: all parts, or those named.
+
+``KIND`` chooses the server (valkey, redis-server); ``SMALL=1`` runs a hundredth of the flood and a
+tenth of the rest, to see that everything works.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from benchmarks import report
+from benchmarks.queuespeed import calm, chain, claims, flood, recovery
+from benchmarks.report import Figure
+from duepoint import telemetry
+
+_SMALL = os.environ.get("SMALL") == "1"
+
+PARTS: dict[str, Callable[[str], Coroutine[Any, Any, list[Figure]]]] = {
+    "claims": lambda kind: claims.run(kind, counts=(10_000,) if _SMALL else (10_000, 100_000)),
+    "chain": lambda kind: chain.run(kind, count=20_000 if _SMALL else 100_000),
+    "calm": calm.run,
+    "flood": lambda kind: flood.run(kind, count=20_000 if _SMALL else 1_000_000),
+    "recovery": recovery.run,
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = set(names) - set(PARTS)
+    if unknown:
+        report.say(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        return 2
+    telemetry.configure_logging("warning", "text")
+    kind = os.environ.get("KIND", "valkey")
+    print(report.environment(), flush=True)
+    missed = 0
+    for name in names or PARTS:
+        for figure in uvloop.run(PARTS[name](kind)):
+            print(figure.line(), flush=True)
+            missed += figure.holds is False
+    return 1 if missed and os.environ.get("CHECK") == "1" else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
