@@ -1,0 +1,60 @@
+"""Looking into a queue on a cluster, as the user that may do nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import delayqueue, messages
+from tests.support import queueing, redisusers
+
+
+@pytest.fixture
+async def looking(clustered, shared_cluster):
+    """The same index as the viewer sees it."""
+    queue = delayqueue.DelayQueue(
+        shared_cluster.url,
+        blob_key=queueing.BLOB_KEY,
+        prefix=clustered.queue._keys.prefix,
+        opened=redisusers.servers_for(shared_cluster.url, "viewer", connections=8),
+    )
+    await queue.layout()
+    yield queue
+    await queue.close()
+
+
+async def test_counts_points_and_memory_are_those_of_all_nodes(clustered, looking):
+    for number in range(40):
+        await clustered.arm(name=f"n{number}", namespace=f"ns{number}", due_in=number - 20)
+    shards = await looking.shard_sights()
+    assert sum(shard.definitions for shard in shards) == 40
+    assert sum(shard.armed for shard in shards) == 40
+    assert all(shard.is_exact for shard in shards)
+    totals = await looking.totals()
+    assert totals.points == 40
+    assert totals.due == sum(shard.due for shard in shards)
+    names = [sight.known.name for sight in await looking.next_points(40)]
+    assert names == [f"n{number}" for number in range(40)]
+    assert (await looking.index_sight()).memory_used > 3_000_000, "three nodes' together"
+
+
+async def test_claims_and_dead_letters_are_seen_wherever_they_are(clustered, looking):
+    for number in range(20):
+        await clustered.arm(name=f"n{number}", namespace=f"ns{number}", due_in=-1)
+    claims = await clustered.claim_all(worker="w", lease_seconds=60)
+    leases = [lease async for lease in looking.leases()]
+    assert sum(len(lease.points) for lease in leases) == 20
+    for claim in claims:
+        letter = messages.DeadLetter(member=claim.points[0].member, entry={"reason": "Timeout"})
+        await clustered.queue.settle(claim, messages.Settlement(dead=(letter,)))
+    assert len([letter async for letter in looking.letters()]) == len(claims)
+
+
+async def test_every_node_is_checked(clustered, shared_cluster):
+    assert "eviction" not in " ".join(await clustered.queue.problems())
+    shared_cluster.ask(shared_cluster.nodes[-1], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        assert "maxmemory-policy" in " ".join(await clustered.queue.problems())
+    finally:
+        shared_cluster.ask(
+            shared_cluster.nodes[-1], "CONFIG", "SET", "maxmemory-policy", "noeviction"
+        )
