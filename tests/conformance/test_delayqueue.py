@@ -16,12 +16,14 @@ from tests.support.queueing import BLOB, EPOCH, a_planned, a_retry, members, mov
 Settlement = messages.Settlement
 
 
-@pytest.fixture(params=["memory", *redisserver.KINDS])
-async def harness(request, shared_servers, key_prefix):
+@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+async def harness(request, shared_servers, shared_clusters, key_prefix):
     if request.param == "memory":
         yield await queueing.memory_harness()
         return
-    made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
+    is_cluster = request.param == "cluster"
+    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
+    made = await queueing.redis_harness(server.url, key_prefix)
     yield made
     await made.queue.close()
 

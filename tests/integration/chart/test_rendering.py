@@ -145,6 +145,36 @@ def _environment(deployment: dict[str, Any], folder: Path) -> dict[str, str]:
     return found
 
 
+def test_each_process_may_have_a_redis_user_of_its_own(helm: Helm) -> None:
+    things = helm.rendered("production")
+    found = {}
+    for component in ("operator", "worker"):
+        pod = _deployment(things, component)["spec"]["template"]["spec"]
+        named = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+        [volume] = [each for each in pod["volumes"] if each["name"] == "redis-password"]
+        found[component] = (named.get("DUEPOINT_REDIS_USERNAME"), volume["secret"]["secretName"])
+    assert found == {"operator": ("duepoint-operator", "redis-operator"), "worker": (None, "redis")}
+
+
+def test_every_file_for_redis_is_mounted_where_the_process_looks_for_it(helm: Helm) -> None:
+    for component in ("operator", "worker"):
+        pod = _deployment(helm.rendered("production"), component)["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        folders = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        items = {
+            each["name"]: {item["path"] for item in each["secret"].get("items", ())}
+            for each in pod["volumes"]
+            if "secret" in each
+        }
+        files = [
+            Path(each["value"])
+            for each in container["env"]
+            if each["name"].startswith("DUEPOINT_REDIS_") and each["name"].endswith("_FILE")
+        ]
+        assert len(files) == 5
+        assert all(file.name in items[folders[str(file.parent)]] for file in files)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_processes_understand_every_setting(helm: Helm, variant: str, tmp_path: Path) -> None:
     things = helm.rendered(variant)

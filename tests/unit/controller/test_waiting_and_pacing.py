@@ -243,6 +243,74 @@ async def test_an_emptied_index_is_made_again_within_ten_seconds():
         assert len(doubts) == 1
 
 
+async def test_shards_that_went_with_their_server_are_made_again_and_filled():
+    clock = FakeClock()
+    queue, doubts = MemoryDelayQueue(clock), []
+    watch = await an_index_watch(clock, queue, doubts)
+    opened, open_layout = [], queue.open_layout
+
+    async def missing():
+        return () if opened else (messages.ShardId(1),)
+
+    async def noting(*args, **named):
+        opened.append(args)
+        return await open_layout(*args, **named)
+
+    queue.keepalive, queue.open_layout = missing, noting
+    async with running(clock, watch.run()):
+        await clock.advance(10)
+        assert len(opened) == 1
+        assert len(doubts) == 1
+        await clock.advance(60)
+        assert len(doubts) == 1
+
+
+async def test_a_server_that_took_over_is_noticed_at_the_next_look():
+    clock = FakeClock()
+    queue, doubts = MemoryDelayQueue(clock), []
+    watch = IndexWatch(
+        queue=queue,
+        layout=await queue.open_layout(4, EPOCH),
+        epoch=EPOCH,
+        outages=lambda: queue.upheavals,
+        on_doubt=lambda: doubts.append(clock.monotonic()),
+        clock=clock,
+        health=services.Health(),
+    )
+
+    async def meets_another():
+        queue.upheavals = 1  # the keepalive is what connects anew
+        return ()
+
+    async with running(clock, watch.run()):
+        await clock.advance(10)
+        assert doubts == []
+        queue.keepalive = meets_another
+        await clock.advance(8)
+        assert len(doubts) == 1
+
+
+async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
+    clock = FakeClock()
+    queue, health = MemoryDelayQueue(clock), services.Health()
+    watch = await an_index_watch(clock, queue, [])
+    watch._health = health
+    found = []
+
+    async def problems(**_):
+        return tuple(found)
+
+    queue.problems = problems
+    async with running(clock, watch.run()):
+        await clock.advance(10)
+        found.append("maxmemory-policy is allkeys-lru")
+        await clock.advance(70)
+        assert "allkeys-lru" in health.troubles()["queue server"]
+        found.clear()
+        await clock.advance(10)
+        assert "queue server" not in health.troubles()
+
+
 async def test_after_an_outage_everything_is_compared():
     clock = FakeClock()
     queue, doubts, outages = MemoryDelayQueue(clock), [], []
