@@ -1,0 +1,298 @@
+"""`duepoint webhook test` and `verify`, as somebody without a cluster uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import threading
+
+import pytest
+import standardwebhooks
+
+from duepoint.targets import signing
+from tests.support import receiver, vaults
+
+SECRET = vaults.WHSEC
+OTHER = "whsec_" + base64.b64encode(b"canary-canary-canary-canary").decode()
+
+
+def manifest(**webhook) -> str:
+    document = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": "nightly", "namespace": "shop"},
+        "spec": {
+            "schedule": "0 2 * * *",
+            "payload": {"n": "ü"},
+            "webhook": {"url": "https://hooks.example.com/x", **webhook},
+        },
+    }
+    return json.dumps(document)
+
+
+SIGNED = manifest(signing={"secretKeyRefs": [{"name": "hook", "key": "a"}]})
+GIVEN = ("--secret", f"hook/a={SECRET}")
+
+
+@contextlib.contextmanager
+def listening(answer=None):
+    """A receiver on a loop of its own; the command has another one."""
+    loop = asyncio.new_event_loop()
+    started, stop = threading.Event(), asyncio.Event()
+    found = []
+
+    async def serve():
+        async with receiver.listening(answer) as hears:
+            found.append(hears)
+            started.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()
+
+
+# -- test -----------------------------------------------------------------------------------------
+
+
+def test_a_sample_is_sent_signed_and_shown(duepoint):
+    with listening() as hears:
+        url = f"http://127.0.0.1:{hears.port}/try"
+        answer = duepoint("webhook", "test", "-f", "-", "--url", url, *GIVEN, given=SIGNED)
+    assert answer.code == 0, answer.err
+    (request,) = hears.requests
+    assert request.target == "/try"
+    found = standardwebhooks.Webhook(SECRET).verify(request.body, dict(request.headers))
+    assert found["data"]["payload"] == {"n": "ü"}
+    assert found["data"]["trigger"] == "Manual"
+    assert request.header("webhook-signature") in answer.out
+    assert "accepted: answered 204" in answer.out
+
+
+def test_what_is_shown_is_what_was_sent(duepoint):
+    with listening() as hears:
+        url = f"http://127.0.0.1:{hears.port}/"
+        answer = duepoint(
+            "webhook", "test", "-f", "-", "--url", url, *GIVEN, "-o", "json", given=SIGNED
+        )
+    (row,) = answer.rows
+    (request,) = hears.requests
+    assert row["body"].encode() == request.body
+    assert row["headers"]["webhook-signature"] == request.header("webhook-signature")
+    assert (row["accepted"], row["status"]) == (True, 204)
+
+
+def test_a_receiver_that_refuses_is_exit_code_1(duepoint):
+    with listening(receiver.status(400, b"no thanks")) as hears:
+        url = f"http://127.0.0.1:{hears.port}/"
+        answer = duepoint("webhook", "test", "-f", "-", "--url", url, *GIVEN, given=SIGNED)
+    assert answer.code == 1
+    assert "answered 400: no thanks" in answer.err
+
+
+def test_a_dry_run_sends_nothing_and_verifies(duepoint):
+    shown = duepoint("webhook", "test", "-f", "-", "--dry-run", "-o", "json", *GIVEN, given=SIGNED)
+    assert shown.rows[0]["accepted"] is None
+    verified = duepoint("webhook", "verify", "--secret", SECRET, given=shown.out)
+    assert (verified.code, verified.out[:6]) == (0, "valid:")
+
+
+def test_secrets_come_from_files_and_are_not_shown(duepoint, tmp_path):
+    (tmp_path / "token").write_text("canary-token\n")
+    (tmp_path / "sig").write_text(OTHER)
+    text = manifest(
+        signing={"secretKeyRefs": [{"name": "hook", "key": "a"}]},
+        auth={"bearer": {"secretKeyRef": {"name": "api", "key": "t"}}},
+    )
+    answer = duepoint(
+        "webhook", "test", "-f", "-", "--dry-run",
+        "--secret-file", f"api/t={tmp_path / 'token'}",
+        "--secret-file", f"hook/a={tmp_path / 'sig'}",
+        given=text,
+    )  # fmt: skip
+    assert answer.code == 0
+    assert "authorization: Bearer [redacted]" in answer.out
+    assert "canary" not in answer.out + answer.err
+    assert OTHER.partition("_")[2] not in answer.out
+
+
+def test_a_service_account_token_comes_from_a_file(duepoint, tmp_path):
+    (tmp_path / "token").write_text("e30.e30.x")
+    auth = {"serviceAccountToken": {"serviceAccountName": "me", "audience": "billing"}}
+    arguments = ("webhook", "test", "-f", "-", "--dry-run")
+    answer = duepoint(
+        *arguments, "--token-file", str(tmp_path / "token"), given=manifest(auth=auth)
+    )
+    assert answer.code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "words"),
+    [
+        (SIGNED, (), ["Secret shop/hook is not known here", "--secret-file"]),
+        (SIGNED, ("--secret", f"hook/b={SECRET}"), ["no key a", "it has b"]),
+        (SIGNED, ("--secret", "hook/a=canary"), ["secretKeyRefs[0]", "whsec_"]),
+        (SIGNED, ("--secret", "canary"), ["NAME/KEY=..."]),
+        (SIGNED, ("--secret-file", "hook/a=/no/such"), ["/no/such"]),
+        (SIGNED, (*GIVEN, "--url", "ftp://x"), ["--url", "http://"]),
+        (SIGNED, (*GIVEN, "--name", "other"), ["other"]),
+        (SIGNED, (*GIVEN, "--kubeconfig", "/no/such"), ["/no/such"]),
+        (manifest(url=None, service={"name": "billing"}), (), ["billing", "--url"]),
+        (manifest(signing={"secretKeyRefs": []}), (), ["secretKeyRefs"]),
+        ("{", (), ["standard input"]),
+    ],
+)
+def test_what_is_missing_or_wrong_is_one_line_and_exit_code_2(refused, text, arguments, words):
+    line = refused("webhook", "test", "-f", "-", *arguments, given=text)
+    for word in words:
+        assert word in line
+    assert "canary" not in line
+
+
+def test_of_several_webhooks_one_has_to_be_named(refused, duepoint):
+    documents = [json.loads(manifest()), json.loads(manifest())]
+    documents[1]["metadata"]["name"] = "weekly"
+    text = "---\n".join(json.dumps(one) + "\n" for one in documents)
+    line = refused("webhook", "test", "-f", "-", "--dry-run", given=text)
+    assert "--name" in line
+    assert "nightly, weekly" in line
+    answer = duepoint(
+        "webhook", "test", "-f", "-", "--dry-run", "--name", "weekly", "-o", "json", given=text
+    )
+    assert json.loads(answer.rows[0]["body"])["data"]["schedule"]["name"] == "weekly"
+
+
+def test_a_slot_can_be_chosen(duepoint):
+    answer = duepoint(
+        "webhook", "test", "-f", "-", "--dry-run", "-o", "json",
+        "--scheduled-time", "2026-12-24T02:00:00Z", given=manifest(),
+    )  # fmt: skip
+    data = json.loads(answer.rows[0]["body"])["data"]
+    assert data["scheduled_time"] == "2026-12-24T02:00:00Z"
+    assert data["previous_time"] == "2026-12-23T02:00:00Z"
+
+
+# -- verify ---------------------------------------------------------------------------------------
+
+AT = "2026-03-01T12:00:00Z"
+STAMP = "1772366400"
+BODY = b'{"a":1,"b":"x"}'
+
+
+def raw(body=BODY, sent=BODY, secret=SECRET, ending="\r\n", **changes) -> bytes:
+    """A captured request, signed over ``sent``."""
+    headers = {
+        "Webhook-Id": "msg_1",
+        "Webhook-Timestamp": STAMP,
+        "Webhook-Signature": signing.header([signing.signer(secret)], "msg_1", STAMP, sent),
+    } | changes
+    lines = ["POST /hook HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items() if v), "", ""]
+    return ending.join(lines).encode() + body
+
+
+def verify(duepoint, given, *arguments):
+    return duepoint("webhook", "verify", "--secret", SECRET, "--at", AT, *arguments, given=given)
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\n"])
+def test_a_captured_request_is_valid(duepoint, ending):
+    answer = verify(duepoint, raw(ending=ending))
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out == f"valid: msg_1, sent {AT}, signed with secret 1\n"
+
+
+def test_headers_and_body_may_stand_in_files_of_their_own(duepoint, tmp_path):
+    head, _, body = raw().partition(b"\r\n\r\n")
+    (tmp_path / "headers").write_bytes(head)
+    (tmp_path / "body").write_bytes(body)
+    files = ("--headers", str(tmp_path / "headers"), "--body", str(tmp_path / "body"))
+    assert verify(duepoint, None, *files).code == 0
+    as_json = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    (tmp_path / "headers").write_text(json.dumps({k: [v] for k, v in as_json.items()}))
+    assert verify(duepoint, None, *files).code == 0
+
+
+def test_one_of_several_secrets_is_enough_and_named(duepoint):
+    answer = duepoint(
+        "webhook", "verify", "--secret", OTHER, "--secret", SECRET, "--at", AT, "-o", "json",
+        given=raw(),
+    )  # fmt: skip
+    assert answer.rows[0] == {
+        "valid": True, "webhookId": "msg_1", "sentAt": AT, "secret": 2, "reason": "",
+    }  # fmt: skip
+
+
+def test_a_public_key_verifies(duepoint, tmp_path):
+    whsk = "whsk_" + base64.b64encode(bytes(range(32))).decode()
+    public = signing.signer(whsk).public.public_bytes_raw()
+    (tmp_path / "key").write_text("whpk_" + base64.b64encode(public).decode() + "\n")
+    arguments = ("webhook", "verify", "--secret-file", str(tmp_path / "key"), "--at", AT)
+    assert duepoint(*arguments, given=raw(secret=whsk)).code == 0
+    assert duepoint(*arguments, given=raw()).code == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (raw(secret=OTHER), "another secret"),
+        (raw(body=BODY + b"\n"), "line break"),
+        (raw(body=b'{"a": 1, "b": "x"}'), "printed anew"),
+        (raw(body=b"{}"), "another secret"),
+        (raw(body=b"{}", sent=b""), "without a body"),
+        (raw(**{"Webhook-Signature": ""}), "webhook-signature is missing"),
+        (raw(**{"Webhook-Id": ""}), "webhook-id is missing"),
+        (raw(**{"Webhook-Timestamp": "yesterday"}), "no time"),
+        (raw(**{"Webhook-Timestamp": "9" * 40}), "no time"),
+        (raw(**{"Webhook-Signature": "v9,abc garbage"}), "no entry"),
+        (b"", "webhook-id is missing"),
+        (b"\xff\xfe\x00", "webhook-id is missing"),
+    ],
+)
+def test_why_a_request_is_not_valid(duepoint, given, words):
+    answer = verify(duepoint, given)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("duepoint: not valid: ")
+    assert words in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_an_old_request_is_not_valid_unless_its_time_is_left_alone(duepoint):
+    old = ("--at", "2026-03-01T13:00:00Z")
+    answer = verify(duepoint, raw(), *old)
+    assert answer.code == 1
+    assert "3600 s before" in answer.err
+    assert verify(duepoint, raw(), *old, "--tolerance", "0s").code == 0
+    assert verify(duepoint, raw(), *old, "--tolerance", "2h").code == 0
+    early = verify(duepoint, raw(), "--at", "2026-03-01T11:00:00Z")
+    assert "after" in early.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "--secret"),
+        (("--secret", "canary-secret"), "whsec_"),
+        (("--secret", SECRET, "--request", "/no/such"), "/no/such"),
+        (("--secret", SECRET, "--body", "/no/such"), "--headers"),
+        (("--secret", SECRET, "--request", "-", "--body", "-"), "--request"),
+        (("--secret", SECRET, "--tolerance", "soon"), "--tolerance"),
+        (("--secret", SECRET, "--at", "soon"), "--at"),
+    ],
+)
+def test_a_wrong_option_is_exit_code_2(refused, arguments, words):
+    line = refused("webhook", "verify", *arguments, given="")
+    assert words in line
+    assert "canary" not in line
+
+
+def test_json_of_another_form_is_exit_code_2(refused):
+    line = refused("webhook", "verify", "--secret", SECRET, given='{"header": 1}')
+    assert '{"headers"' in line
