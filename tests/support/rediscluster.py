@@ -28,8 +28,16 @@ PRIMARIES = 3
 class RedisCluster:
     """Nodes on ports of this machine; the first three begin as primaries."""
 
-    def __init__(self, kind: str, directory: Path, *, replicas: bool = False) -> None:
+    def __init__(
+        self,
+        kind: str,
+        directory: Path,
+        *,
+        replicas: bool = False,
+        options: Callable[[], tuple[str, ...]] = tuple,
+    ) -> None:
         self.kind = kind
+        self._options = options
         self.nodes = [
             self._node(directory / f"node{number}")
             for number in range(PRIMARIES * (2 if replicas else 1))
@@ -41,7 +49,7 @@ class RedisCluster:
             self.kind, directory, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500",
             "--cluster-replica-validity-factor", "0", "--cluster-port", str(free_port()),
             "--cluster-config-file", str(directory / "nodes.conf"),
-            "--repl-diskless-sync-delay", "0",
+            "--repl-diskless-sync-delay", "0", *self._options(),
         )  # fmt: skip
 
     @property

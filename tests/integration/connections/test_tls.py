@@ -8,7 +8,8 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import connecting, delayqueue
-from tests.support import queueing
+from tests.support import queueing, redisusers
+from tests.support.rediscluster import RedisCluster
 from tests.support.redisserver import RedisServer, free_port
 from tests.support.tlsfiles import Authority
 
@@ -150,3 +151,36 @@ def test_tls_files_that_would_do_nothing_are_a_wrong_setting(url, tls, says):
     server = connecting.Server(url=url, tls=connecting.Tls(**tls))
     with pytest.raises(errors.InvalidSetting, match=says):
         delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, server=server)
+
+
+async def test_a_cluster_over_tls_is_found_by_one_node_and_verified_by_one_name(
+    authority, issued, tmp_path, key_prefix
+):
+    def options():
+        return (
+            "--tls-port", str(free_port()), "--tls-auth-clients", "no", "--tls-cluster", "yes",
+            "--tls-ca-cert-file", str(authority.file), "--tls-cert-file", str(issued.certificate),
+            "--tls-key-file", str(issued.key),
+        )  # fmt: skip
+
+    cluster = RedisCluster("redis-server", tmp_path / "cluster", options=options)
+    try:
+        cluster.start()
+        login = f"{redisusers.name('operator')}:{redisusers.password('operator')}"
+        port = cluster.nodes[0].option("--tls-port")
+        url = f"rediss+cluster://{login.replace(' ', '%20')}@127.0.0.1:{port}"
+        tls = connecting.Tls(ca_file=authority.file, server_name="redis.example.com")
+        queue = delayqueue.DelayQueue(
+            url,
+            blob_key=queueing.BLOB_KEY,
+            prefix=key_prefix,
+            server=connecting.Server(url=url, tls=tls),
+        )
+        await queue.start()
+        await queue.open_layout(8, queueing.EPOCH)
+        assert set(queue._servers._map.primaries) == {
+            ("127.0.0.1", int(node.option("--tls-port"))) for node in cluster.nodes
+        }
+        await queue.close()
+    finally:
+        cluster.stop()
