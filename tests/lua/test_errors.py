@@ -7,18 +7,12 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import scripting
 
-WITHOUT_SHARD = {"append", "beat", "open", "init", "rights", "ask", "announce", "progress"}
+WITHOUT_SHARD = {
+    *("append", "appendmany", "beat", "open", "init", "rights", "ask", "announce", "progress"),
+}
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
-    "collect",
-    "intern",
-    "remove",
-    "sweep",
-    "upsert",
-    "drain",
-    "export",
-    "rebury",
-    "close",
+    *("collect", "intern", "remove", "sweep", "upsert", "drain", "export", "rebury", "close"),
     "filled",
 }
 
