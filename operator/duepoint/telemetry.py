@@ -62,6 +62,13 @@ queue_problems = Gauge(
 )
 redis_up = Gauge("duepoint_redis_up", "Whether the last command to Redis was answered.")
 clock_skew_seconds = Gauge("duepoint_clock_skew_seconds", "This machine's clock less Redis's.")
+partition_left = Gauge(
+    "duepoint_partition_definitions_left",
+    "Definitions that have not moved to the new shards yet, while the index is cut anew.",
+)
+partition_moved_total = Counter(
+    "duepoint_partition_moved_total", "Definitions that this operator moved to new shards."
+)
 leader = Gauge("duepoint_leader", "Whether this operator is the active one.")
 leader_transitions_total = Counter("duepoint_leader_transitions", "Terms begun by this operator.")
 reconcile_seconds = Histogram("duepoint_reconcile_seconds", "Time to apply one Schedule.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duepoint.cli import connection, listing, options, output, sightings
+from duepoint.cli import connection, listing, options, output, partition, sightings
 
 if TYPE_CHECKING:
     from duepoint.delayqueue import sights
@@ -26,11 +26,13 @@ _MOST_CLAIMS = 10_000
 
 @click.group("queue")
 def queue() -> None:
-    """Look into the queue in Redis; nothing is changed.
+    """Look into the queue in Redis, and cut it anew; all but partition change nothing.
 
     Where it is comes from the same settings as a worker's: DUEPOINT_REDIS_URL or --redis-url.
     """
 
+
+queue.add_command(partition.partition)
 
 _count = click.option("--count", default="20", metavar="N", show_default=True, help="How many.")
 

@@ -22,13 +22,11 @@ class Collector:
         self,
         *,
         queue: port.Queue,
-        layout: messages.Layout,
         epoch: messages.Epoch,
         clock: Clock,
         every_seconds: float = EVERY_SECONDS,
     ) -> None:
         self._queue = queue
-        self._layout = layout
         self._epoch = epoch
         self._clock = clock
         self._every_seconds = every_seconds
@@ -37,7 +35,10 @@ class Collector:
         """Look until cancelled; raises scripting.Fenced."""
         while True:
             await self._clock.sleep(self._every_seconds)
-            for shard in sharding.all_shards(self._layout):
+            layout = self._queue.known_layout()
+            if layout.former is not None:
+                continue  # what a batch on its way needs is referenced nowhere yet
+            for shard in sharding.own_shards(layout):
                 try:
                     await self._look(shard)
                 except errors.TryLater:

@@ -28,6 +28,7 @@ class IndexWatch:
         outages: how often somebody else has met an unavailable queue so far, or a server that is
             not the one it was.
         on_doubt: told that the index may lack something.
+        on_look: told that the layout was read again.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class IndexWatch:
         clock: Clock,
         health: services.Health,
         look_seconds: float = LOOK_SECONDS,
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
         self._queue = queue
         self._layout = layout
@@ -51,6 +53,7 @@ class IndexWatch:
         self._health = health
         self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
+        self._on_look = on_look
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -94,9 +97,18 @@ class IndexWatch:
         except scripting.Uninitialised:
             telemetry.logger.warning("the index is gone; it is made again and filled")
             return True
-        if found != self._layout:
-            raise scripting.LayoutChanged("the index was cut anew; this term begins again")
+        self._adopt(found)
         return False
+
+    def _adopt(self, found: messages.Layout) -> None:
+        """Our own term cuts the index anew; one that is older, or cut otherwise, is not ours."""
+        known = self._layout
+        if found.number < known.number or (
+            found.number == known.number and found.shards != known.shards
+        ):
+            raise scripting.LayoutChanged("the index was made with another layout")
+        self._layout = found
+        self._on_look()
 
     async def _open(self) -> None:
         """Every shard exists: a single emptied node has lost only its own.
@@ -104,6 +116,6 @@ class IndexWatch:
         A server that began anew may have lost what was set on it, too.
         """
         fitness.tell(await self._queue.problems(fills=True), self._health)
-        opened = await self._queue.open_layout(self._layout.shards, self._epoch)
-        if opened != self._layout:
-            raise scripting.LayoutChanged("the index was made with another layout")
+        self._adopt(
+            await self._queue.open_layout(self._layout.shards, self._epoch, noted=self._layout)
+        )

@@ -9,24 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from duepoint.delayqueue import sharding
 from duepoint.delayqueue.messages import Layout
 from duepoint.kube import schedules
 
 ANNOTATION = f"{schedules.GROUP}/queue-layout"
 
-_MOST_SHARDS = 65_536
-
 
 def of(layout: Layout) -> dict[str, str]:
-    """The note: ``number/shards``."""
-    return {ANNOTATION: f"{layout.number}/{layout.shards}"}
+    """The note: ``number/shards``; while it is cut anew also what it was: ``2/64 1/16``."""
+    parts = (layout, layout.former) if layout.former else (layout,)
+    return {ANNOTATION: " ".join(f"{part.number}/{part.shards}" for part in parts)}
+
+
+def layout_of(notes: Mapping[str, str]) -> Layout | None:
+    """The layout that was noted, with the one it is filled from; None where none was."""
+    text, _, former = notes.get(ANNOTATION, "").partition(" ")
+    noted, was = _layout(text), _layout(former)
+    if noted is None or (former and was is None):
+        return None
+    return Layout(number=noted.number, shards=noted.shards, former=was)
 
 
 def shards_of(notes: Mapping[str, str]) -> int | None:
     """The number of shards that was noted; None where none was."""
-    number, _, shards = notes.get(ANNOTATION, "").partition("/")
+    noted = layout_of(notes)
+    return None if noted is None else noted.shards
+
+
+def _layout(text: str) -> Layout | None:
+    number, _, shards = text.partition("/")
     if not (number.isascii() and number.isdigit() and shards.isascii() and shards.isdigit()):
         return None
     count = int(shards[:9])
-    is_power_of_two = count > 0 and count & (count - 1) == 0
-    return count if is_power_of_two and count <= _MOST_SHARDS else None
+    if not (sharding.is_power_of_two(count) and count <= sharding.MOST_SHARDS):
+        return None
+    return Layout(number=max(1, int(number[:9])), shards=count)

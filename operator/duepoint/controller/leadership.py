@@ -35,9 +35,10 @@ from duepoint.delayqueue import fitness, messages, port
 from duepoint.kube import events
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
+from duepoint.maintenance.partitioner import Partitioner
 
 #: Parts of a leader's health; a standby has none of these troubles.
-PARTS = ("queue", fitness.PART, "watch", "resync", "status", "jobs", "outcomes")
+PARTS = ("queue", fitness.PART, "watch", "resync", "status", "jobs", "outcomes", "partition")
 
 
 class Term(Protocol):
@@ -67,6 +68,7 @@ class _Services:
     index: IndexWatch
     gauges: QueueGauges
     collector: Collector
+    partitioner: Partitioner
 
 
 class Leadership:
@@ -102,22 +104,22 @@ class Leadership:
         """The work of one term; ends by cancellation, or by an error that a new term mends."""
         epoch = messages.Epoch(term.epoch)
         try:
-            layout = await self._open(epoch, layoutnote.shards_of(term.inherited))
+            layout = await self._open(epoch, layoutnote.layout_of(term.inherited))
             term.annotate(layoutnote.of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
-            await self._run(self._made(layout, epoch))
+            await self._run(self._made(layout, epoch, term))
         finally:
             for part in PARTS:
                 self._health.well(part)
 
-    async def _open(self, epoch: messages.Epoch, former_shards: int | None) -> messages.Layout:
+    async def _open(self, epoch: messages.Epoch, noted: messages.Layout | None) -> messages.Layout:
         """The index that exists; an empty Redis is cut as it was before, whatever is set now."""
-        shards = former_shards or self._settings.shards
+        shards = self._settings.shards
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             try:
                 fitness.tell(await self._queue.problems(fills=True), self._health)
-                layout = await self._queue.open_layout(shards, epoch)
+                layout = await self._queue.open_layout(shards, epoch, noted=noted)
             except errors.TryLater as trouble:
                 if self._health.unwell("queue", str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))
@@ -135,13 +137,21 @@ class Leadership:
             group.create_task(made.recorder.run())
             group.create_task(made.gauges.run())
             group.create_task(made.collector.run())
+            group.create_task(made.partitioner.run())
             for run in (made.outcomes.run, made.jobs.run, made.sweeper.run):
                 group.create_task(_after(made.resyncer.first_done, run))
 
-    def _made(self, layout: messages.Layout, epoch: messages.Epoch) -> _Services:
+    def _made(self, layout: messages.Layout, epoch: messages.Epoch, term: Term) -> _Services:
         clock, health, queue = self._clock, self._health, self._queue
         namespaces = self._settings.watch_namespaces
-        reconcile = Reconcile(queue=queue, dry_runs=self._dry_runs, layout=layout, epoch=epoch)
+        reconcile = Reconcile(queue=queue, dry_runs=self._dry_runs, epoch=epoch)
+        partitioner = Partitioner(
+            queue=queue,
+            epoch=epoch,
+            clock=clock,
+            health=health,
+            on_layout=lambda layout: term.annotate(layoutnote.of(layout)),
+        )
         recorder = events.Recorder(self._api, clock, "operator")
         reporter = Reporter(
             api=self._api,
@@ -160,7 +170,6 @@ class Leadership:
         resync = Resync(
             api=self._api,
             queue=queue,
-            layout=layout,
             reconciler=reconciler,
             note_collision=reconcile.collisions.__setitem__,
             namespaces=namespaces,
@@ -168,7 +177,6 @@ class Leadership:
         )
         sweeper = Sweeper(
             queue=queue,
-            layout=layout,
             epoch=epoch,
             watermark_us=reporter.watermark_us,
             clock=clock,
@@ -201,7 +209,7 @@ class Leadership:
             outcomes=Outcomes(
                 queue=queue,
                 reporter=reporter,
-                open_slots=OpenReader(queue=queue, layout=layout, reporter=reporter, clock=clock),
+                open_slots=OpenReader(queue=queue, reporter=reporter, clock=clock),
                 consumer=self._settings.identity,
                 clock=clock,
                 health=health,
@@ -209,7 +217,7 @@ class Leadership:
             jobs=jobs,
             sweeper=sweeper,
             gauges=QueueGauges(queue=queue, clock=clock),
-            collector=Collector(queue=queue, layout=layout, epoch=epoch, clock=clock),
+            collector=Collector(queue=queue, epoch=epoch, clock=clock),
             index=IndexWatch(
                 queue=queue,
                 layout=layout,
@@ -218,7 +226,9 @@ class Leadership:
                 on_doubt=doubt,
                 clock=clock,
                 health=health,
+                on_look=partitioner.look,
             ),
+            partitioner=partitioner,
         )
 
 

@@ -24,11 +24,8 @@ _CHUNK = 500
 class OpenReader:
     """Compares the reporter's open slots with the queue's; one for each term of a leader."""
 
-    def __init__(
-        self, *, queue: port.Queue, layout: messages.Layout, reporter: Reporter, clock: Clock
-    ) -> None:
+    def __init__(self, *, queue: port.Queue, reporter: Reporter, clock: Clock) -> None:
         self._queue = queue
-        self._layout = layout
         self._reporter = reporter
         self._clock = clock
 
@@ -37,7 +34,7 @@ class OpenReader:
         began_us = self._clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
         try:
-            for shard in sharding.all_shards(self._layout):
+            for shard in sharding.all_shards(self._queue.known_layout()):
                 await self._read(shard, held, began_us)
         except scripting.LayoutChanged as change:
             raise errors.QueueUnavailable(

@@ -51,12 +51,10 @@ class Reconcile:
         *,
         queue: port.Queue,
         dry_runs: dryruns.DryRuns,
-        layout: messages.Layout,
         epoch: messages.Epoch,
     ) -> None:
         self._queue = queue
         self._dry_runs = dry_runs
-        self._layout = layout
         self._epoch = epoch
         #: Only of the few whose first id belonged to somebody else.
         self.collisions: dict[str, int] = {}
@@ -129,7 +127,7 @@ class Reconcile:
 
     def shard(self, schedule_id: points.ScheduleId) -> messages.ShardId:
         """The shard of an id."""
-        return sharding.shard_of(schedule_id, self._layout.shards)
+        return sharding.home(schedule_id, self._queue.known_layout())
 
     async def _apply(
         self,

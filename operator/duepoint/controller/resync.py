@@ -53,7 +53,6 @@ class Resync:
         *,
         api: port.Api,
         queue: queue_port.Queue,
-        layout: messages.Layout,
         reconciler: Reconciler,
         note_collision: NoteCollision,
         namespaces: tuple[str, ...],
@@ -61,7 +60,6 @@ class Resync:
     ) -> None:
         self._api = api
         self._queue = queue
-        self._layout = layout
         self._reconciler = reconciler
         self._note_collision = note_collision
         self._namespaces = namespaces
@@ -96,7 +94,7 @@ class Resync:
 
     async def _definitions(self) -> dict[str, _Held]:
         held: dict[str, _Held] = {}
-        for shard in sharding.all_shards(self._layout):
+        for shard in sharding.all_shards(self._queue.known_layout()):
             async for stored in self._queue.all_definitions(shard):
                 if self._namespaces and stored.namespace not in self._namespaces:
                     continue

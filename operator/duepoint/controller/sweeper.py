@@ -45,14 +45,12 @@ class Sweeper:
         self,
         *,
         queue: port.Queue,
-        layout: messages.Layout,
         epoch: messages.Epoch,
         watermark_us: Callable[[str], int],
         clock: Clock,
         roll_seconds: float = ROLL_SECONDS,
     ) -> None:
         self._queue = queue
-        self._layout = layout
         self._epoch = epoch
         self._watermark_us = watermark_us
         self._clock = clock
@@ -88,7 +86,7 @@ class Sweeper:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for shard in sharding.all_shards(self._layout):
+                for shard in sharding.own_shards(self._queue.known_layout()):
                     group.create_task(one(shard))
         except BaseExceptionGroup as failed:  # the callers know the exceptions, not the group
             raise failed.exceptions[0] from failed

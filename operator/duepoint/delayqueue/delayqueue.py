@@ -52,7 +52,7 @@ class DelayQueue(
 
     def ledger(self) -> port.Ledger:
         return ledger.RedisLedger(
-            servers=self._servers, names=self._shard, layout=self._known_layout()
+            servers=self._servers, names=self._shard, layout=self._known_layout
         )
 
 

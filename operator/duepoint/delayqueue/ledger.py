@@ -16,6 +16,9 @@ from typing import Any
 from duepoint.delayqueue import crowding, keys, messages, scripting, sharding, subscription
 from duepoint.delayqueue import servers as servers_
 
+#: A sleeping reader looks this often whether somebody has read another layout; asks nobody.
+_LAYOUT_SECONDS = 2.0
+
 
 class RedisLedger:
     """``port.Ledger`` over Redis."""
@@ -25,23 +28,41 @@ class RedisLedger:
         *,
         servers: servers_.Servers,
         names: Callable[[messages.ShardId], keys.ShardKeys],
-        layout: messages.Layout,
+        layout: Callable[[], messages.Layout],
     ) -> None:
         self._servers = servers
         self._names = names
+        self._read_layout = layout
+        self._something = asyncio.Event()
+        self._is_started = False
+        self._use(layout())
+
+    def _use(self, layout: messages.Layout) -> None:
+        """Look at the shards of this layout from now on; every one of them may have something."""
+        self._layout = layout
         self._shards = sharding.all_shards(layout)
         self._told: set[messages.ShardId] = set(self._shards)
-        self._something = asyncio.Event()
         self._something.set()
-        self._shard_of = {names(shard).ran: shard for shard in self._shards}
+        self._shard_of = {self._names(shard).ran: shard for shard in self._shards}
         self._subscription = subscription.Subscription(
-            servers,
+            self._servers,
             tuple(self._shard_of),
             on_subscribed=self._on_subscribed,
             on_message=self._on_message,
         )
 
+    async def _follow(self) -> None:
+        """The layout may have been read anew since: listen to the shards that it has now."""
+        if self._read_layout() == self._layout:
+            return
+        await self._subscription.close()
+        self._use(self._read_layout())
+        if self._is_started:
+            await self._subscription.start()
+
     async def start(self) -> None:
+        self._is_started = True
+        await self._follow()
         await self._subscription.start()
 
     async def close(self) -> None:
@@ -50,7 +71,11 @@ class RedisLedger:
     async def wait_for_outcomes(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                await self._something.wait()
+                while not self._something.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_LAYOUT_SECONDS):
+                            await self._something.wait()
+                    await self._follow()
         told, self._told = sorted(self._told), set()
         self._something.clear()
         return tuple(told)
@@ -63,6 +88,7 @@ class RedisLedger:
         shards: Collection[messages.ShardId] | None = None,
         count: int = 100,
     ) -> list[messages.OutcomeEntry]:
+        await self._follow()
         asked = list(self._shards if shards is None else shards)
         replies = await self._in_group(
             group,
@@ -88,6 +114,7 @@ class RedisLedger:
     async def recover_outcomes(
         self, group: str, consumer: str, *, idle_seconds: float = 0.0
     ) -> list[messages.OutcomeEntry]:
+        await self._follow()
         idle_ms = int(idle_seconds * 1_000)
         entries: list[messages.OutcomeEntry] = []
         cursors = dict.fromkeys(self._shards, "0-0")
@@ -101,7 +128,8 @@ class RedisLedger:
                     cursors[self._shard_by_runs(runs)], "COUNT", 100,
                 ),
             )  # fmt: skip
-            for shard, (cursor, found, *_) in zip(asked, replies, strict=True):
+            for shard, reply in zip(asked, replies, strict=True):
+                cursor, found, *_ = reply or (b"0-0", ())
                 entries += _outcomes(shard, found)
                 cursors[shard] = _text(cursor)
                 if cursors[shard] == "0-0":
@@ -136,6 +164,10 @@ class RedisLedger:
         for last in (False, True):
             commands = [command(self._names(shard).runs) for shard in shards]
             replies = await self._servers.exchange(commands)
+            replies = [
+                None if self._is_closed(shard, reply) else reply
+                for shard, reply in zip(shards, replies, strict=True)
+            ]
             failed = [reply for reply in replies if isinstance(reply, Exception)]
             if not failed:
                 return replies
@@ -145,6 +177,11 @@ class RedisLedger:
                 raise scripting.Uninitialised("the index holds no outcomes") from failed[0]
             await self._make_group(group, shards)
         return []  # pragma: no cover
+
+    def _is_closed(self, shard: messages.ShardId, reply: object) -> bool:
+        """A former shard without a stream was emptied to the last entry, and closed."""
+        is_former = sharding.layout_of(shard) != self._layout.number
+        return is_former and isinstance(reply, Exception) and str(reply).startswith("NOGROUP")
 
     async def _make_group(self, group: str, shards: Sequence[messages.ShardId]) -> None:
         """Only on streams that exist: nothing but ``init`` makes a shard."""
@@ -160,8 +197,9 @@ class RedisLedger:
         self._something.set()
 
     def _on_message(self, channel: str, _: bytes) -> None:
-        self._told.add(self._shard_of[channel])
-        self._something.set()
+        if (shard := self._shard_of.get(channel)) is not None:
+            self._told.add(shard)
+            self._something.set()
 
 
 def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[messages.OutcomeEntry]:

@@ -110,6 +110,10 @@ class Moving(numbering.Numbering, reading.Reading):
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
     ) -> None:
         """The batch is in its new shards, and nothing of it in the former one."""
+        (meta,) = await self._read(
+            "read a shard's life", ("HMGET", self._shard(shard).meta, "layout", "incarnation")
+        )
+        self._check_meta(shard, meta)
         await self._learn_numbers(shard, _numbers(travellers))
         for home, group in (await self._groups(shard, travellers)).items():
             await self._import(shard, home, batch, group)

@@ -149,10 +149,15 @@ class Partitioning(membership.Membership, moving.Moving):
         return counted
 
     async def move(
-        self, shard: messages.ShardId, cursor: str | None, epoch: messages.Epoch
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,
+        epoch: messages.Epoch,
+        *,
+        hold_seconds: float = 0.0,
     ) -> messages.Moved:
         if cursor is None:
-            await self._begin(shard, epoch)
+            await self._begin(shard, epoch, hold_seconds)
             cursor = "d0"
         namespaces = self._namespaces_of[shard]
         first = int(cursor[1:])
@@ -195,9 +200,14 @@ class Partitioning(membership.Membership, moving.Moving):
 
     # -- steps of a pass ---------------------------------------------------------------------------
 
-    async def _begin(self, shard: messages.ShardId, epoch: messages.Epoch) -> None:
-        arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
+    async def _begin(
+        self, shard: messages.ShardId, epoch: messages.Epoch, hold_seconds: float
+    ) -> None:
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, hold=int(hold_seconds * 1_000_000)
+        )
         await self._scripts.run(arguments.call("drain", [self._shard(shard).meta]))
+        await self._clock.sleep(hold_seconds / 2)
         await self.finish_moves(shard)
         self._namespaces_of[shard] = await self.namespaces(shard)
 

@@ -138,11 +138,22 @@ class Queue(Protocol):
 
     # -- layout and membership ------------------------------------------------------------------
 
-    async def open_layout(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
-        """The existing layout, every shard of it initialised; made with ``shards`` when absent.
+    async def open_layout(
+        self, shards: int, epoch: messages.Epoch, *, noted: messages.Layout | None = None
+    ) -> messages.Layout:
+        """The existing layout, every shard of it initialised; made as ``noted`` when absent.
 
-        The operator's. Idempotent; ``shards`` is a power of two.
+        Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
+        is a power of two.
         """
+        ...
+
+    def known_layout(self) -> messages.Layout:
+        """As it was read last; raises ``scripting.Uninitialised`` where it never was."""
+        ...
+
+    def wanted_shards(self) -> int:
+        """The number of shards that somebody asked for, as it was read last; 0 = none."""
         ...
 
     async def layout(self) -> messages.Layout:
@@ -154,6 +165,76 @@ class Queue(Protocol):
         ...
 
     async def goodbye(self, worker: str) -> None: ...
+
+    # -- partitioning ----------------------------------------------------------------------------
+
+    async def ask_partition(self, shards: int) -> messages.Asked:
+        """Wish for another number of shards; raises InvalidSetting for one that cannot be.
+
+        Anybody's. The leader sees it at its next look and begins.
+        """
+        ...
+
+    async def partitioning(self) -> messages.Partitioning:
+        """How far it is."""
+        ...
+
+    async def announce_partition(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+        """A new layout that is filled from the one there is; made already, it is only read."""
+        ...
+
+    async def unaware_workers(self) -> tuple[str, ...]:
+        """Living workers that have not said that they know the newest layout."""
+        ...
+
+    async def note_progress(
+        self,
+        epoch: messages.Epoch,
+        *,
+        phase: messages.Phase,
+        moved: int,
+        left: int,
+        waiting: str = "",
+    ) -> None:
+        """Tell those who ask."""
+        ...
+
+    async def shard_state(self, shard: messages.ShardId) -> str:
+        """``open``, ``filling``, ``draining`` or ``closed``."""
+        ...
+
+    async def count_definitions(self, shard: messages.ShardId) -> int: ...
+
+    async def move(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,
+        epoch: messages.Epoch,
+        *,
+        hold_seconds: float = 0.0,
+    ) -> messages.Moved:
+        """One bounded step of emptying a former shard; start with None, go on with the cursor.
+
+        What nobody holds goes to its new shard; a schedule is claimable in one of the two at any
+        time but for the moment of its own batch. At the begin of a pass the shard may be held:
+        for so long nobody claims in it, and the pass begins after half of it.
+        """
+        ...
+
+    async def close_shard(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
+        """The former shard is closed and its keys are gone: empty text; else why not yet.
+
+        ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
+        """
+        ...
+
+    async def unlink_closed(self, shard: messages.ShardId) -> None:
+        """What a crash after the closing has left is gone."""
+        ...
+
+    async def end_partition(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
+        """Every former shard is closed: the new layout stands alone."""
+        ...
 
     # -- arming (operator) ----------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from duepoint.delayqueue import (
 )
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
-from duepoint.testing import memoryledger, memoryshard
+from duepoint.testing import memoryledger, memorymoves, memoryshard
 
 
 class MemoryWakeups(alarms.Alarms):
@@ -54,6 +54,7 @@ class MemoryDelayQueue:
         self._layout: messages.Layout | None = None
         self._incarnation = ""
         self._workers: dict[str, int] = {}
+        self._moves = memorymoves.Record()
         self._wakeups: list[MemoryWakeups] = []
         self._ledgers: list[memoryledger.MemoryLedger] = []
 
@@ -90,19 +91,34 @@ class MemoryDelayQueue:
             ledger.flush()
         self._incarnation = ""
         self._layout = None
+        self._moves = memorymoves.Record()
 
     # -- layout and membership ------------------------------------------------------------------
 
-    async def open_layout(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+    async def open_layout(
+        self, shards: int, epoch: messages.Epoch, *, noted: messages.Layout | None = None
+    ) -> messages.Layout:
         self._check()
         if self._layout is None:
-            self._layout = messages.Layout(number=1, shards=shards)
+            self._layout = noted or messages.Layout(number=1, shards=shards)
             self._incarnation = os.urandom(8).hex()
-        for shard in sharding.all_shards(self._layout):
-            if shard not in self.shards:
-                self.shards[shard] = memoryshard.MemoryShard(shard, epoch)
-            self._fenced(shard, epoch)
+        self._make_shards(self._layout, epoch)
         return self._layout
+
+    def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
+        for shard in sharding.all_shards(layout):
+            if shard not in self.shards:
+                made = self.shards[shard] = memoryshard.MemoryShard(shard, epoch)
+                is_former = sharding.layout_of(shard) != layout.number
+                made.state = "draining" if is_former else "filling" if layout.former else "open"
+            if self.shards[shard].state != "closed":
+                self._fenced(shard, epoch)
+
+    def known_layout(self) -> messages.Layout:
+        return self._known_layout()
+
+    def wanted_shards(self) -> int:
+        return self._moves.wanted
 
     async def layout(self) -> messages.Layout:
         self._check()
@@ -111,6 +127,7 @@ class MemoryDelayQueue:
     async def beat(self, worker: str) -> messages.Beat:
         self._check()
         now = self._clock.now_us()
+        self._moves.knows[worker] = 0 if self._layout is None else self._layout.number
         self._workers[worker] = now + int(membership.WORKER_TTL_SECONDS * 1_000_000)
         self._workers = {name: end for name, end in self._workers.items() if end > now}
         return messages.Beat(
@@ -139,7 +156,11 @@ class MemoryDelayQueue:
             raise errors.InvalidSpec(
                 (errors.FieldError(reason="OutOfRange", path="spec.schedule", message="too far"),)
             )
-        shard = self._fenced(sharding.shard_of(definition.id, self._known_layout().shards), epoch)
+        shard = next(
+            shard
+            for shard in self._homes(definition.id, epoch)
+            if shard.state != "draining" or definition.id in shard.definitions
+        )
         armed = shard.upsert(arming, blob)
         if armed is None:
             raise errors.WorldChanged(f"{definition.identity}: its chain is another one")
@@ -167,13 +188,28 @@ class MemoryDelayQueue:
         namespace: str,  # noqa: ARG002 - the port's
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        shards = self._known_layout().shards
-        return self._fenced(sharding.shard_of(schedule_id, shards), epoch).remove(schedule_id, uid)
+        removed = [shard.remove(schedule_id, uid) for shard in self._homes(schedule_id, epoch)]
+        is_removed = messages.Armed.APPLIED in removed
+        return messages.Armed.APPLIED if is_removed else messages.Armed.UNCHANGED
+
+    def _homes(
+        self, schedule_id: points.ScheduleId, epoch: messages.Epoch
+    ) -> list[memoryshard.MemoryShard]:
+        """Where the schedule may be, the former shard first."""
+        homes = sharding.homes(schedule_id, self._known_layout())
+        return [self._fenced(shard, epoch) for shard in homes if not self._is_closed(shard)]
+
+    def _is_closed(self, shard: messages.ShardId) -> bool:
+        return self._shard(shard).state == "closed"
 
     async def definition(
         self, shard: messages.ShardId, schedule_id: points.ScheduleId
     ) -> definitions.Definition | None:
-        return self._shard(shard).definitions.get(schedule_id)
+        self._shard(shard)
+        for home in sharding.homes(schedule_id, self._known_layout()):
+            if (found := self._shard(home).definitions.get(schedule_id)) is not None:
+                return found
+        return None
 
     async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
         state = self._shard(shard)
@@ -227,8 +263,15 @@ class MemoryDelayQueue:
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> messages.Found:
-        stored = self._shard(shard).definitions
-        return messages.Found({i: stored[i] for i in dict.fromkeys(ids) if i in stored})
+        state = self._shard(shard)
+        here = state.definitions
+        found = messages.Found({i: here[i] for i in dict.fromkeys(ids) if i in here})
+        if state.state in ("draining", "closed"):
+            for schedule_id in ids:
+                home = self._shard(sharding.home(schedule_id, self._known_layout()))
+                if schedule_id in home.definitions:
+                    found.setdefault(schedule_id, home.definitions[schedule_id])
+        return found
 
     async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
         stored = self._shard(shard).definitions
@@ -248,7 +291,9 @@ class MemoryDelayQueue:
         return briefs.Briefs(rows, kinds)
 
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
-        found = self._shard(shard).blobs.get(digest)
+        places = (shard, *sharding.fed_by(shard, self._known_layout()))
+        sealed = (self._shard(place).blobs.get(digest) for place in places)
+        found = next((one for one in sealed if one is not None), None)
         if found is None:
             raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
         if self._seal.digest(namespace, found[1]) != digest:
@@ -317,6 +362,101 @@ class MemoryDelayQueue:
             for values in entries
         ]
 
+    # -- partitioning ---------------------------------------------------------------------------
+
+    async def ask_partition(self, shards: int) -> messages.Asked:
+        self._check()
+        memorymoves.check_number(shards)
+        layout = self._known_layout()
+        if layout.former is not None:
+            is_same = shards == layout.shards
+            return messages.Asked.MOVING if is_same else messages.Asked.OTHER
+        self._moves.wanted = 0 if shards == layout.shards else shards
+        return messages.Asked.ASKED if self._moves.wanted else messages.Asked.DONE
+
+    async def partitioning(self) -> messages.Partitioning:
+        self._check()
+        layout, record = self._known_layout(), self._moves
+        return messages.Partitioning(
+            layout=layout.number,
+            shards=layout.shards,
+            former_shards=layout.former.shards if layout.former else 0,
+            wanted=record.wanted,
+            phase=record.phase,
+            moved=record.moved,
+            left=record.left,
+            waiting=record.waiting,
+        )
+
+    async def announce_partition(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+        self._check()
+        layout = self._known_layout()
+        if layout.former is None:
+            former = messages.Layout(number=layout.number, shards=layout.shards)
+            layout = messages.Layout(number=layout.number + 1, shards=shards, former=former)
+        self._make_shards(layout, epoch)
+        self._layout, self._moves.wanted = layout, 0
+        return layout
+
+    async def unaware_workers(self) -> tuple[str, ...]:
+        self._check()
+        number = self._known_layout().number
+        return tuple(sorted(w for w in self._workers if self._moves.knows.get(w, 0) < number))
+
+    async def note_progress(
+        self,
+        epoch: messages.Epoch,  # noqa: ARG002 - the port's
+        *,
+        phase: messages.Phase,
+        moved: int,
+        left: int,
+        waiting: str = "",
+    ) -> None:
+        self._check()
+        record = self._moves
+        record.phase, record.moved, record.left = phase, moved, left
+        record.waiting = waiting
+
+    async def shard_state(self, shard: messages.ShardId) -> str:
+        return self._shard(shard).state
+
+    async def count_definitions(self, shard: messages.ShardId) -> int:
+        return len(self._shard(shard).definitions)
+
+    async def move(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,  # noqa: ARG002 - one step does it
+        epoch: messages.Epoch,
+        *,
+        hold_seconds: float = 0.0,  # noqa: ARG002 - nothing comes in between here
+    ) -> messages.Moved:
+        self._fenced(shard, epoch)
+        layout = self._known_layout()
+        moved = memorymoves.move(self.shards, shard, layout)
+        for target in sharding.fed_by(shard, layout):
+            self._tell(self._shard(target))
+        return moved
+
+    async def close_shard(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
+        state = self._fenced(shard, epoch)
+        reason = memorymoves.why_not_closed(state)
+        if not reason:
+            state.state = "closed"
+            state.leases.clear()
+        return reason
+
+    async def unlink_closed(self, shard: messages.ShardId) -> None:
+        self._shard(shard)
+
+    async def end_partition(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
+        layout = self._known_layout()
+        for shard in sharding.own_shards(layout):
+            self._fenced(shard, epoch).state = "open"
+        self._layout = messages.Layout(number=layout.number, shards=layout.shards)
+        self._moves = memorymoves.Record(moved=moved, knows=self._moves.knows)
+        return self._layout
+
     # -- maintenance ----------------------------------------------------------------------------
 
     async def sweep(
@@ -328,6 +468,8 @@ class MemoryDelayQueue:
         due_of: Callable[[definitions.Definition], int | None] | None = None,
     ) -> messages.Swept:
         state = self._fenced(shard, epoch)
+        if state.state == "draining":
+            return messages.Swept(cursor=None)
         armed, unarmed = 0, []
         for schedule_id, stored in state.definitions.items():
             chain = schedule_id + stored.timing_version

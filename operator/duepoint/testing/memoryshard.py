@@ -57,6 +57,7 @@ class MemoryShard:
     outcomes: dict[int, bytes] = field(default_factory=dict)
     dead: list[messages.DeadEntry] = field(default_factory=list)
     added: int = 0
+    state: str = "open"
 
     # -- arming ---------------------------------------------------------------------------------
 

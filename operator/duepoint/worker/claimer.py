@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import fitness, messages, sharding
+from duepoint.delayqueue import fitness, messages, scripting, sharding
 from duepoint.delayqueue.port import Queue, Wakeups
 from duepoint.worker import room
 from duepoint.worker.dispatcher import Dispatcher
@@ -31,6 +32,9 @@ _BEATS_PER_JUDGEMENT = 30
 LONGEST_SLEEP_SECONDS = 60.0
 #: A worker whose clock is this far behind claims late: it says so and is not ready.
 SKEW_LIMIT_SECONDS = 0.5
+
+#: A change of the layout so long after the last one is a new one, and waited for anew.
+_CALM_SECONDS = 5.0
 
 PART = "queue"
 
@@ -97,9 +101,18 @@ class Claimer:
 
     async def _claim_until_drained(self) -> None:
         waits = services.backoff(first_seconds=0.1, most_seconds=2.0)
+        changes = services.backoff(first_seconds=0.01, most_seconds=1.0)
+        changed_at = -math.inf
         while not self._draining.is_set():
             try:
                 await self._claim_while_connected()
+            except scripting.LayoutChanged as change:
+                # The index is cut anew under us: nothing is wrong, its layout is read again.
+                telemetry.logger.info("the index has changed", change=str(change))
+                if self._clock.monotonic() - changed_at > _CALM_SECONDS:
+                    changes = services.backoff(first_seconds=0.01, most_seconds=1.0)
+                changed_at = self._clock.monotonic()
+                await clocks.wait_for(self._draining, next(changes), self._clock)
             except (errors.TryLater, errors.WorldChanged) as trouble:
                 telemetry.redis_up.set(0)
                 if self._health.unwell(PART, str(trouble)):
@@ -114,10 +127,10 @@ class Claimer:
         """Turns until drained; raises TryLater or WorldChanged when the queue is not there."""
         await self._queue.start()
         await self._look_at_server()
-        await self._queue.layout()
+        layout = await self._queue.layout()
         wakeups = self._queue.wakeups()
         await wakeups.start()
-        beating = asyncio.create_task(self._beat(wakeups))
+        beating = asyncio.create_task(self._beat(wakeups, layout))
         try:
             telemetry.redis_up.set(1)
             if self._health.well(PART):
@@ -237,11 +250,13 @@ class Claimer:
 
     # -- keepalive -----------------------------------------------------------------------------
 
-    async def _beat(self, wakeups: Wakeups) -> None:
-        """Tell the others that we live; learn who else does."""
+    async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
+        """Tell the others that we live; learn who else does, and how the index is cut now."""
         for beats in itertools.count(1):
             beat = await self._queue.beat(self._worker)
             wakeups.note_beat(beat)
+            if beat.layout not in (None, layout):
+                raise scripting.LayoutChanged("the index is cut anew")
             if beat.layout is not None:
                 wakeups.standby = sharding.standby_shards(
                     sharding.all_shards(beat.layout), beat.workers, self._worker

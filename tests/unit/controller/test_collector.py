@@ -25,6 +25,9 @@ class Shards:
         self.looked_at: list[tuple[int, float]] = []
         self.trouble: Exception | None = None
 
+    def known_layout(self):
+        return messages.Layout(number=1, shards=2)
+
     async def collect(self, shard, epoch):
         assert epoch == 5
         for _ in range(STEPS):
@@ -39,8 +42,7 @@ class Shards:
 async def collecting():
     clock = FakeClock()
     shards = Shards(clock)
-    layout = messages.Layout(number=1, shards=2)
-    collector = Collector(queue=shards, layout=layout, epoch=messages.Epoch(5), clock=clock)
+    collector = Collector(queue=shards, epoch=messages.Epoch(5), clock=clock)
     task = asyncio.create_task(collector.run())
     await clock.settle()
     yield clock, shards, task

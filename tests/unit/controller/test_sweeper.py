@@ -28,6 +28,9 @@ class Steps:
         self.trouble: Exception | None = None
         self.swept = messages.Swept(cursor=None)
 
+    def known_layout(self):
+        return messages.Layout(number=1, shards=SHARDS)
+
     async def sweep(self, shard, cursor, epoch, *, due_of):
         await self.clock.sleep(STEP_SECONDS)
         if self.trouble is not None:
@@ -46,7 +49,6 @@ async def sweeping():
     steps = Steps(clock)
     sweeper = Sweeper(
         queue=steps,
-        layout=messages.Layout(number=1, shards=SHARDS),
         epoch=messages.Epoch(5),
         watermark_us=lambda _: 0,
         clock=clock,

@@ -343,9 +343,9 @@ async def test_a_newer_leader_at_the_index_ends_the_watch():
 async def test_a_sweep_is_made_when_asked_and_nothing_in_between():
     clock = FakeClock()
     queue = MemoryDelayQueue(clock)
+    await queue.open_layout(4, EPOCH)
     sweeper = Sweeper(
         queue=queue,
-        layout=await queue.open_layout(4, EPOCH),
         epoch=EPOCH,
         watermark_us=lambda _: 0,
         clock=clock,

@@ -54,7 +54,6 @@ class World:
         self.reconcile = Reconcile(
             queue=self.queue,
             dry_runs=dryruns.DryRuns(self.api),
-            layout=layout,
             epoch=messages.Epoch(epoch),
         )
         self.reporter = Reporter(
@@ -80,7 +79,6 @@ class World:
         self.resync = Resync(
             api=self.api,
             queue=self.queue,
-            layout=layout,
             reconciler=self.reconciler,
             note_collision=self.reconcile.collisions.__setitem__,
             namespaces=namespaces,
@@ -89,9 +87,7 @@ class World:
         self.outcomes = Outcomes(
             queue=self.queue,
             reporter=self.reporter,
-            open_slots=OpenReader(
-                queue=self.queue, layout=layout, reporter=self.reporter, clock=self.clock
-            ),
+            open_slots=OpenReader(queue=self.queue, reporter=self.reporter, clock=self.clock),
             consumer="operator-0",
             clock=self.clock,
             health=self.health,

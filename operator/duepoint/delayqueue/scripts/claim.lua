@@ -154,6 +154,10 @@ for _ = 1, MOST_EMPTY_CLAIMS do
   end
 end
 
+local hold = shard_state == 'draining' and tonumber(redis.call('HGET', META, 'hold') or '0') or 0
+if now < hold then
+  return { 'idle', string.format('%.0f', math.max(hold - now, 1000)), first_lanes() }
+end
 local due = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
 local known = {}
 for _, lane in ipairs(due) do

@@ -1,0 +1,209 @@
+"""Cuts the index anew when somebody asks for another number of shards.
+
+One service of a leader's term. It owns the order of a move (announce, let the workers learn of it,
+empty one former shard after the other, close them, end) and nothing of its state: all of that is
+read from the index, so a new leader goes on where the last one stopped. A shard is gone over pass
+after pass, because what a worker holds can only follow once it is settled; between passes without
+progress there is a pause. Everything else goes on meanwhile: at no time does a schedule wait for
+more than its own batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue import messages, port, scripting, sharding
+
+#: A worker says within one beat that it knows the new shards; one that does not is waited for no
+#: longer than this: what has moved is then left to those that do.
+AWARENESS_SECONDS = 30.0
+_LOOK_SECONDS = 0.5
+_PAUSE_SECONDS = 0.2
+_PROGRESS_SECONDS = 0.5
+#: After so many passes a schedule that was in a worker's hands each time is helped to come to rest:
+#: its shard is held for a moment, each time a little longer.
+_PATIENT_PASSES = 3
+_HOLD_SECONDS = 0.2
+_LONGEST_HOLD_SECONDS = 2.0
+#: Share of the time that steps may take: the rest of it belongs to those who fire.
+_DUTY = 0.5
+
+_WORDS = {
+    "definitions": "schedules that a worker holds",
+    "points": "runs that a worker holds",
+    "moving": "a batch that is on its way",
+    "outcomes": "outcomes that are not in a status yet",
+    "dead": "dead letters",
+}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is told to those who ask."""
+
+    moved: int = 0
+    left: int = 0
+    told_at: float = float("-inf")
+    waiting: str = ""
+
+
+class Partitioner:
+    """The service; one for each term of a leader.
+
+    Args:
+        on_layout: told of each layout that begins, before anything moves to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: port.Queue,
+        epoch: messages.Epoch,
+        clock: Clock,
+        health: services.Health,
+        on_layout: Callable[[messages.Layout], None] = lambda _layout: None,
+    ) -> None:
+        self._queue = queue
+        self._epoch = epoch
+        self._clock = clock
+        self._health = health
+        self._on_layout = on_layout
+        self._asked = asyncio.Event()
+        self._asked.set()
+        self._progress = _Progress()
+
+    def look(self) -> None:
+        """The layout record was read: there may be something to do."""
+        if self._queue.wanted_shards() or self._queue.known_layout().former is not None:
+            self._asked.set()
+
+    async def run(self) -> None:
+        """Do what is asked for, until cancelled; raises scripting.Fenced."""
+        waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
+        while True:
+            await self._asked.wait()
+            try:
+                await self._turn()
+            except errors.TryLater as trouble:
+                if self._health.unwell("partition", str(trouble)):
+                    telemetry.logger.warning("partitioning waits", error=str(trouble))
+                await self._clock.sleep(next(waits))
+            except scripting.LayoutChanged:
+                await self._clock.sleep(next(waits))
+            else:
+                self._health.well("partition")
+                waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
+
+    async def _turn(self) -> None:
+        layout = await self._queue.layout()
+        wanted = self._queue.wanted_shards()
+        if layout.former is not None:
+            await self._go_on(layout)
+        elif wanted and sharding.is_power_of_two(wanted):
+            layout = await self._queue.announce_partition(wanted, self._epoch)
+            telemetry.logger.info("partitioning begins", shards=layout.shards)
+        else:
+            self._asked.clear()
+
+    async def _go_on(self, layout: messages.Layout) -> None:
+        """From wherever the last one stopped to the end."""
+        assert layout.former is not None  # noqa: S101 - the caller has looked
+        self._on_layout(layout)
+        # A new shard that was emptied, or never made, is made before anything is brought to it.
+        await self._queue.open_layout(layout.shards, self._epoch)
+        await self._wait_for_workers()
+        former = sharding.own_shards(layout.former)
+        self._progress = _Progress(moved=(await self._queue.partitioning()).moved)
+        for shard in former:
+            if await self._queue.shard_state(shard) != "closed":
+                self._progress.left += await self._queue.count_definitions(shard)
+        for shard in former:
+            await self._empty(shard)
+        for shard in former:
+            await self._close(shard)
+        ended = await self._queue.end_partition(self._epoch, moved=self._progress.moved)
+        telemetry.partition_left.set(0)
+        telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._progress.moved)
+        self._on_layout(ended)
+
+    async def _wait_for_workers(self) -> None:
+        last = self._clock.monotonic() + AWARENESS_SECONDS
+        while unaware := await self._queue.unaware_workers():
+            if self._clock.monotonic() >= last:
+                telemetry.logger.warning(
+                    "workers do not know the new shards; going on", workers=unaware
+                )
+                return
+            await self._queue.note_progress(
+                self._epoch,
+                phase=messages.Phase.ANNOUNCED,
+                moved=0,
+                left=0,
+                waiting=f"{len(unaware)} workers to learn of the new shards",
+            )
+            await self._clock.sleep(_LOOK_SECONDS)
+
+    async def _empty(self, shard: messages.ShardId) -> None:
+        """Pass after pass, until a whole one leaves nothing out."""
+        if await self._queue.shard_state(shard) == "closed":
+            return
+        for number in itertools.count():
+            hold = min(max(0, number - _PATIENT_PASSES) * _HOLD_SECONDS, _LONGEST_HOLD_SECONDS)
+            moved, left_out = await self._pass(shard, hold)
+            if not left_out:
+                return
+            await self._tell(messages.Phase.MOVING, "schedules that a worker holds", at_once=True)
+            if not moved:
+                await self._clock.sleep(_PAUSE_SECONDS)
+
+    async def _pass(self, shard: messages.ShardId, hold_seconds: float = 0.0) -> tuple[int, int]:
+        cursor: str | None = None
+        moved = left_out = 0
+        while True:
+            began = self._clock.monotonic()
+            step = await self._queue.move(shard, cursor, self._epoch, hold_seconds=hold_seconds)
+            cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
+            self._note_moved(step.moved)
+            await self._tell(messages.Phase.MOVING)
+            if cursor is None:
+                return moved, left_out
+            spent = self._clock.monotonic() - began
+            await self._clock.sleep(spent * (1 / _DUTY - 1))
+
+    async def _close(self, shard: messages.ShardId) -> None:
+        """Until nobody needs it any more; what turned up meanwhile is moved first."""
+        if await self._queue.shard_state(shard) == "closed":
+            await self._queue.unlink_closed(shard)
+            return
+        while reason := await self._queue.close_shard(shard, self._epoch):
+            await self._tell(messages.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
+            await self._clock.sleep(_PAUSE_SECONDS)
+            if reason != "outcomes":
+                await self._pass(shard)
+
+    def _note_moved(self, moved: int) -> None:
+        self._progress.moved += moved
+        self._progress.left = max(0, self._progress.left - moved)
+        telemetry.partition_moved_total.inc(moved)
+        telemetry.partition_left.set(self._progress.left)
+
+    async def _tell(
+        self, phase: messages.Phase, waiting: str = "", *, at_once: bool = False
+    ) -> None:
+        now, progress = self._clock.monotonic(), self._progress
+        is_news = at_once and waiting != progress.waiting
+        if not is_news and now - progress.told_at < _PROGRESS_SECONDS:
+            return
+        progress.told_at, progress.waiting = now, waiting
+        await self._queue.note_progress(
+            self._epoch,
+            phase=phase,
+            moved=progress.moved,
+            left=progress.left,
+            waiting=waiting,
+        )

@@ -1,0 +1,228 @@
+"""Schedules that run all the time, workers that fire them, and a mover that is killed.
+
+A worker here fires a chain by writing down its due and moves it on by the schedule's period, so
+that what ran must be an unbroken row of dues, each once: a gap is a lost slot, a repetition a
+doubled one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import itertools
+import random
+import zlib
+
+from duepoint import errors, services
+from duepoint.clock import SystemClock
+from duepoint.delayqueue import delayqueue, messages, scripting, sharding
+from duepoint.maintenance import partitioner
+from duepoint.schedules import definition, points
+from duepoint.schedules import rule as rules
+from tests.support import queueing
+
+PERIOD_US = 400_000
+
+
+class Killed(BaseException):
+    """The process is gone; nothing of it runs any more."""
+
+
+@dataclasses.dataclass
+class Scene:
+    """One index, and what was fired of it."""
+
+    url: str
+    prefix: str
+    epoch: int = queueing.EPOCH
+    fired: dict[bytes, list[int]] = dataclasses.field(
+        default_factory=lambda: collections.defaultdict(list)
+    )
+    removed: set[bytes] = dataclasses.field(default_factory=set)
+    live: dict[bytes, definition.Definition] = dataclasses.field(default_factory=dict)
+    problems: list[str] = dataclasses.field(default_factory=list)
+    longest_late_us: int = 0
+    opened: list[delayqueue.DelayQueue] = dataclasses.field(default_factory=list)
+
+    async def open(self, *, read: bool = True) -> delayqueue.DelayQueue:
+        queue = delayqueue.DelayQueue(self.url, blob_key=queueing.BLOB_KEY, prefix=self.prefix)
+        await queue.start()
+        if read:
+            await queue.layout()
+        self.opened.append(queue)
+        return queue
+
+    async def close(self) -> None:
+        for queue in self.opened:
+            await queue.close()
+
+    # -- the operator ----------------------------------------------------------------------------
+
+    def a_definition(
+        self, queue: delayqueue.DelayQueue, name: str, generation: int = 1
+    ) -> definition.Definition:
+        namespace = f"team-{zlib.crc32(name.encode()) % 5}"
+        timing = rules.Timing(schedules=(f"@every {60 + generation}s",))
+        values = {**queueing.USUAL, "rule": rules.Rule(timing=timing), "name": name}
+        values |= {"namespace": namespace, "uid": f"uid-of-{name}"}
+        values |= {"generation": generation, "timing_generation": generation}
+        return definition.Definition(
+            **values, target=queue.digest(namespace, queueing.BLOB + name[-1:].encode())
+        )
+
+    async def arm(
+        self, queue: delayqueue.DelayQueue, name: str, *, generation: int = 1, due_us: int
+    ) -> None:
+        made = self.a_definition(queue, name, generation)
+        arming = messages.Arming(definition=made, due_us=due_us)
+        blob = queueing.BLOB + name[-1:].encode()
+        armed = await queue.upsert(arming, blob, messages.Epoch(self.epoch))
+        if armed is not messages.Armed.APPLIED:
+            self.problems.append(f"{name} generation {generation}: {armed}")
+        self.live[made.id] = made
+
+    async def remove(self, queue: delayqueue.DelayQueue, schedule_id: bytes) -> None:
+        known = self.live.pop(schedule_id)
+        armed = await queue.remove(
+            points.ScheduleId(schedule_id), known.uid, known.namespace, messages.Epoch(self.epoch)
+        )
+        if armed is not messages.Armed.APPLIED:
+            self.problems.append(f"{known.name} could not be removed: {armed}")
+        self.removed.add(schedule_id)
+
+    # -- the worker ------------------------------------------------------------------------------
+
+    async def work(
+        self, queue: delayqueue.DelayQueue, name: str, *, beats: bool = True, slow: float = 0.0
+    ) -> None:
+        """Claim and fire until cancelled; without beats it learns of a layout by being refused."""
+        while True:
+            try:
+                if beats:
+                    beat = await queue.beat(name)
+                    if beat.layout != queue.known_layout():
+                        await queue.layout()
+                await self._look(queue, name, slow)
+            except scripting.LayoutChanged:
+                await queue.layout()
+            except errors.TryLater:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
+
+    async def _look(self, queue: delayqueue.DelayQueue, name: str, slow: float) -> None:
+        shards = sharding.all_shards(queue.known_layout())
+        answers = await queue.claim(shards, worker=name, batch=50, lease_seconds=3.0)
+        await asyncio.gather(
+            *(self._fire(queue, one.claim, slow) for one in answers if one.claim is not None)
+        )
+
+    async def _fire(self, queue: delayqueue.DelayQueue, claim: messages.Claim, slow: float) -> None:
+        gone_before = set(self.removed)
+        found = await queue.read_definitions(
+            claim.shard, {point.schedule_id for point in claim.points}
+        )
+        await asyncio.sleep(slow)
+        chains, finished, occurrences = [], [], []
+        for point in claim.points:
+            known = found.get(point.schedule_id)
+            if point.due_us > claim.now_us:
+                self.problems.append(f"early by {point.due_us - claim.now_us} us")
+            if known is None:
+                if point.schedule_id in self.live:
+                    self.problems.append(f"no definition of {point.schedule_id.hex()}")
+                finished.append(point.member)
+                continue
+            if point.schedule_id in gone_before:
+                self.problems.append(f"a ghost: {known.name}")
+            self.longest_late_us = max(self.longest_late_us, claim.now_us - point.due_us)
+            if point.kind is points.PointKind.CHAIN:
+                if random.random() < 0.2 and not claim.reclaimed:
+                    occurrences.append(queueing.a_retry(point, due_us=claim.now_us + 30_000))
+                else:
+                    self.fired[point.member].append(point.due_us)
+                chains.append(dataclasses.replace(point, due_us=point.due_us + PERIOD_US))
+            else:
+                self.fired[point.member[:12]].append(point.slot_us)
+                finished.append(point.member)
+        await queue.settle(
+            claim,
+            messages.Settlement(
+                chains=tuple(chains), finished=tuple(finished), occurrences=tuple(occurrences)
+            ),
+        )
+
+    # -- the mover -------------------------------------------------------------------------------
+
+    def a_partitioner(self, queue: delayqueue.DelayQueue) -> partitioner.Partitioner:
+        return partitioner.Partitioner(
+            queue=queue,
+            epoch=messages.Epoch(self.epoch),
+            clock=SystemClock(),
+            health=services.Health(),
+        )
+
+    async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:
+        """Ask, and move to the end."""
+        await queue.ask_partition(shards)
+        await self.finish(queue, shards)
+
+    async def finish(self, queue: delayqueue.DelayQueue, shards: int) -> None:
+        """Whatever is under way is brought to its end by a mover of our own."""
+        running = asyncio.create_task(self.a_partitioner(queue).run())
+        try:
+            async with asyncio.timeout(60):
+                while not await self._is_done(shards):
+                    if running.done():
+                        running.result()
+                    await asyncio.sleep(0.02)
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+
+    async def _is_done(self, shards: int) -> bool:
+        seen = await self.opened[0].partitioning()
+        return (seen.shards, seen.former_shards) == (shards, 0)
+
+    # -- what must be true -----------------------------------------------------------------------
+
+    def check_rows(self) -> None:
+        """Every chain ran at each of its dues, once."""
+        assert self.problems == []
+        assert self.fired
+        for member, dues in self.fired.items():
+            row = sorted(dues)
+            steps = {after - before for before, after in itertools.pairwise(row)}
+            assert steps <= {PERIOD_US}, (member.hex(), sorted(steps))
+
+    async def check_index(self, queue: delayqueue.DelayQueue) -> None:
+        """The index holds what is live, in its place, and nothing else."""
+        layout = await queue.layout()
+        held: dict[bytes, messages.ShardId] = {}
+        for shard in sharding.all_shards(layout):
+            async for stored in queue.all_definitions(shard):
+                assert stored.id not in held, "stored twice"
+                assert sharding.home(stored.id, layout) == shard
+                assert stored.due_us is not None or stored.claimed, f"{stored.name} has no chain"
+                held[stored.id] = shard
+        assert held.keys() == self.live.keys()
+        for old in range(1, layout.number):
+            names = await queue._client.keys(f"{self.prefix}{{g{old}.*")
+            assert all(name.endswith(b":meta") for name in names), names
+
+
+def crash_at(queue: delayqueue.DelayQueue, number: int) -> None:
+    """The process that uses this queue dies before its n-th exchange with the server."""
+    exchange = queue._servers.exchange
+    seen = 0
+
+    async def dying(commands, **named):
+        nonlocal seen
+        seen += 1
+        if seen >= number:
+            raise Killed
+        return await exchange(commands, **named)
+
+    queue._servers.exchange = dying  # type: ignore[method-assign]

@@ -1,0 +1,157 @@
+"""The mover dies between every two steps of a move, and another one goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from duepoint.delayqueue import messages, sharding
+from duepoint.maintenance import partitioner
+from tests.integration.partitioning.scene import Killed, Scene, crash_at
+from tests.support import queueing
+
+
+async def _a_scene(url: str, prefix: str) -> Scene:
+    """One shard with chains, retries that are due, and a dead letter."""
+    scene = Scene(url, prefix)
+    queue = await scene.open(read=False)
+    await queue.open_layout(1, queueing.EPOCH)
+    now = (await queue.beat("w")).time_us
+    await queue.goodbye("w")
+    for number in range(3):
+        await scene.arm(queue, f"due-{number}", due_us=now - 1_000)
+    claims = await _claims(queue)
+    for claim in claims:
+        await queue.settle(
+            claim,
+            messages.Settlement(
+                occurrences=tuple(queueing.a_retry(p, due_us=now) for p in claim.points),
+                chains=tuple(queueing.moved(p, 3600) for p in claim.points),
+                dead=(messages.DeadLetter(member=b"", entry={"uid": "uid-of-due-0"}),),
+            ),
+        )
+    for number in range(3):
+        await scene.arm(queue, f"later-{number}", due_us=now + 3_600_000_000)
+    return scene
+
+
+async def _claims(queue) -> list[messages.Claim]:
+    shards = sharding.all_shards(await queue.layout())
+    return [one.claim for one in await queue.claim(shards, worker="w") if one.claim]
+
+
+async def _occurrences(queue) -> list[bytes]:
+    found = []
+    for shard in sharding.all_shards(await queue.layout()):
+        found += [(o.schedule_id, o.slot_us) async for o in queue.all_occurrences(shard)]
+    return sorted(found)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("first", [1, 2], ids=["odd steps", "even steps"])
+async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
+    valkey, key_prefix, first, monkeypatch
+):
+    monkeypatch.setattr(partitioner, "_PAUSE_SECONDS", 0.02)
+    number, deaths = first - 2, 0
+    while True:
+        number += 2
+        scene = await _a_scene(valkey.url, f"{key_prefix}{number}:")
+        worker, successor = scene.opened[0], await scene.open()
+        retries = await _occurrences(worker)
+        assert len(retries) == 3
+        held = await _claims(worker)  # the retries are in a worker's hands meanwhile
+        mover = await scene.open()
+        crash_at(mover, number)
+        moving = asyncio.create_task(_is_killed(scene, mover))
+        await asyncio.wait({moving}, timeout=0.06)
+        for claim in held:
+            await worker.release(claim)
+        died = await moving
+        deaths += died
+        scene.epoch += 1
+        await scene.partition(successor, 2)
+        assert await _occurrences(successor) == retries
+        due = await _claims(successor)
+        assert sorted(p.slot_us for c in due for p in c.points) == sorted(s for _, s in retries)
+        letters = [
+            letter
+            for shard in sharding.all_shards(successor.known_layout())
+            for letter in await successor.ledger().dead_letters(shard)
+        ]
+        assert len(letters) == 1
+        await scene.check_index(successor)
+        await scene.close()
+        if not died:
+            break
+    assert deaths > 15
+
+
+async def _is_killed(scene: Scene, mover) -> bool:
+    try:
+        await scene.partition(mover, 2)
+    except Killed:
+        return True
+    return False
+
+
+async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(valkey, key_prefix):
+    scene = await _a_scene(valkey.url, key_prefix)
+    worker, mover = scene.opened[0], await scene.open()
+    await mover.announce_partition(4, queueing.EPOCH)
+    (first,) = sharding.own_shards(mover.known_layout().former)
+    bring = mover._bring
+
+    async def dies(*_):
+        raise Killed
+
+    mover._bring = dies
+    with contextlib.suppress(Killed):
+        cursor = None
+        while True:
+            cursor = (await mover.move(first, cursor, queueing.EPOCH)).cursor
+    mover._bring = bring
+    names = worker._shard(first)
+    (batch,) = [one for one, _ in await mover._moves(first, None)]
+    await worker._client.zadd(names.claims, {batch: 1})  # five seconds have passed
+    await worker.claim([first], worker="w")
+    assert await mover._moves(first, None) == []
+    held = {
+        stored.id
+        for shard in sharding.own_shards(mover.known_layout())
+        for stored in [s async for s in mover.all_definitions(shard)]
+    }
+    assert held
+    await scene.close()
+
+
+async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, key_prefix):
+    scene = await _a_scene(valkey.url, key_prefix)
+    operator, mover = scene.opened[0], await scene.open()
+    await mover.announce_partition(4, queueing.EPOCH)
+    on_its_way, go_on = asyncio.Event(), asyncio.Event()
+    bring = mover._bring
+
+    async def slowly(*given):
+        on_its_way.set()
+        await go_on.wait()
+        await bring(*given)
+
+    mover._bring = slowly
+    (shard,) = sharding.own_shards(mover.known_layout().former)
+    moving = asyncio.create_task(mover.move(shard, None, queueing.EPOCH))
+    await on_its_way.wait()
+    travelling = next(iter(scene.live))
+    name = scene.live[travelling].name
+    editing = asyncio.create_task(scene.arm(operator, name, generation=2, due_us=5_000))
+    done, _ = await asyncio.wait({editing}, timeout=0.1)
+    assert not done, "the edit did not wait"
+    go_on.set()
+    await moving
+    await editing
+    assert scene.problems == []
+    stored = await operator.definition(shard, travelling)
+    assert stored.generation == 2
+    await scene.close()
