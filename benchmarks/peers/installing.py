@@ -18,7 +18,7 @@ _HERE = Path(__file__).parent
 _PYTHON = {
     "saq": ("saq[redis,hiredis]==0.26.4", "typing_extensions"),
     "arq": ("arq==0.28.0", "hiredis"),
-    "rq-scheduler": ("rq==1.16.2", "rq-scheduler==0.14.0", "hiredis"),
+    "rq-scheduler": ("rq==3.0.0", "rq-scheduler==0.14.0", "hiredis"),
 }
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ASYNC110, PLC0415, DTZ004 - written against the library of that peer
+# ruff: noqa: ARG001, ASYNC110 - written against the library of that peer
 """arq: jobs that are due at once. Arguments: port, number of jobs. Output as of the others."""
 
 import asyncio

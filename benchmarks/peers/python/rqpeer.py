@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001, ASYNC110, PLC0415, DTZ004 - written against the library of that peer
+# ruff: noqa: PLC0415, DTZ004 - written against the library of that peer
 """rq-scheduler: jobs that are due at once. Arguments: port, number of jobs; output as others."""
 
 import subprocess
