@@ -41,8 +41,8 @@ def picture(title: str, rows: list[dict[str, object]]) -> str:
     most = max(map(_value, ordered))
     lines = [
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 130}" height="{height}"'
-            ' font-family="sans-serif" font-size="12">'
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_LEFT + _WIDTH + 130}"'
+            f' height="{height}" font-family="sans-serif" font-size="12">'
         ),
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="8" y="20" font-weight="bold">{saxutils.escape(title)}</text>',
