@@ -394,6 +394,7 @@ def _assign_check(
     if point.slot_us < known.generation:
         assignment.finished.append(point.member)
         return
+    record = claim.records.get(point.member, messages.OccurrenceRecord())
     assignment.checks.append(
         Attempt(
             point=point,
@@ -402,6 +403,7 @@ def _assign_check(
             due_us=claim.now_us,
             previous_us=None,
             trigger=TRIGGER_CHECK,
+            number=record.attempt + 1,
         )
     )
 

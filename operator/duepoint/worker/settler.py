@@ -119,8 +119,10 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     return _end(tried, Closing(occurrences=(retry,), events=_news_of_retry(tried, wanted)))
 
 
-#: A check that found something missing is repeated after this.
+#: A check that found something missing is repeated after this; the first one sooner, because what
+#: it was told may have been remembered from right before it was mended.
 CHECK_AGAIN_US = 30_000_000
+_CHECK_SOON_US = 3_000_000
 
 
 def checked(attempt: Attempt, found: targets.Checked | None, now_us: int) -> Closing:
@@ -140,9 +142,12 @@ def checked(attempt: Attempt, found: targets.Checked | None, now_us: int) -> Clo
     )
     if found is None or found.final:
         return Closing(finished=(attempt.point.member,), events=(event,))
+    wait_us = _CHECK_SOON_US if attempt.number == 1 else CHECK_AGAIN_US
     again = messages.Occurrence(
-        point=dataclasses.replace(attempt.point, due_us=now_us + CHECK_AGAIN_US),
-        record=messages.OccurrenceRecord(trigger=attempt.trigger, last_error=found.reason),
+        point=dataclasses.replace(attempt.point, due_us=now_us + wait_us),
+        record=messages.OccurrenceRecord(
+            attempt=attempt.number, trigger=attempt.trigger, last_error=found.reason
+        ),
         source=attempt.point.member,
     )
     return Closing(occurrences=(again,), events=(event,))
