@@ -79,6 +79,13 @@ NOTES = {
     "egress_allowed_cidrs": Note("address ranges", "nothing is opened unasked"),
     "egress_denied_cidrs": Note("address ranges", "wins over everything else"),
     "egress_allow_http": Note("true, false", "payloads do not cross the internet in the clear"),
+    "webhook_insecure_tls": Note(
+        "true, false", "whoever may create a Schedule must not give its secrets to an impostor"
+    ),
+    "webhook_api_audiences": Note(
+        "names", "the issuer of the tokens and the usual names are refused anyway"
+    ),
+    "secret_reader_role": Note("name", "the chart's name for it in a release called duepoint"),
 }
 
 #: Defaults that are found at start, in words.

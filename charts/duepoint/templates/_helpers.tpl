@@ -168,6 +168,12 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
   value: {{ join "," .Values.egress.deniedCIDRs | quote }}
 - name: DUEPOINT_EGRESS_ALLOW_HTTP
   value: {{ .Values.egress.allowHttp | quote }}
+- name: DUEPOINT_WEBHOOK_INSECURE_TLS
+  value: {{ .Values.webhooks.insecureTls | quote }}
+- name: DUEPOINT_WEBHOOK_API_AUDIENCES
+  value: {{ join "," .Values.webhooks.apiAudiences | quote }}
+- name: DUEPOINT_SECRET_READER_ROLE
+  value: {{ include "duepoint.fullname" . }}-secret-reader
 - name: DUEPOINT_GRACE_SECONDS
   value: {{ .Values.worker.graceSeconds | quote }}
 {{- include "duepoint.setting" (list "LEASE_SECONDS" .Values.worker.leaseSeconds) }}

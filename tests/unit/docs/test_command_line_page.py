@@ -38,6 +38,18 @@ def test_every_option_has_a_row_and_every_row_an_option(name):
     assert told == options
 
 
+@pytest.mark.parametrize("name", ["test", "verify"])
+def test_every_option_of_webhook_commands_has_a_row_and_every_row_an_option(name):
+    group = cli.commands.get_command(click.Context(cli.commands), "webhook")
+    command = group.commands[name]
+    options = {
+        option for each in command.params if isinstance(each, click.Option) for option in each.opts
+    }
+    rows = [line for line in section(f"webhook {name}").splitlines() if line.startswith("| `-")]
+    told = {one for row in rows for one in re.findall(r"`(--?[a-z][-a-z]*)`", row.split("|")[1])}
+    assert told == options
+
+
 @pytest.mark.parametrize(("arguments", "shown"), EXAMPLE.findall(PAGE))
 def test_examples_are_what_the_command_prints(arguments, shown):
     result = CliRunner().invoke(cli.commands, shlex.split(arguments))

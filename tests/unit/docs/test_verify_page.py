@@ -1,0 +1,97 @@
+"""The receivers' code on the page verifies what we sign, and refuses what was changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from duepoint.targets import signing
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "sign-and-verify-a-webhook.md"
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OTHER = "whsec_" + "QUJD" * 8
+BODY = '{"text": "ünï"}'
+
+
+def snippet(language: str) -> str:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)[0]
+
+
+def cases() -> list[tuple[bool, dict[str, str], str]]:
+    """(is valid, headers, body)"""
+    now = str(int(time.time()))
+    signers = [signing.signer(OTHER), signing.signer(SECRET)]
+    signature = signing.header(signers, "msg_1", now, BODY.encode())
+    good = {"webhook-id": "msg_1", "webhook-timestamp": now, "webhook-signature": signature}
+    old = str(int(now) - 3600)
+    late = signing.header(signers, "msg_1", old, BODY.encode())
+    return [
+        (True, good, BODY),
+        (False, good, BODY + " "),
+        (False, good | {"webhook-id": "msg_2"}, BODY),
+        (False, good | {"webhook-signature": "v1,AAAA v2 garbage"}, BODY),
+        (False, good | {"webhook-timestamp": old, "webhook-signature": late}, BODY),
+    ]
+
+
+def test_python_verifies():
+    space: dict[str, object] = {}
+    exec(snippet("python"), space)
+    found = [space["verify"](SECRET, headers, body.encode()) for _, headers, body in cases()]
+    assert found == [valid for valid, *_ in cases()]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+def test_node_verifies(tmp_path):
+    given = json.dumps([[SECRET, headers, body] for _, headers, body in cases()])
+    code = f"""{snippet("javascript")}
+    console.log(JSON.stringify({given}.map(([s, h, b]) => verify(s, h, Buffer.from(b)))));"""
+    (tmp_path / "verify.js").write_text(code)
+    done = subprocess.run(
+        ["node", tmp_path / "verify.js"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [valid for valid, *_ in cases()]
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs Go")
+def test_go_verifies(tmp_path):
+    (tmp_path / "verify.go").write_text(snippet("go"))
+    (tmp_path / "main.go").write_text(
+        """package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+)
+
+func main() {
+	var cases []struct {
+		Secret, Body string
+		Headers map[string]string
+	}
+	json.NewDecoder(os.Stdin).Decode(&cases)
+	for _, one := range cases {
+		headers := http.Header{}
+		for name, value := range one.Headers {
+			headers.Set(name, value)
+		}
+		fmt.Println(Verify(one.Secret, headers, []byte(one.Body)))
+	}
+}
+"""
+    )
+    (tmp_path / "go.mod").write_text("module verify\n\ngo 1.21\n")
+    given = [{"Secret": SECRET, "Body": body, "Headers": headers} for _, headers, body in cases()]
+    done = subprocess.run(
+        ["go", "run", "."], cwd=tmp_path, input=json.dumps(given), capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == [str(valid).lower() for valid, *_ in cases()]
