@@ -117,7 +117,7 @@ class WebhookAction(
             not self.signing
             and self.auth is None
             and self.tls is None
-            and all(header.secret is None for header in self.headers)
+            and (not self.headers or all(header.secret is None for header in self.headers))
         )
 
 

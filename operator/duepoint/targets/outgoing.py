@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import duepoint
+from duepoint import errors
 from duepoint.schedules import actions
 from duepoint.targets import identity, materials, signing, target
 
-_JSON = "application/json"
+_CONTENT_TYPE = ("content-type", "application/json")
+_USER_AGENT = ("user-agent", f"duepoint/{duepoint.__version__}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ def compose(
     usual, body = _content(firing, webhook, now_us)
     has_body = webhook.method != "GET"
     if has_body and body and webhook.format != "CloudEventsStructured":
-        usual.append(("content-type", _JSON))
+        usual.append(_CONTENT_TYPE)
     headers = _headers(usual, webhook, kept)
     webhook_id = identity.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
     timestamp = str(now_us // 1_000_000)
@@ -57,17 +59,20 @@ def compose(
 def _content(
     firing: target.Firing, webhook: actions.WebhookAction, now_us: int
 ) -> tuple[list[tuple[str, str]], bytes]:
-    """The format's own headers, and the body."""
+    """The usual headers, with the format's own, and the body."""
     match webhook.format:
+        case "Standard":
+            return [_USER_AGENT], identity.standard_body(firing, now_us)
         case "Raw":
-            return [], identity.raw_body(firing)
+            return [_USER_AGENT], identity.raw_body(firing)
         case "CloudEventsBinary":
-            return identity.binary_event(firing, now_us)
+            headers, body = identity.binary_event(firing, now_us)
+            return [_USER_AGENT, *headers], body
         case "CloudEventsStructured":
-            body = identity.structured_event(firing, now_us)
-            return [("content-type", identity.STRUCTURED_CONTENT_TYPE)], body
-        case _:
-            return [], identity.standard_body(firing, now_us)
+            content_type = ("content-type", identity.STRUCTURED_CONTENT_TYPE)
+            return [_USER_AGENT, content_type], identity.structured_event(firing, now_us)
+        case unknown:
+            raise errors.Bug(f"a webhook of format {unknown} was accepted")
 
 
 def _headers(
@@ -77,11 +82,12 @@ def _headers(
 ) -> list[tuple[str, str]]:
     """The user's headers replace the usual ones."""
     if kept is None:
+        if not webhook.headers:
+            return usual
         theirs = [(header.name, header.value) for header in webhook.headers]
     else:
         theirs = list(kept.headers)
         if kept.authorization is not None:
             theirs.append(("authorization", kept.authorization))
     taken = {name.lower() for name, _ in theirs}
-    usual.insert(0, ("user-agent", f"duepoint/{duepoint.__version__}"))
-    return [*((name, value) for name, value in usual if name not in taken), *theirs]
+    return [*(pair for pair in usual if pair[0] not in taken), *theirs]
