@@ -203,6 +203,8 @@ def take(entry: Entry, report: Report) -> bool:
     if report.generation > entry.generation:
         entry.refusals = 0
     entry.unchecked = report if report.awaits_check else None
+    if report.awaits_check and entry.check is None:
+        entry.check = _written_check(entry, report.generation)
     report = verdicts.as_checked(report, entry.check)
     entry.generation = report.generation
     entry.told = report.conditions
@@ -216,6 +218,26 @@ def take(entry: Entry, report: Report) -> bool:
         entry.definition = report.definition
     entry.summary = _after_report(entry.runs(), report)
     return True
+
+
+def _written_check(entry: Entry, generation: int) -> RunEvent | None:
+    """What the former leader was told of this generation; until it is told again it holds."""
+    for one in entry.last().get("conditions") or ():
+        known = isinstance(one, dict) and one.get("observedGeneration") == generation
+        if known and one.get("type") == ConditionType.RECONCILING:
+            return RunEvent(
+                uid=entry.uid,
+                namespace=entry.namespace,
+                name=entry.name,
+                generation=generation,
+                slot_us=0,
+                trigger="Check",
+                state=RunState.CHECKED,
+                reason=str(one.get("reason") or Reason.SECRETS_PENDING),
+                message=str(one.get("message") or ""),
+                at_us=0,
+            )
+    return None
 
 
 def note_check(entry: Entry, check: RunEvent) -> Report | None:

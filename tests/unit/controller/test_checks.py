@@ -167,3 +167,16 @@ async def test_misses_of_the_change_are_counted_once(world):
         await found(world, schedule)
         assert world.status()["runs"]["missed"] == 1
         assert world.ready() == ("True", "Completed")
+
+
+async def test_a_new_leader_goes_on_showing_what_is_missing(world):
+    async with world.leader():
+        schedule = await world.apply(webhook=SIGNED)
+        await found(world, schedule, "MissingSecret", "spec.webhook.signing: it is not there")
+    writes = world.status_writes()
+    async with world.leader(epoch=2):
+        await world.clock.advance(4)
+        assert world.condition("Reconciling")["reason"] == "MissingSecret"
+        assert world.status_writes() == writes
+        await found(world, schedule)
+        assert world.ready() == ("True", "Armed")

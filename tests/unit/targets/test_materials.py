@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
+import warnings
 
 import pytest
 
@@ -433,3 +435,22 @@ async def test_a_url_that_borrows_a_services_name_finds_no_connection_of_it(tmp_
                 refused = await target.fire(firings.a_firing(action, namespace=namespace))
                 assert refused.reason is Reason.BLOCKED_ADDRESS
         assert len(hears.requests) == 1
+
+
+async def test_tls_older_than_1_2_is_not_spoken(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = CA.signs("127.0.0.1").serving(tmp_path)
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    source = await vault_of(vaults.a_secret("ca", ca__crt=CA.pem))
+    async with (
+        receiver.listening(tls=context) as hears,
+        webhooktargets.a_target(source=source) as (target, _),
+    ):
+        action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=actions.Tls(ca=TRUST))
+        given = await target.fire(firings.a_firing(action))
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.NETWORK
+    assert hears.requests == []
