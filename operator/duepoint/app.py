@@ -70,6 +70,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         source = materials.Vault(
             secretcache.objects_of(api, clock),
             secretcache.tokens_of(api, clock),
+            clock,
             secret_rules(chosen),
         )
         webhook = webhooktarget.WebhookTarget(guard, servicecache.of(api, clock), source, clock)

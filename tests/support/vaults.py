@@ -25,6 +25,7 @@ def a_vault(
     return materials.Vault(
         secretcache.objects_of(used, ticking),
         secretcache.tokens_of(used, ticking),
+        ticking,
         materials.Rules(**rules),
     )
 

@@ -188,7 +188,8 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> materia
         return _life(await secrets.token(api, namespace, *key))
 
     rules = materials.Rules(insecure_tls=True)
-    return materials.Vault(secretcache.Memory(look, clock), secretcache.Memory(token, clock), rules)
+    objects, tokens = secretcache.Memory(look, clock), secretcache.Memory(token, clock)
+    return materials.Vault(objects, tokens, clock, rules)
 
 
 class _NoCluster:

@@ -14,10 +14,12 @@ import binascii
 import json
 import ssl
 import urllib.parse
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from duepoint import clock as clocks
 from duepoint import errors as base
 from duepoint import settings
 from duepoint.kube import errors
@@ -31,6 +33,11 @@ API_AUDIENCES = tuple(
     for scheme in ("", "https://")
     for domain in ("", ".default", ".default.svc", ".default.svc.cluster.local")
 )
+
+
+#: A burst of deliveries shares what was gathered for the first of them.
+_TOGETHER_SECONDS = 2.0
+_MOST_GATHERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +60,14 @@ class Materials:
     """What one delivery needs; it lives as long as the delivery.
 
     Attributes:
-        headers: the user's, each with its value.
+        headers: the user's, each with its value, and that of ``auth``.
         signers: of the signature; empty = unsigned.
-        authorization: value of that header, if ``auth`` sends one.
         tls: None = as everybody's.
         unspeakable: what must not be repeated in any message.
     """
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     signers: tuple[signing.Signer, ...] = ()
-    authorization: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
@@ -81,6 +86,15 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gathered:
+    """Materials that serve a few seconds; the webhook is held so that its id stays its own."""
+
+    webhook: actions.WebhookAction
+    materials: Materials
+    until: float
+
+
 class Vault:
     """Reads through caches; one for a worker."""
 
@@ -88,8 +102,11 @@ class Vault:
         self,
         objects: secretcache.Objects,
         tokens: secretcache.Tokens,
+        clock: clocks.Clock,
         rules: Rules = Rules(),
     ) -> None:
+        self._clock = clock
+        self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
         self._objects = objects
         self._keys = references.Keys(objects)
         self._tokens = tokens
@@ -100,9 +117,25 @@ class Vault:
         self, namespace: str, webhook: actions.WebhookAction
     ) -> Materials | answers.Trouble:
         """See ``Source.of``."""
+        key = (namespace, id(webhook))
+        known = self._gathered.get(key)
+        if known is not None and self._clock.monotonic() < known.until:
+            return known.materials
+        found = await self._looked_for(namespace, webhook)
+        if isinstance(found, Materials):
+            until = self._clock.monotonic() + _TOGETHER_SECONDS
+            self._gathered[key] = _Gathered(webhook=webhook, materials=found, until=until)
+            self._gathered.move_to_end(key)
+            if len(self._gathered) > _MOST_GATHERED:
+                self._gathered.popitem(last=False)
+        return found
+
+    async def _looked_for(
+        self, namespace: str, webhook: actions.WebhookAction
+    ) -> Materials | answers.Trouble:
         try:
             self._check(webhook)
-            return await self._gathered(namespace, webhook)
+            return await self._gather(namespace, webhook)
         except _Refused as refused:
             return _refusal(str(refused))
         except references.Missing as missing:
@@ -116,6 +149,8 @@ class Vault:
 
     def forget(self, namespace: str) -> None:
         """See ``Source.forget``."""
+        for key in [key for key in self._gathered if key[0] == namespace]:
+            del self._gathered[key]
         self._objects.forget(namespace)
         self._tokens.forget(namespace)
 
@@ -136,12 +171,15 @@ class Vault:
 
     # -- gathering ---------------------------------------------------------------------------------
 
-    async def _gathered(self, namespace: str, webhook: actions.WebhookAction) -> Materials:
+    async def _gather(self, namespace: str, webhook: actions.WebhookAction) -> Materials:
         unspeakable: list[str] = []
+        headers = await self._headers(namespace, webhook.headers, unspeakable)
+        authorization = await self._authorization(namespace, webhook.auth, unspeakable)
+        if authorization is not None:
+            headers += (("authorization", authorization),)
         return Materials(
-            headers=await self._headers(namespace, webhook.headers, unspeakable),
+            headers=headers,
             signers=await self._signers(namespace, webhook.signing, unspeakable),
-            authorization=await self._authorization(namespace, webhook.auth, unspeakable),
             tls=await self._tls(namespace, webhook),
             unspeakable=tuple(unspeakable),
         )

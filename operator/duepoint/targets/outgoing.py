@@ -81,13 +81,11 @@ def _headers(
     kept: materials.Materials | None,
 ) -> list[tuple[str, str]]:
     """The user's headers replace the usual ones."""
-    if kept is None:
-        if not webhook.headers:
-            return usual
-        theirs = [(header.name, header.value) for header in webhook.headers]
+    if kept is not None:
+        theirs = kept.headers
     else:
-        theirs = list(kept.headers)
-        if kept.authorization is not None:
-            theirs.append(("authorization", kept.authorization))
+        theirs = tuple((header.name, header.value) for header in webhook.headers)
+    if not theirs:
+        return usual
     taken = {name.lower() for name, _ in theirs}
     return [*(pair for pair in usual if pair[0] not in taken), *theirs]

@@ -283,6 +283,7 @@ def vault_with_tokens(token, clock=None, **rules):
     return materials.Vault(
         secretcache.objects_of(fakekubernetes.FakeKubernetes(), ticking),
         secretcache.Memory(look, ticking),
+        ticking,
         materials.Rules(**rules),
     )
 
@@ -454,3 +455,20 @@ async def test_tls_older_than_1_2_is_not_spoken(tmp_path):
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.NETWORK
     assert hears.requests == []
+
+
+async def test_a_burst_shares_what_was_gathered_for_the_first_and_no_longer():
+    clock = fakeclock.FakeClock()
+    api = await vaults.api_with(vaults.a_secret("api", token="old"))
+    source = vaults.a_vault(api, clock)
+    webhook = firings.a_webhook(auth=BEARER)
+    first = await source.of("default", webhook)
+    assert await source.of("default", webhook) is first
+    await clock.advance(2)
+    assert await source.of("default", webhook) is not first
+    await api.apply("secrets", vaults.a_secret("api", token="new"))
+    await clock.advance(60)
+    renewed = await source.of("default", webhook)
+    assert renewed.headers == (("authorization", "Bearer new"),)
+    # Another namespace's webhook of the same content is another's business.
+    assert isinstance(await source.of("other", webhook), answers.Trouble)
