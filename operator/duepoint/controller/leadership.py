@@ -25,6 +25,7 @@ from duepoint.controller.jobwatch import JobWatch
 from duepoint.controller.kopfthread import KopfThread
 from duepoint.controller.openreader import OpenReader
 from duepoint.controller.outcomes import Outcomes
+from duepoint.controller.partitioner import Partitioner
 from duepoint.controller.reconcile import Reconcile
 from duepoint.controller.reconciler import Reconciler
 from duepoint.controller.reporter import Reporter
@@ -35,7 +36,6 @@ from duepoint.delayqueue import fitness, messages, port
 from duepoint.kube import events
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
-from duepoint.maintenance.partitioner import Partitioner
 
 #: Parts of a leader's health; a standby has none of these troubles.
 PARTS = ("queue", fitness.PART, "watch", "resync", "status", "jobs", "outcomes", "partition")

@@ -17,8 +17,8 @@ import zlib
 
 from duepoint import errors, services
 from duepoint.clock import SystemClock
+from duepoint.controller import partitioner
 from duepoint.delayqueue import delayqueue, messages, scripting, sharding
-from duepoint.maintenance import partitioner
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.support import queueing

@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
+from duepoint.controller import partitioner
 from duepoint.delayqueue import messages, sharding
-from duepoint.maintenance import partitioner
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing
 
