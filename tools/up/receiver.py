@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import errno
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from aiohttp import web
 HOST = "127.0.0.1"
 PORT = 8089  # the one the manifests in examples/ name
 MOST_BYTES = 4 << 20
+_TRIES = 10
+_PAUSE_SECONDS = 0.5
 
 
 class Receiver:
@@ -84,7 +88,15 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--file", type=Path, required=True)
     options = parser.parse_args()
-    web.run_app(application(options.file), host=HOST, port=options.port, access_log=None)
+    for left in reversed(range(_TRIES)):
+        try:
+            web.run_app(application(options.file), host=HOST, port=options.port, access_log=None)
+            return
+        except OSError as error:
+            # It was free a moment ago: somebody who looks whether it is holds it for as long.
+            if error.errno != errno.EADDRINUSE or left == 0:
+                raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 if __name__ == "__main__":
