@@ -91,12 +91,13 @@ def main() -> None:
     for left in reversed(range(_TRIES)):
         try:
             web.run_app(application(options.file), host=HOST, port=options.port, access_log=None)
-            return
         except OSError as error:
             # It was free a moment ago: somebody who looks whether it is holds it for as long.
             if error.errno != errno.EADDRINUSE or left == 0:
                 raise
             time.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
 
 if __name__ == "__main__":
