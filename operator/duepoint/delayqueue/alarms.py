@@ -74,8 +74,10 @@ class Alarms:
         deadline = self._clock.monotonic() + timeout_seconds
         while True:
             now = self._clock.monotonic()
-            at = min(self._at.values(), default=math.inf)
-            if at <= now and (now >= deadline or not self._another_soon(now)):
+            oldest = min(self._at.values(), default=math.inf)
+            later = min((at for at in self._at.values() if at > now), default=math.inf)
+            # Several shards are claimed in one round trip: it pays to wait a step for one more.
+            if oldest <= now and (now >= deadline or later > oldest + self._step):
                 due = tuple(shard for shard, at in self._at.items() if at <= now)
                 for shard in due:
                     del self._at[shard]
@@ -83,14 +85,7 @@ class Alarms:
             if now >= deadline:
                 return ()
             self._earlier.clear()
-            later = [at for at in self._at.values() if at > now]
-            await self._approach(now, min([deadline, *later]))
-
-    def _another_soon(self, now: float) -> bool:
-        """Whether it pays to wait for one more: several shards are claimed in one round trip."""
-        step = self._step
-        oldest = min(self._at.values())
-        return any(now < at <= oldest + step for at in self._at.values())
+            await self._approach(now, min(deadline, later))
 
     async def _approach(self, now: float, at: float) -> None:
         """Sleep until a timer's step before; the rest is waited for awake, if that is rare."""
