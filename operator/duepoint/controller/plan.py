@@ -26,9 +26,6 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
-#: Grace of ``startingDeadlineSeconds: 0``, which means "only on time".
-_ZERO_DEADLINE_US = 1_000_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
@@ -204,10 +201,8 @@ def _is_once(text: str) -> bool:
 
 
 def _is_covered(spec: ScheduleSpec, slot_us: int, now_us: int) -> bool:
-    deadline_seconds = spec.rule.policy.deadline_seconds
-    if deadline_seconds is None:
-        return False
-    return slot_us >= now_us - (deadline_seconds * 1_000_000 or _ZERO_DEADLINE_US)
+    deadline_us = spec.rule.policy.deadline_us
+    return deadline_us is not None and slot_us >= now_us - deadline_us
 
 
 def _unseen_misses(spec: ScheduleSpec, stored: Definition, shown: Shown) -> int:

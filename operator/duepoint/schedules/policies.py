@@ -20,8 +20,6 @@ from duepoint.schedules.slots import DueSlot, Slots
 
 #: A slot later than this when claimed counts as caught up, and ``None`` does not run it.
 ON_TIME_US = 10_000_000
-#: Grace of ``startingDeadlineSeconds: 0``, which means "only on time".
-_ZERO_DEADLINE_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,9 +145,8 @@ class _Overdue:
     @property
     def _deadline_edge_us(self) -> int:
         """Dues before this instant are over their deadline."""
-        if self.policy.deadline_seconds is None:
-            return 0
-        return self.now_us - (self.policy.deadline_seconds * 1_000_000 or _ZERO_DEADLINE_US)
+        deadline_us = self.policy.deadline_us
+        return 0 if deadline_us is None else self.now_us - deadline_us
 
     @property
     def _on_time_edge_us(self) -> int:

@@ -38,6 +38,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     successful_limit: int = 3
     failed_limit: int = 1
 
+    @property
+    def deadline_us(self) -> int | None:
+        """How late a slot may start; None = however late. A deadline of 0 means "only on time"."""
+        return None if self.deadline_seconds is None else max(self.deadline_seconds, 1) * 1_000_000
+
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Timing and policy together, with what the timing needs to know of the target.

@@ -482,5 +482,5 @@ def _count_ended(events: Iterable[RunEvent | run.Row]) -> None:
 
 
 def _deadline_us(attempt: Attempt) -> int | None:
-    seconds = attempt.definition.rule.policy.deadline_seconds
-    return None if seconds is None else attempt.due_us + max(seconds, 1) * 1_000_000
+    deadline_us = attempt.definition.rule.policy.deadline_us
+    return None if deadline_us is None else attempt.due_us + deadline_us

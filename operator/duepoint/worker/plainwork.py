@@ -16,8 +16,6 @@ from duepoint.schedules import actions, briefs, points, policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.worker import assignment
 
-_ZERO_DEADLINE_US = 1_000_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainKind:
@@ -158,6 +156,4 @@ def plain_kinds(
 def _oldest(policy: rules.Policy) -> int:
     """How old a slot may be and still be run, where it is the only one."""
     oldest_us = policies.ON_TIME_US if policy.catch_up == "None" else points.DUE_LIMIT_US
-    if policy.deadline_seconds is None:
-        return oldest_us
-    return min(oldest_us, policy.deadline_seconds * 1_000_000 or _ZERO_DEADLINE_US)
+    return oldest_us if policy.deadline_us is None else min(oldest_us, policy.deadline_us)
