@@ -420,7 +420,7 @@ def _given_up(
 
 
 def _event(
-    known: definitions.Definition, slot_us: int, state: RunState, reason: Reason, now_us: int
+    known: definitions.Definition, slot_us: int, state: RunState, reason: str, now_us: int
 ) -> RunEvent:
     return RunEvent(
         uid=known.uid,
@@ -445,16 +445,9 @@ def _opened_event(
 ) -> RunEvent:
     """The slots of a chain that moves on: no later slot's end speaks for them."""
     oldest, *others = attempts
-    return RunEvent(
-        uid=known.uid,
-        namespace=known.namespace,
-        name=known.name,
-        generation=known.generation,
-        slot_us=oldest.slot_us,
+    return msgspec.structs.replace(
+        _event(known, oldest.slot_us, RunState.PENDING, "", now_us),
         trigger=oldest.trigger,
-        state=RunState.PENDING,
-        reason="",
-        at_us=now_us,
         due_us=oldest.due_us,
         more_us=tuple(attempt.slot_us for attempt in others),
     )
@@ -463,16 +456,8 @@ def _opened_event(
 def _missed_event(
     known: definitions.Definition, group: policies.Missed, first_us: int, now_us: int
 ) -> RunEvent:
-    return RunEvent(
-        uid=known.uid,
-        namespace=known.namespace,
-        name=known.name,
-        generation=known.generation,
-        slot_us=group.newest_us,
-        trigger=TRIGGER_SCHEDULE,
-        state=RunState.MISSED,
-        reason=group.reason,
-        at_us=now_us,
+    return msgspec.structs.replace(
+        _event(known, group.newest_us, RunState.MISSED, group.reason, now_us),
         count=group.count,
         settled_us=group.newest_us,
         since_us=first_us,
@@ -480,16 +465,8 @@ def _missed_event(
 
 
 def _completed(known: definitions.Definition, newest_us: int, now_us: int) -> RunEvent:
-    return RunEvent(
-        uid=known.uid,
-        namespace=known.namespace,
-        name=known.name,
-        generation=known.generation,
-        slot_us=newest_us,
-        trigger=TRIGGER_SCHEDULE,
-        state=RunState.MISSED,
-        reason=Reason.COMPLETED,
-        at_us=now_us,
+    return msgspec.structs.replace(
+        _event(known, newest_us, RunState.MISSED, Reason.COMPLETED, now_us),
         count=0,
         settled_us=newest_us,
         completed=True,
