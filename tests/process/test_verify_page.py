@@ -13,7 +13,7 @@ import pytest
 
 from duepoint.targets import signing
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "sign-and-verify-a-webhook.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "sign-and-verify-a-webhook.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + "QUJD" * 8
 BODY = '{"text": "ünï"}'
