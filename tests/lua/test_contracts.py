@@ -11,10 +11,21 @@ from duepoint.delayqueue import scripting
 SCRIPTS = scripting.names()
 #: These make room or end work: a full server must let them through. The others need memory.
 DRAINING = {
-    *("beat", "claim", "collect", "extend", "plan", "release", "remove", "settle"),
+    *("beat", "claim", "collect", "extend", "plan", "release", "remove", "settle", "withdraw"),
     *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
+    "circuits",  # bounded, and it ends what it began
 }
-WITHOUT_SHARD = {"append", "appendmany", "beat", "open", "rights", "ask", "announce", "progress"}
+WITHOUT_SHARD = {
+    "append",
+    "appendmany",
+    "beat",
+    "circuits",
+    "open",
+    "rights",
+    "ask",
+    "announce",
+    "progress",
+}
 
 
 def _file(name):

@@ -8,9 +8,10 @@ true (sweeping). They share one connection pool and one set of scripts (core).
 from __future__ import annotations
 
 from duepoint.delayqueue import (
-    arming,
+    circuits,
     claiming,
     collecting,
+    filling,
     fitness,
     holding,
     keepalive,
@@ -36,6 +37,7 @@ class DelayQueue(
     letters.Letters,
     collecting.Collecting,
     holding.Holding,
+    circuits.Circuits,
     reading.Reading,
 ):
     """Every operation on the index; see ``port.Queue`` for what each one promises."""

@@ -130,6 +130,16 @@ class Keys:
         """Which layout each worker knows."""
         return f"{self.prefix}{{ctl}}:seen"
 
+    @property
+    def circuits(self) -> str:
+        """Receivers in trouble, and Schedules whose receiver is gone."""
+        return f"{self.prefix}{{ctl}}:circuits"
+
+    @property
+    def troubled(self) -> str:
+        """When each of the former is forgotten."""
+        return f"{self.prefix}{{ctl}}:troubled"
+
     def shard(self, layout: int, index: int) -> ShardKeys:
         """Of the shard with this number within its layout."""
         return _shard_keys(self.prefix, layout, index)

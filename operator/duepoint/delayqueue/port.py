@@ -18,6 +18,7 @@ from typing import Protocol
 
 from duepoint import settings
 from duepoint.delayqueue import messages
+from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
 
@@ -377,6 +378,26 @@ class Queue(Protocol):
         A stream that is none, and a server that is full, are Nones too: whoever then appends one
         entry is told why.
         """
+        ...
+
+    # -- receivers (worker) -------------------------------------------------------------------------
+
+    async def tell_circuits(
+        self,
+        news: Sequence[circuit.News] = (),
+        gone: Sequence[circuit.Gone] = (),
+        *,
+        known: int = -1,
+        rule: circuit.Rule,
+    ) -> circuit.Board:
+        """Tell of receivers, ask to probe one, learn what has changed since version ``known``.
+
+        Telling the same twice counts the calls twice; that is why nobody repeats it.
+        """
+        ...
+
+    async def circuits(self) -> circuit.Board:
+        """All that is known of receivers in trouble; its ``now_us`` is 0."""
         ...
 
     # -- maintenance ------------------------------------------------------------------------------

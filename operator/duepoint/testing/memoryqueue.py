@@ -26,9 +26,10 @@ from duepoint.delayqueue import (
     seal,
     sharding,
 )
+from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
-from duepoint.testing import memoryledger, memorymoves, memoryshard
+from duepoint.testing import memorycircuits, memoryledger, memorymoves, memoryshard
 
 
 class MemoryWakeups(alarms.Alarms):
@@ -54,6 +55,7 @@ class MemoryDelayQueue:
         self._layout: messages.Layout | None = None
         self._incarnation = ""
         self._workers: dict[str, int] = {}
+        self._circuits = memorycircuits.MemoryCircuits(clock)
         self._moves = memorymoves.Record()
         self._wakeups: list[MemoryWakeups] = []
         self._ledgers: list[memoryledger.MemoryLedger] = []
@@ -87,6 +89,7 @@ class MemoryDelayQueue:
         self.shards.clear()
         self.streams.clear()
         self._workers.clear()
+        self._circuits = memorycircuits.MemoryCircuits(self._clock)
         for ledger in self._ledgers:
             ledger.flush()
         self._incarnation = ""
@@ -506,6 +509,20 @@ class MemoryDelayQueue:
     ) -> AsyncIterator[messages.Collected]:
         self._check()
         yield messages.Collected()  # blobs are kept for as long as the queue
+
+    async def tell_circuits(
+        self,
+        news: Sequence[circuit.News] = (),
+        gone: Sequence[circuit.Gone] = (),
+        *,
+        known: int = -1,
+        rule: circuit.Rule,
+    ) -> circuit.Board:
+        self._check()
+        return self._circuits.tell(news, gone, known=known, rule=rule)
+
+    async def circuits(self) -> circuit.Board:
+        return await self.tell_circuits(rule=circuit.Rule())
 
     async def totals(self) -> messages.Totals:
         stats = await self.stats()

@@ -1,0 +1,149 @@
+#!lua flags=allow-oom
+--[[
+  Workers tell how receivers behave and ask whether they may probe one; all of what is known goes
+  back to whoever does not know it yet. The rules are those of `runs/circuit.py`, where they are
+  explained. A field of `circuits` is a receiver ('h' and its name), a Schedule whose receiver is
+  gone ('g' and its uid) or the version of all ('v').
+
+  KEYS  1 circuits  2 troubled (fields of `circuits` by the time after which they are forgotten)
+  ARGV  known (version), most (fields, beyond which no new one is kept),
+        rule {most_in_a_row, least_calls, window, first_wait, most_wait, forget} (times in us),
+        buckets (count), gone {{field, generation} ...} (position, 0 = not gone any more),
+        news {{field, {runs of calls}, probe, ask} ...} (position)
+  Reply {version, server time us, {probe given or '0' ...}, {field, value ...} or nothing}
+]]
+-- include time
+
+local CIRCUITS, TROUBLED = KEYS[1], KEYS[2]
+local args = cmsgpack.unpack(ARGV[1])
+local rule, buckets_wanted = args.rule, args.buckets
+local now = server_time()
+local is_changed = false
+-- Positions in a stored circuit, as in `runs.circuit.Circuit`.
+local OPEN, IN_A_ROW, UNTIL, WAIT, PROBE, SINCE, BUCKETS = 1, 2, 3, 4, 5, 6, 7
+
+local function forget(field)
+  if redis.call('HDEL', CIRCUITS, field) == 1 then
+    is_changed = true
+  end
+  redis.call('ZREM', TROUBLED, field)
+end
+
+local function keep(field, value)
+  redis.call('HSET', CIRCUITS, field, cmsgpack.pack(value))
+  redis.call('ZADD', TROUBLED, now + rule.forget, field)
+end
+
+local function has_room(known)
+  return known or redis.call('HLEN', CIRCUITS) < args.most
+end
+
+local function too_much(buckets, in_a_row)
+  local failed, calls = 0, 0
+  for _, one in ipairs(buckets) do
+    failed, calls = failed + one[3], calls + one[2] + one[3]
+  end
+  return in_a_row >= rule.most_in_a_row or (calls >= rule.least_calls and 2 * failed > calls)
+end
+
+local function recent_buckets(circuit)
+  local number = math.floor(now * buckets_wanted / rule.window)
+  local recent = {}
+  for _, one in ipairs(circuit[BUCKETS]) do
+    if one[1] > number - buckets_wanted then
+      recent[#recent + 1] = one
+    end
+  end
+  if #recent == 0 or recent[#recent][1] < number then
+    recent[#recent + 1] = { number, 0, 0 }
+  end
+  return recent
+end
+
+local function after_calls(circuit, calls)
+  local buckets, in_a_row, any_failed = recent_buckets(circuit), circuit[IN_A_ROW], false
+  local last = buckets[#buckets]
+  for _, run in ipairs(calls) do
+    last[2], last[3] = last[2] + math.max(run, 0), last[3] + math.max(-run, 0)
+    in_a_row = run < 0 and in_a_row - run or 0
+    if run < 0 and too_much(buckets, in_a_row) then
+      return { true, in_a_row, now + rule.first_wait, rule.first_wait, 0, now, {} }
+    end
+  end
+  for _, one in ipairs(buckets) do
+    any_failed = any_failed or one[3] > 0
+  end
+  if in_a_row == 0 and not any_failed then
+    return nil
+  end
+  return { false, in_a_row, 0, 0, 0, 0, buckets }
+end
+
+local function after(circuit, calls, probe)
+  if not circuit[OPEN] then
+    return after_calls(circuit, calls)
+  end
+  if probe == 0 or probe ~= circuit[PROBE] then
+    return circuit
+  end
+  circuit[PROBE] = 0
+  if #calls == 0 then
+    return circuit
+  end
+  if calls[#calls] > 0 then
+    return nil
+  end
+  circuit[WAIT] = math.min(2 * circuit[WAIT], rule.most_wait)
+  circuit[UNTIL] = now + circuit[WAIT]
+  return circuit
+end
+
+local function take(news)
+  local field, calls, probe, ask = ARGV[news[1]], news[2], news[3], news[4]
+  local stored = redis.call('HGET', CIRCUITS, field)
+  local was_open, was_until, given = false, 0, 0
+  local circuit = { false, 0, 0, 0, 0, 0, {} }
+  if stored then
+    circuit = cmsgpack.unpack(stored)
+    was_open, was_until = circuit[OPEN], circuit[UNTIL]
+  end
+  circuit = after(circuit, calls, probe)
+  if circuit and ask > 0 and circuit[OPEN]
+    and now >= math.max(circuit[UNTIL], circuit[PROBE]) then
+    given = now + ask
+    circuit[PROBE] = given
+  end
+  if not circuit then
+    forget(field)
+  elseif has_room(stored) then
+    keep(field, circuit)
+    is_changed = is_changed or not stored or was_open ~= circuit[OPEN]
+      or was_until ~= circuit[UNTIL]
+  end
+  return string.format('%.0f', given)
+end
+
+for _, field in ipairs(redis.call('ZRANGE', TROUBLED, '-inf', now, 'BYSCORE', 'LIMIT', 0, 20)) do
+  forget(field)
+end
+for _, gone in ipairs(args.gone) do
+  local field = ARGV[gone[1]]
+  if gone[2] == 0 then
+    forget(field)
+  elseif has_room(redis.call('HEXISTS', CIRCUITS, field) == 1) then
+    keep(field, gone[2])
+    is_changed = true
+  end
+end
+local given = {}
+for i, news in ipairs(args.news) do
+  given[i] = take(news)
+end
+-- By the time, so that an emptied server never comes to a version that somebody knows.
+local version = tonumber(redis.call('HGET', CIRCUITS, 'v') or '0')
+if is_changed then
+  version = math.max(version + 1, now)
+  redis.call('HSET', CIRCUITS, 'v', string.format('%.0f', version))
+end
+local all = version ~= args.known and redis.call('HGETALL', CIRCUITS) or {}
+return { string.format('%.0f', version), string.format('%.0f', now), given, all }

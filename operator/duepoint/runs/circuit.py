@@ -1,0 +1,171 @@
+"""The circuit breaker of one receiver: when deliveries to it stop, and when they may go on.
+
+Closed, calls go through and are counted: by how many have failed in a row, and by how many of the
+last minute have (ring of buckets). Open, none goes until ``until_us``; then one worker is given
+the probe, whose outcome alone closes the circuit or opens it for twice as long (M. Nygard,
+"Release It!"). A success that was under way when it opened changes nothing.
+
+Pure, and the same rules as ``scripts/circuits.lua``, which all workers share; the queue in memory
+uses these. A circuit of which nothing bad is known is None, so that healthy receivers cost nothing.
+Times are the server's, in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+#: The window is counted in so many buckets; it ends to a bucket.
+BUCKETS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When a circuit opens and for how long.
+
+    Attributes:
+        most_in_a_row: failures in a row that open it.
+        least_calls: calls in the window below which their share of failures says nothing.
+        window_us: the window; more than half of its calls failed opens the circuit.
+        first_wait_us, most_wait_us: how long it stays open at first, and at most.
+        forget_us: a receiver that nobody calls any more is forgotten after this.
+    """
+
+    most_in_a_row: int = 10
+    least_calls: int = 20
+    window_us: int = 60_000_000
+    first_wait_us: int = 5_000_000
+    most_wait_us: int = 60_000_000
+    forget_us: int = 3_600_000_000
+
+
+class Bucket(msgspec.Struct, frozen=True, array_like=True):
+    """Calls of one part of the window."""
+
+    number: int
+    succeeded: int
+    failed: int
+
+
+class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What is known of a receiver that failed lately.
+
+    Attributes:
+        is_open: whether calls wait.
+        in_a_row: failures since the last success.
+        until_us: of an open one: before this nobody may probe.
+        wait_us: how long it was opened for the last time; 0 = it is closed.
+        probe_us: until when the probe is somebody's, and so its name; 0 = nobody's.
+        since_us: when it opened.
+    """
+
+    is_open: bool = False
+    in_a_row: int = 0
+    until_us: int = 0
+    wait_us: int = 0
+    probe_us: int = 0
+    since_us: int = 0
+    buckets: tuple[Bucket, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What one worker has to say of one receiver, or asks.
+
+    Attributes:
+        host: the receiver's name.
+        calls: outcomes in their order, in runs: 3 = three successes, -2 = then two failures.
+        probe_us: the probe that ``calls`` is the outcome of, 0 = of none. Without an outcome the
+            probe is given back.
+        ask_us: a probe is asked for, to be held for so long; 0 = none is.
+    """
+
+    host: str
+    calls: tuple[int, ...] = ()
+    probe_us: int = 0
+    ask_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """A Schedule whose receiver said 410, as of this generation; 0 = it is to be called again."""
+
+    uid: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """All that is known of receivers in trouble.
+
+    Attributes:
+        version: changes whenever a circuit opens, closes, comes or goes.
+        now_us: the server's time at which this was true.
+        hosts, gone: None where the version is the one that was known already.
+        probes: for each of the news, the probe that was given; 0 = none.
+    """
+
+    version: int
+    now_us: int
+    hosts: dict[str, Circuit] | None = None
+    gone: dict[str, int] | None = None
+    probes: tuple[int, ...] = ()
+
+
+def after(known: Circuit | None, news: News, *, now_us: int, rule: Rule) -> Circuit | None:
+    """The circuit after the calls that ``news`` tells of; None = nothing bad is known."""
+    circuit = known or Circuit()
+    if not circuit.is_open:
+        return _after_calls(circuit, news.calls, now_us=now_us, rule=rule)
+    if not news.probe_us or news.probe_us != circuit.probe_us:
+        return circuit
+    if not news.calls:
+        return msgspec.structs.replace(circuit, probe_us=0)
+    if news.calls[-1] > 0:
+        return None
+    wait_us = min(2 * circuit.wait_us, rule.most_wait_us)
+    return msgspec.structs.replace(circuit, until_us=now_us + wait_us, wait_us=wait_us, probe_us=0)
+
+
+def asked(circuit: Circuit | None, news: News, *, now_us: int) -> tuple[Circuit | None, int]:
+    """The circuit after the question of ``news``, and the probe that was given; 0 = none."""
+    if circuit is None or not news.ask_us or not circuit.is_open:
+        return circuit, 0
+    if now_us < max(circuit.until_us, circuit.probe_us):
+        return circuit, 0
+    probe_us = now_us + news.ask_us
+    return msgspec.structs.replace(circuit, probe_us=probe_us), probe_us
+
+
+def _after_calls(
+    circuit: Circuit, calls: Sequence[int], *, now_us: int, rule: Rule
+) -> Circuit | None:
+    number = now_us * BUCKETS // rule.window_us
+    buckets = [one for one in circuit.buckets if one.number > number - BUCKETS]
+    if not buckets or buckets[-1].number < number:
+        buckets.append(Bucket(number, 0, 0))
+    in_a_row = circuit.in_a_row
+    for run in calls:
+        last = buckets[-1]
+        failed, succeeded = max(-run, 0), max(run, 0)
+        buckets[-1] = Bucket(number, last.succeeded + succeeded, last.failed + failed)
+        in_a_row = in_a_row + failed if failed else 0
+        if failed and _is_too_much(buckets, in_a_row, rule):
+            return Circuit(
+                is_open=True,
+                in_a_row=in_a_row,
+                until_us=now_us + rule.first_wait_us,
+                wait_us=rule.first_wait_us,
+                since_us=now_us,
+            )
+    if not in_a_row and not any(one.failed for one in buckets):
+        return None
+    return Circuit(in_a_row=in_a_row, buckets=tuple(buckets))
+
+
+def _is_too_much(buckets: Sequence[Bucket], in_a_row: int, rule: Rule) -> bool:
+    failed = sum(one.failed for one in buckets)
+    calls = failed + sum(one.succeeded for one in buckets)
+    return in_a_row >= rule.most_in_a_row or (calls >= rule.least_calls and 2 * failed > calls)

@@ -1,0 +1,205 @@
+"""What every queue knows of receivers: the script on each server, and the rules in memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from duepoint.delayqueue import circuits, core
+from duepoint.runs import circuit
+from tests.support import queueing, redisserver
+
+#: Short enough to be waited for.
+RULE = circuit.Rule(
+    most_in_a_row=3,
+    least_calls=8,
+    window_us=600_000_000,
+    first_wait_us=40_000,
+    most_wait_us=150_000,
+)
+HOST = "team https hooks.example 443"
+
+
+@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+async def harness(request, shared_servers, shared_clusters, key_prefix):
+    if request.param == "memory":
+        yield await queueing.memory_harness()
+        return
+    is_cluster = request.param == "cluster"
+    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
+    made = await queueing.redis_harness(server.url, key_prefix)
+    yield made
+    await made.queue.close()
+
+
+async def tell(harness, *calls, host=HOST, rule=RULE, probe=0, ask=0):
+    """The receiver's circuit after these calls, None where nothing bad is known, and the probe."""
+    news = circuit.News(host=host, calls=calls, probe_us=probe, ask_us=ask)
+    board = await harness.queue.tell_circuits([news], rule=rule)
+    return board.hosts.get(host), board.probes[0]
+
+
+async def opened(harness, **changes):
+    known, _ = await tell(harness, -3, **changes)
+    assert known.is_open
+    return known
+
+
+async def probe(harness, *, ask=5_000_000, **changes):
+    """The probe, once the circuit gives it."""
+    while True:
+        known, given = await tell(harness, ask=ask, **changes)
+        if given or known is None:
+            return given
+        board = await harness.queue.tell_circuits(rule=RULE)
+        await harness.pass_time(max(known.until_us, known.probe_us, 0) / 1e6 - board.now_us / 1e6)
+
+
+async def test_a_receiver_that_answers_is_not_remembered(harness):
+    assert await tell(harness, 50) == (None, 0)
+    assert (await harness.queue.circuits()).hosts == {}
+
+
+async def test_failures_in_a_row_open_a_circuit_whoever_tells_of_them(harness):
+    known, _ = await tell(harness, -2)
+    assert not known.is_open
+    assert known.in_a_row == 2
+    known, _ = await tell(harness, -1)
+    assert known.is_open
+    assert known.until_us - known.since_us == RULE.first_wait_us
+
+
+async def test_a_success_begins_the_row_anew(harness):
+    known, _ = await tell(harness, -2, 1, -2)
+    assert not known.is_open
+    assert known.in_a_row == 2
+
+
+async def test_more_than_half_of_enough_calls_open_a_circuit(harness):
+    known, _ = await tell(harness, 1, -2, 1, -1, 1, -1)
+    assert not known.is_open  # seven calls say nothing
+    known, _ = await tell(harness, 1)
+    assert not known.is_open  # half is not more than half
+    known, _ = await tell(harness, -1)
+    assert known.is_open
+
+
+async def test_what_failed_longer_ago_than_the_window_does_not_count(harness):
+    rule = circuit.Rule(most_in_a_row=100, least_calls=4, window_us=60_000)
+    await tell(harness, 1, -2, rule=rule)
+    await harness.pass_time(0.08)
+    assert await tell(harness, 1, rule=rule) == (None, 0)
+
+
+async def test_one_at_a_time_may_probe_and_not_before_its_time(harness):
+    await opened(harness)
+    assert (await tell(harness, ask=60_000_000))[1] == 0
+    given = await probe(harness, ask=60_000_000)
+    assert given
+    assert (await tell(harness, ask=60_000_000))[1] == 0
+
+
+async def test_a_probe_that_succeeds_closes_the_circuit(harness):
+    await opened(harness)
+    given = await probe(harness)
+    assert await tell(harness, 1, probe=given) == (None, 0)
+
+
+async def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit(harness):
+    await opened(harness)
+    waits = []
+    for _ in range(3):
+        known, _ = await tell(harness, -1, probe=await probe(harness))
+        assert known.is_open
+        waits.append(known.wait_us)
+    assert waits == [80_000, 150_000, 150_000]
+
+
+async def test_what_was_under_way_when_it_opened_changes_nothing(harness):
+    before = await opened(harness)
+    assert await tell(harness, 5) == (before, 0)
+    assert await tell(harness, -5) == (before, 0)
+    assert await tell(harness, 1, probe=12345) == (before, 0)
+
+
+async def test_a_probe_that_nobody_answers_for_is_given_to_another(harness):
+    await opened(harness)
+    first = await probe(harness, ask=30_000)
+    second = await probe(harness, ask=30_000)
+    assert second > first
+    known, _ = await tell(harness, 1, probe=first)
+    assert known.is_open  # its time was over
+
+
+async def test_a_probe_that_was_not_made_is_given_back(harness):
+    await opened(harness)
+    given = await probe(harness, ask=3_600_000_000)
+    await tell(harness, probe=given)
+    assert await probe(harness)
+
+
+async def test_receivers_are_told_apart(harness):
+    await opened(harness)
+    known, _ = await tell(harness, -1, host="other https hooks.example 443")
+    assert not known.is_open
+
+
+async def test_who_knows_the_version_is_told_when_it_has_changed(harness):
+    await opened(harness)
+    board = await harness.queue.tell_circuits(rule=RULE)
+    assert set(board.hosts) == {HOST}
+    again = await harness.queue.tell_circuits(known=board.version, rule=RULE)
+    assert again.hosts is None
+    assert again.gone is None
+    await tell(harness, -1, host="another")
+    later = await harness.queue.tell_circuits(known=board.version, rule=RULE)
+    assert set(later.hosts) == {HOST, "another"}
+
+
+async def test_a_schedule_whose_receiver_is_gone_is_known_to_all_until_it_is_taken_back(harness):
+    await harness.queue.tell_circuits(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=RULE)
+    assert (await harness.queue.circuits()).gone == {"a-uid": 7}
+    await harness.queue.tell_circuits(gone=[circuit.Gone(uid="a-uid", generation=0)], rule=RULE)
+    assert (await harness.queue.circuits()).gone == {}
+
+
+async def test_what_nobody_speaks_of_is_forgotten(harness):
+    rule = circuit.Rule(most_in_a_row=1, forget_us=30_000)
+    await tell(harness, -1, rule=rule)
+    await harness.queue.tell_circuits(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=rule)
+    await harness.pass_time(0.05)
+    board = await harness.queue.tell_circuits(rule=rule)
+    assert board.hosts == {}
+    assert board.gone == {}
+
+
+async def test_names_may_be_of_any_letters(harness):
+    for name in ("", "v", "zeile\nzwei", "ünïcode ☃", "x" * 5000, "g a-uid"):
+        known, _ = await tell(harness, -3, host=name)
+        assert known.is_open
+
+
+async def test_script_and_rules_agree_about_any_calls(harness):
+    dice = random.Random(20261122)
+    rule = circuit.Rule(most_in_a_row=6, least_calls=12, window_us=3_600_000_000)
+    expected: circuit.Circuit | None = None
+    for turn in range(60):
+        calls = tuple(dice.choice((-3, -2, -1, 1, 1, 2, 3)) for _ in range(dice.randrange(4)))
+        news = circuit.News(host=f"host {turn // 20}", calls=calls)
+        if turn % 20 == 0:
+            expected = None
+        board = await harness.queue.tell_circuits([news], rule=rule)
+        expected = circuit.after(expected, news, now_us=board.now_us, rule=rule)
+        assert board.hosts.get(news.host) == expected
+
+
+async def test_too_many_receivers_in_trouble_are_called_as_if_they_were_well(harness, monkeypatch):
+    if harness.memory:
+        pytest.skip("the dictionary in memory has no bound")
+    monkeypatch.setattr(circuits, "MOST_KNOWN", 3)
+    for number in range(5):
+        await tell(harness, -1, host=f"host {number}")
+    board = await harness.queue.circuits()
+    assert len(board.hosts) == 2  # and the version
+    assert isinstance(harness.queue, core.Core)
