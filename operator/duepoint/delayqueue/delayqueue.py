@@ -8,10 +8,10 @@ true (sweeping). They share one connection pool and one set of scripts (core).
 from __future__ import annotations
 
 from duepoint.delayqueue import (
+    arming,
     circuits,
     claiming,
     collecting,
-    filling,
     fitness,
     holding,
     keepalive,
