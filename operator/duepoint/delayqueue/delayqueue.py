@@ -1,17 +1,17 @@
 """The delay queue over Redis or Valkey: ``port.Queue`` as the processes get it.
 
 One part per question: who may use the index and how it is cut (membership), what is to run
-(arming, reading), what is due (claiming), what became of it (settling), whether it is all still
-true (sweeping). They share one connection pool and one set of scripts (core).
+(arming, filling, reading), what is due (claiming), what became of it (settling), whether it is all
+still true (sweeping). They share one connection pool and one set of scripts (core).
 """
 
 from __future__ import annotations
 
 from duepoint.delayqueue import (
-    arming,
     circuits,
     claiming,
     collecting,
+    filling,
     fitness,
     holding,
     keepalive,
@@ -30,7 +30,7 @@ class DelayQueue(
     partitioning.Partitioning,
     fitness.Fitness,
     keepalive.Keepalive,
-    arming.Arming,
+    filling.Filling,
     claiming.Claiming,
     settling.Settling,
     sweeping.Sweeping,

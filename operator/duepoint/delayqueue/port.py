@@ -253,6 +253,16 @@ class Queue(Protocol):
         """
         ...
 
+    async def upsert_many(
+        self, wanted: Sequence[tuple[messages.Arming, bytes]], epoch: messages.Epoch
+    ) -> list[messages.Armed]:
+        """``upsert`` of each (arming, blob), the answers in order; quick where nothing is stored.
+
+        Each is stored whole or not at all, but not all of them together: where this raises, some
+        are stored, and asking again is right. No schedule in two generations at a time.
+        """
+        ...
+
     async def enqueue(
         self,
         definition: definitions.Definition,

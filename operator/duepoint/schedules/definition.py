@@ -39,6 +39,11 @@ _RULE_INLINE = 2
 
 class State(enum.IntEnum):
     """What the sweep may expect of a definition's chain. The numbers are stored."""
+_is_uuid = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch
+#: Varints of one byte.
+_SHORT = tuple(bytes([number]) for number in range(0x80))
+_COUNTED = 4
+_COUNT_LENGTH = 4
 
     ARMED = 0
     SUSPENDED = 1
@@ -114,16 +119,18 @@ class UnknownFormat(ValueError):
 def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
     """The record to store; ``rule`` None writes the rule's text into the record."""
     uid, uid_flag = _packed_uid(definition.uid)
-    flags = uid_flag | (_RULE_INLINE if rule is None else 0)
-    parts = [
-        bytes([FORMAT, definition.state, flags]),
+    is_counted = definition.rule.timing.max_runs is not None
+    flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (_COUNTED if is_counted else 0)
+    created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
+    parts = (
+        bytes((FORMAT, definition.state, flags)),
         definition.timing_version,
         uid,
         _varint(definition.generation),
         _varint(definition.timing_generation),
         _varint(definition.collision),
-        _varint(_whole_seconds_us(definition) // 1_000_000),
-        _varint(_zigzag(definition.not_before_us - _whole_seconds_us(definition))),
+        _varint(created_s),
+        _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
         _varint(namespace),
         _varint(target),
         _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
@@ -217,11 +224,7 @@ def _unpack(record: bytes) -> Packed:
 
 
 def _packed_uid(uid: str) -> tuple[bytes, int]:
-    try:
-        parsed = uuid.UUID(uid)
-    except ValueError:
-        return _sized(uid.encode()), 0
-    if str(parsed) != uid:  # another spelling of a UUID must come back as it was
+    if _is_uuid(uid) is None:  # also another spelling of one, which must come back as it was
         return _sized(uid.encode()), 0
     return parsed.bytes, _UID_IS_UUID
 
@@ -262,6 +265,11 @@ class _Reader:
     def take(self, length: int) -> bytes:
         taken = self._record[self.position : self.position + length]
         if len(taken) != length:
+    return _SHORT[number] if number < len(_SHORT) else _long_varint(number)
+
+
+@functools.lru_cache(maxsize=4096)
+def _long_varint(number: int) -> bytes:
             raise ValueError("truncated")
         self.position += length
         return taken

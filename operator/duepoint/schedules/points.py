@@ -141,8 +141,7 @@ def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:
     """
     text = uid if collision == 0 else f"{uid}#{collision}"
     from_uid = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-    from_namespace = int.from_bytes(hashlib.sha256(namespace.encode()).digest()[:8], "big")
-    mixed = (from_uid & ~_NAMESPACE_BITS) | (from_namespace & _NAMESPACE_BITS)
+    mixed = (from_uid & ~_NAMESPACE_BITS) | _bits_of(namespace)
     return ScheduleId(mixed.to_bytes(8, "big"))
 
 
@@ -156,3 +155,9 @@ def timing_version(uid: str, timing_generation: int) -> TimingVersion:
 def run_tag(run_uid: str) -> RunTag:
     """What tells two manual runs of one slot apart."""
     return RunTag(hashlib.sha256(run_uid.encode()).digest()[:4])
+@functools.lru_cache(maxsize=10_000)
+def _bits_of(namespace: str) -> int:
+    digest = hashlib.sha256(namespace.encode()).digest()
+    return int.from_bytes(digest[:8], "big") & _NAMESPACE_BITS
+
+

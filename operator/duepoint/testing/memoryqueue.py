@@ -170,6 +170,11 @@ class MemoryDelayQueue:
         self._tell(shard)
         return armed
 
+    async def upsert_many(
+        self, wanted: Sequence[tuple[messages.Arming, bytes]], epoch: messages.Epoch
+    ) -> list[messages.Armed]:
+        return [await self.upsert(one, blob, epoch) for one, blob in wanted]
+
     async def enqueue(
         self,
         definition: definitions.Definition,
