@@ -22,6 +22,8 @@ what it cannot read. The first seven bytes are fixed because scripts look at the
 from __future__ import annotations
 
 import enum
+import functools
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,15 +37,13 @@ VERSION_OFFSET = 3
 
 _UID_IS_UUID = 1
 _RULE_INLINE = 2
+_is_uuid = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch
+#: Varints of one byte.
+_SHORT = tuple(bytes([number]) for number in range(0x80))
 
 
 class State(enum.IntEnum):
     """What the sweep may expect of a definition's chain. The numbers are stored."""
-_is_uuid = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch
-#: Varints of one byte.
-_SHORT = tuple(bytes([number]) for number in range(0x80))
-_COUNTED = 4
-_COUNT_LENGTH = 4
 
     ARMED = 0
     SUSPENDED = 1
@@ -119,8 +119,7 @@ class UnknownFormat(ValueError):
 def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
     """The record to store; ``rule`` None writes the rule's text into the record."""
     uid, uid_flag = _packed_uid(definition.uid)
-    is_counted = definition.rule.timing.max_runs is not None
-    flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (_COUNTED if is_counted else 0)
+    flags = uid_flag | (_RULE_INLINE if rule is None else 0)
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
     parts = (
         bytes((FORMAT, definition.state, flags)),
@@ -135,7 +134,7 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
         _varint(target),
         _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
         _sized(definition.name.encode()),
-    ]
+    )
     return b"".join(parts)
 
 
@@ -226,12 +225,7 @@ def _unpack(record: bytes) -> Packed:
 def _packed_uid(uid: str) -> tuple[bytes, int]:
     if _is_uuid(uid) is None:  # also another spelling of one, which must come back as it was
         return _sized(uid.encode()), 0
-    return parsed.bytes, _UID_IS_UUID
-
-
-def _whole_seconds_us(definition: Definition) -> int:
-    """creationTimestamp has whole seconds; so has its record."""
-    return definition.created_us // 1_000_000 * 1_000_000
+    return bytes.fromhex(uid.replace("-", "")), _UID_IS_UUID
 
 
 def _zigzag(number: int) -> int:
@@ -243,6 +237,11 @@ def _unzigzag(number: int) -> int:
 
 
 def _varint(number: int) -> bytes:
+    return _SHORT[number] if number < len(_SHORT) else _long_varint(number)
+
+
+@functools.lru_cache(maxsize=4096)
+def _long_varint(number: int) -> bytes:
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -265,11 +264,6 @@ class _Reader:
     def take(self, length: int) -> bytes:
         taken = self._record[self.position : self.position + length]
         if len(taken) != length:
-    return _SHORT[number] if number < len(_SHORT) else _long_varint(number)
-
-
-@functools.lru_cache(maxsize=4096)
-def _long_varint(number: int) -> bytes:
             raise ValueError("truncated")
         self.position += length
         return taken
