@@ -146,6 +146,12 @@ def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:
 
 
 @functools.lru_cache(maxsize=10_000)
+def _bits_of(namespace: str) -> int:
+    digest = hashlib.sha256(namespace.encode()).digest()
+    return int.from_bytes(digest[:8], "big") & _NAMESPACE_BITS
+
+
+@functools.lru_cache(maxsize=10_000)
 def timing_version(uid: str, timing_generation: int) -> TimingVersion:
     """The tag of everything armed since the last edit of a timing field."""
     digest = hashlib.sha256(f"{uid}/{timing_generation}".encode()).digest()
@@ -155,9 +161,3 @@ def timing_version(uid: str, timing_generation: int) -> TimingVersion:
 def run_tag(run_uid: str) -> RunTag:
     """What tells two manual runs of one slot apart."""
     return RunTag(hashlib.sha256(run_uid.encode()).digest()[:4])
-@functools.lru_cache(maxsize=10_000)
-def _bits_of(namespace: str) -> int:
-    digest = hashlib.sha256(namespace.encode()).digest()
-    return int.from_bytes(digest[:8], "big") & _NAMESPACE_BITS
-
-
