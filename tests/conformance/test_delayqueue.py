@@ -1186,6 +1186,52 @@ async def test_nothing_is_enqueued_for_a_schedule_that_is_gone(harness):
     assert await harness.claim_all() == []
 
 
+def a_manual(definition_, *, run_uid="run", slot_us=1_700_000_000_000_000):
+    return points.manual(definition_.id, slot_us, run_uid, points.PointKind.MANUAL)
+
+
+async def test_what_a_scheduled_run_overrides_comes_back_with_the_claim(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    record = messages.OccurrenceRecord(
+        trigger="Manual", run_uid="run", concurrency="Forbid", payload=b'{"a":1}', seal="kept"
+    )
+    await harness.queue.enqueue(known, a_manual(known), record, EPOCH)
+    claim = await harness.claim_one()
+    assert claim.records == {a_manual(known).member: record}
+
+
+async def test_a_withdrawn_occurrence_is_gone_and_the_others_stay(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
+    other = a_manual(known, run_uid="other")
+    await harness.queue.enqueue(known, a_manual(known), record, EPOCH)
+    await harness.queue.enqueue(known, other, record, EPOCH)
+    assert await harness.queue.withdraw(known, a_manual(known), EPOCH) is messages.Armed.APPLIED
+    again = await harness.queue.withdraw(known, a_manual(known), EPOCH)
+    assert again is messages.Armed.UNCHANGED
+    claim = await harness.claim_one()
+    assert [point.member for point in claim.points] == [other.member]
+
+
+async def test_a_withdrawn_occurrence_disappears_under_the_worker_that_holds_it(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
+    point = a_manual(known)
+    await harness.queue.enqueue(known, point, record, EPOCH)
+    claim = await harness.claim_one()
+    assert await harness.queue.withdraw(known, point, EPOCH) is messages.Armed.APPLIED
+    retry = messages.Occurrence(
+        point=dataclasses.replace(point, due_us=harness.now_us()),
+        record=record,
+        source=point.member,
+    )
+    await harness.queue.settle(claim, Settlement(occurrences=(retry,)))
+    assert await harness.claim_all() == []
+
+
 async def test_a_check_is_put_off_and_finished_like_any_occurrence(harness):
     await harness.arm(due_in=60.0)
     known = harness.definition()

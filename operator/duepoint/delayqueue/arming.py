@@ -21,7 +21,7 @@ _REMOVE_BATCH = 500
 
 
 class Arming(moving.Moving):
-    """upsert, enqueue, remove."""
+    """upsert, enqueue, withdraw, remove."""
 
     def digest(self, namespace: str, blob: bytes) -> str:
         return self._seal.digest(namespace, blob)
@@ -73,6 +73,37 @@ class Arming(moving.Moving):
         if reply == b"GONE":
             raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
         return messages.Armed(reply.decode().lower())
+
+    async def withdraw(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        reply = await self._where_it_is(
+            definition.id, lambda shard: self._withdraw_at(shard, definition, point, epoch)
+        )
+        return messages.Armed(reply.decode().lower())
+
+    async def _withdraw_at(
+        self,
+        shard: messages.ShardId,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> bytes | None:
+        text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
+        lane = (await self._intern(shard, [text], epoch))[text]
+        names = self._shard(shard)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
+        )
+        arguments.put("id", arguments.position(definition.id))
+        arguments.put("member", arguments.position(point.member))
+        keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), names.leases]
+        call = arguments.call("withdraw", keys)
+        reply: bytes = await self._until_free(shard, lambda: self._scripts.run(call))
+        return None if reply == b"ABSENT" else reply
 
     async def _enqueue_at(
         self,

@@ -49,5 +49,6 @@ def news(fields: Mapping[str, str], member: bytes, record: bytes) -> bytes:
         finished_us=given_up_us,
         attempts=known.attempt,
         settled_us=point.slot_us if known.trigger in _REGULAR else 0,
+        run_uid=known.run_uid,
     )
     return run.pack([event])

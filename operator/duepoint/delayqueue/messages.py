@@ -79,6 +79,9 @@ class OccurrenceRecord:
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
         run_uid: uid of the ScheduleRun, or empty.
         last_error: error class of the last attempt, or empty.
+        concurrency: a policy in place of the schedule's (``Forbid``, ...), or empty.
+        payload: JSON text in place of the schedule's payload, or empty.
+        seal: proves that an operator of this installation wrote ``payload`` (``records.sealed``).
     """
 
     attempt: int = 0
@@ -86,6 +89,9 @@ class OccurrenceRecord:
     trigger: str = "Schedule"
     run_uid: str = ""
     last_error: str = ""
+    concurrency: str = ""
+    payload: bytes = b""
+    seal: str = ""
 
 
 #: Definitions by id; None = there is none (any more).

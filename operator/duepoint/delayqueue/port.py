@@ -277,6 +277,18 @@ class Queue(Protocol):
         """
         ...
 
+    async def withdraw(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        """This occurrence is gone, held by a worker or not; UNCHANGED if it was before.
+
+        What a worker is trying just now may still come about, but nobody tries it again.
+        """
+        ...
+
     async def remove(
         self,
         schedule_id: points.ScheduleId,

@@ -1,9 +1,10 @@
 """The small records beside the points: the state of an occurrence, and the limits of a due.
 
 An occurrence's state is stored in ``occrec`` under its member, as a MessagePack array that begins
-with a format number: [1, attempt, first try in us, trigger, run uid, last error class]. Fields
-that a later version appends are ignored; another format number, or bytes that are no such array,
-raise UnknownFormat. No record at all is that of a first attempt. Pure.
+with a format number: [1, attempt, first try in us, trigger, run uid, last error class], and where
+a ScheduleRun overrides something [..., concurrency policy, payload, its seal]. Fields that a later
+version appends are ignored; another format number, or bytes that are no such array, raise
+UnknownFormat. No record at all is that of a first attempt. Pure.
 """
 
 from __future__ import annotations
@@ -28,22 +29,21 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
     trigger: str
     run_uid: str
     last_error: str
+    concurrency: str = ""
+    payload: bytes = b""
+    seal: str = ""
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
 
 
 def pack(record: messages.OccurrenceRecord) -> bytes:
-    return msgspec.msgpack.encode(
-        (
-            _FORMAT,
-            record.attempt,
-            record.first_try_us,
-            record.trigger,
-            record.run_uid,
-            record.last_error,
-        )
+    common = (
+        *(_FORMAT, record.attempt, record.first_try_us),
+        *(record.trigger, record.run_uid, record.last_error),
     )
+    overrides = (record.concurrency, record.payload, record.seal)
+    return msgspec.msgpack.encode(common + overrides if any(overrides) else common)
 
 
 def unpack(data: bytes) -> messages.OccurrenceRecord:
@@ -62,6 +62,9 @@ def unpack(data: bytes) -> messages.OccurrenceRecord:
         trigger=found.trigger,
         run_uid=found.run_uid,
         last_error=found.last_error,
+        concurrency=found.concurrency,
+        payload=found.payload,
+        seal=found.seal,
     )
 
 
@@ -71,6 +74,11 @@ def unpack_or_first(data: bytes) -> messages.OccurrenceRecord:
         return unpack(data)
     except UnknownFormat:
         return messages.OccurrenceRecord()
+
+
+def sealed(record: messages.OccurrenceRecord, uid: str, slot_us: int, payload: bytes) -> bytes:
+    """What the seal of an override is a keyed hash of: it counts for this run of this schedule."""
+    return msgspec.msgpack.encode(("override", uid, record.run_uid, slot_us, payload))
 
 
 def is_due(due_us: int) -> bool:

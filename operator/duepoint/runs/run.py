@@ -45,6 +45,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         due_us: of a pending slot: slot plus jitter.
         since_us: of several missed slots, the oldest; 0 = ``slot_us`` alone is meant.
         more_us: further slots of which a pending event tells the same.
+        run_uid: uid of the ScheduleRun that wanted it; empty for regular slots.
     """
 
     uid: str
@@ -68,6 +69,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     due_us: int = 0
     since_us: int = 0
     more_us: tuple[int, ...] = ()
+    run_uid: str = ""
 
 
 #: The fields of an event that says no more than the first of them, in their order.

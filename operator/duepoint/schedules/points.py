@@ -29,6 +29,8 @@ RunTag = NewType("RunTag", bytes)
 """First 4 bytes of SHA-256 of a ScheduleRun's uid; empty for regular slots."""
 
 NO_RUN = RunTag(b"")
+#: In place of a timing version where none counts.
+NO_VERSION = TimingVersion(bytes(4))
 
 CHAIN_LENGTH = 12
 OCCURRENCE_LENGTH = 21
@@ -53,6 +55,8 @@ class PointKind(enum.IntEnum):
     CHECK = 6
 
 
+#: Kinds of slots that a ScheduleRun wants run.
+RUN_KINDS = frozenset({PointKind.MANUAL, PointKind.BACKFILL})
 #: Kinds that an edit of the timing supersedes; the others go on with the newest definition.
 TIMED_KINDS = frozenset({PointKind.CHAIN, PointKind.PLANNED, PointKind.QUEUED})
 
@@ -104,6 +108,22 @@ def check(schedule_id: ScheduleId, version: TimingVersion, generation: int) -> D
         kind=PointKind.CHECK,
         due_us=0,
         slot_us=generation,
+    )
+
+
+def manual(schedule_id: ScheduleId, slot_us: int, run_uid: str, kind: PointKind) -> DuePoint:
+    """A slot that a ScheduleRun wants run; ``kind`` is MANUAL or BACKFILL.
+
+    No edit supersedes it, so it carries no timing version: asked for again after one, it is the
+    same point.
+    """
+    return DuePoint(
+        schedule_id=schedule_id,
+        timing_version=NO_VERSION,
+        kind=kind,
+        due_us=0,
+        slot_us=slot_us,
+        run_tag=run_tag(run_uid),
     )
 
 

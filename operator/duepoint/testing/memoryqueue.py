@@ -189,6 +189,15 @@ class MemoryDelayQueue:
         self._tell(shard)
         return armed
 
+    async def withdraw(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        removed = [shard.withdraw(point.member) for shard in self._homes(definition.id, epoch)]
+        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
+
     async def remove(
         self,
         schedule_id: points.ScheduleId,

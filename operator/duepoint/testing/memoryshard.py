@@ -99,6 +99,12 @@ class MemoryShard:
         self.records[point.member] = record
         return messages.Armed.APPLIED
 
+    def withdraw(self, member: bytes) -> bool:
+        """Whether the occurrence was there."""
+        was_there = member in self.members
+        self.drop(member)
+        return was_there
+
     def remove(self, schedule_id: points.ScheduleId, uid: str) -> messages.Armed:
         stored = self.definitions.get(schedule_id)
         if stored is not None and stored.uid != uid:

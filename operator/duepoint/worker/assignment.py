@@ -22,14 +22,13 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot, Slots
 
-#: Points whose slot belongs to the schedule's own sequence.
-_REGULAR_KINDS = frozenset({PointKind.CHAIN, PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
-
 Definitions = Mapping[points.ScheduleId, definitions.Definition]
 
 TRIGGER_SCHEDULE = "Schedule"
 TRIGGER_CATCH_UP = "CatchUp"
 TRIGGER_CHECK = "Check"
+
+_NO_RECORD = messages.OccurrenceRecord()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +40,7 @@ class Attempt:
         due_us: slot plus jitter; lateness is measured from it.
         number: 1 for the first try.
         first_try_us: time of the first try, 0 for this one.
+        record: what the queue held of an occurrence, with what a ScheduleRun overrides.
         following: for a chain point that is fired directly: where the chain goes on, None where
             no slot is left. Unused for occurrences.
         completes: no slot of the schedule is left after this one.
@@ -56,7 +56,7 @@ class Attempt:
     trigger: str
     number: int = 1
     first_try_us: int = 0
-    run_uid: str = ""
+    record: messages.OccurrenceRecord = _NO_RECORD
     following: DueSlot | None = None
     completes: bool = False
     eager: bool = False
@@ -64,6 +64,11 @@ class Attempt:
     @property
     def is_chain(self) -> bool:
         return self.point.kind is PointKind.CHAIN
+
+    @property
+    def run_uid(self) -> str:
+        """Of the ScheduleRun that wants this slot; empty for regular ones."""
+        return self.record.run_uid
 
     @property
     def is_retry(self) -> bool:
@@ -202,8 +207,8 @@ def _bury(
         return
     reason = f"claimed alone {claim.alone} times and never settled"
     letter = _dead(point, known, Reason.POISON, reason)
-    if point.kind in _REGULAR_KINDS:
-        assignment.events.append(_given_up(known, point, Reason.POISON, reason, claim.now_us))
+    if point.kind is not PointKind.CHECK:
+        assignment.events.append(_given_up(known, claim, point, Reason.POISON, reason))
     if point.kind is not PointKind.CHAIN:
         assignment.dead.append(letter)
         return
@@ -355,20 +360,27 @@ def _assign_occurrence(
         _give_up(assignment, claim, point, known, reason)
         return
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    record = claim.records.get(point.member, messages.OccurrenceRecord())
+    record = claim.records.get(point.member, _NO_RECORD)
     attempt = Attempt(
         point=point,
         definition=known,
         slot_us=point.slot_us,
-        due_us=timeline.due_slot(point.slot_us).due_us,
+        due_us=_occurrence_due_us(point, record, timeline),
         previous_us=timeline.previous_before(point.slot_us),
         trigger=record.trigger,
         number=record.attempt + 1,
         first_try_us=record.first_try_us,
-        run_uid=record.run_uid,
+        record=record,
         completes=timeline.next_after(point.slot_us) is None,
     )
     assignment.attempts.append((attempt,))
+
+
+def _occurrence_due_us(point: DuePoint, record: messages.OccurrenceRecord, timeline: Slots) -> int:
+    """Ages count from here: of what a ScheduleRun wants from when it was wanted, not its slot."""
+    if point.kind in points.RUN_KINDS:
+        return record.first_try_us or point.due_us
+    return timeline.due_slot(point.slot_us).due_us
 
 
 def _give_up(
@@ -379,9 +391,8 @@ def _give_up(
     message: str,
 ) -> None:
     assignment.dead.append(_dead(point, known, Reason.UNSUPPORTED, message))
-    if point.kind in _REGULAR_KINDS:
-        event = _given_up(known, point, Reason.UNSUPPORTED, message, claim.now_us)
-        assignment.events.append(event)
+    if point.kind is not PointKind.CHECK:
+        assignment.events.append(_given_up(known, claim, point, Reason.UNSUPPORTED, message))
 
 
 def _assign_check(
@@ -394,7 +405,7 @@ def _assign_check(
     if point.slot_us < known.generation:
         assignment.finished.append(point.member)
         return
-    record = claim.records.get(point.member, messages.OccurrenceRecord())
+    record = claim.records.get(point.member, _NO_RECORD)
     assignment.checks.append(
         Attempt(
             point=point,
@@ -412,10 +423,19 @@ def _assign_check(
 
 
 def _given_up(
-    known: definitions.Definition, point: DuePoint, reason: Reason, message: str, now_us: int
+    known: definitions.Definition,
+    claim: messages.Claim,
+    point: DuePoint,
+    reason: Reason,
+    message: str,
 ) -> RunEvent:
     """No slot ends without a trace, not even one that nobody survives."""
-    event = _event(known, point.slot_us, RunState.MISSED, reason, now_us)
+    event = _event(known, point.slot_us, RunState.MISSED, reason, claim.now_us)
+    if point.kind in points.RUN_KINDS:
+        record = claim.records.get(point.member, _NO_RECORD)
+        return msgspec.structs.replace(
+            event, message=message, trigger=record.trigger, run_uid=record.run_uid
+        )
     return msgspec.structs.replace(event, message=message, settled_us=point.slot_us)
 
 

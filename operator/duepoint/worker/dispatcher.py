@@ -26,6 +26,7 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import target as targets
 from duepoint.worker import assignment as assignments
+from duepoint.worker import overrides
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
@@ -241,6 +242,14 @@ class Dispatcher:
 
     # -- attempts ------------------------------------------------------------------------------
 
+    def _action(self, attempt: Attempt) -> actions.Action | ActionUnreadable:
+        """What the definition points to, with what a ScheduleRun wants otherwise."""
+        known = attempt.definition
+        action = self._actions.known(known.namespace, known.target)
+        if not attempt.record.payload or isinstance(action, ActionUnreadable):
+            return action
+        return overrides.with_payload(action, attempt, self._queue.digest)
+
     async def _try_each(
         self,
         settler: settlers.Settler,
@@ -260,8 +269,7 @@ class Dispatcher:
         ended(1)
 
     async def _try(self, settler: settlers.Settler, attempt: Attempt) -> settlers.Closing:
-        known = attempt.definition
-        action = self._actions.known(known.namespace, known.target)
+        action = self._action(attempt)
         started_us = settler.now_us()
         if isinstance(action, ActionUnreadable):
             answer: outcomes.Outcome = _unreadable(action, attempt, started_us)

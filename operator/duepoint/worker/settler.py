@@ -192,7 +192,7 @@ def _retry(
 ) -> messages.Occurrence:
     attempt = tried.attempt
     kind = attempt.point.kind
-    again = kind if kind in (PointKind.MANUAL, PointKind.BACKFILL) else PointKind.RETRY
+    again = kind if kind in points.RUN_KINDS else PointKind.RETRY
     point = DuePoint(
         schedule_id=attempt.point.schedule_id,
         timing_version=attempt.point.timing_version,
@@ -201,11 +201,11 @@ def _retry(
         slot_us=attempt.slot_us,
         run_tag=attempt.point.run_tag,
     )
-    record = messages.OccurrenceRecord(
+    record = dataclasses.replace(
+        attempt.record,
         attempt=attempts_made,
         first_try_us=attempt.first_try_us or (tried.started_us if wanted.counted else 0),
         trigger=attempt.trigger,
-        run_uid=attempt.run_uid,
         last_error=wanted.reason,
     )
     return messages.Occurrence(
@@ -262,6 +262,7 @@ def _event(
         http_status=http_status,
         settled_us=attempt.slot_us if attempt.is_regular and settled else 0,
         completed=attempt.completes and attempt.is_regular,
+        run_uid=attempt.run_uid,
     )
 
 

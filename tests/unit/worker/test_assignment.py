@@ -210,3 +210,24 @@ def test_points_of_a_kind_from_the_future_are_kept_as_dead_letters():
     known = a_definition("*/5 * * * *")
     work = assign(a_claim(occurrence_of(known, PointKind.QUEUED)), known)
     assert work.dead[0].entry["kind"] == "QUEUED"
+
+
+@pytest.mark.parametrize("kind", [PointKind.MANUAL, PointKind.BACKFILL])
+def test_the_age_of_a_run_by_hand_counts_from_when_it_was_wanted(kind):
+    known = a_definition("*/5 * * * *")
+    point = occurrence_of(known, kind, slot_us=at("2020-01-01 12:00"), due_us=NOON - 7)
+    (group,) = assign(a_claim(point), known).attempts
+    assert group[0].due_us == NOON - 7
+    tried = messages.OccurrenceRecord(attempt=1, first_try_us=NOON - 9, trigger="Backfill")
+    (group,) = assign(a_claim(point, records={point.member: tried}), known).attempts
+    assert group[0].due_us == NOON - 9
+
+
+def test_a_poisonous_run_by_hand_is_told_with_its_scheduled_run_and_moves_no_watermark():
+    known = a_definition("*/5 * * * *")
+    point = occurrence_of(known, PointKind.BACKFILL)
+    record = messages.OccurrenceRecord(trigger="Backfill", run_uid="u")
+    claim = a_claim(point, reclaimed=4, alone=3, records={point.member: record})
+    (event,) = assign(claim, known).events
+    assert (event.state, event.reason) == (RunState.MISSED, Reason.POISON)
+    assert (event.trigger, event.run_uid, event.settled_us) == ("Backfill", "u", 0)

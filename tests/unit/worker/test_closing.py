@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.retries import RetryLimits
 from duepoint.runs.run import RunState
@@ -196,5 +197,19 @@ def test_no_attempt_starts_after_the_deadline():
 
 
 def test_a_manual_run_does_not_move_the_watermark():
-    attempt = an_attempt(PointKind.MANUAL, trigger="Manual", run_uid="u")
-    assert close(attempt, DELIVERED).events[0].settled_us == 0
+    record = messages.OccurrenceRecord(trigger="Manual", run_uid="u")
+    (event,) = close(
+        an_attempt(PointKind.MANUAL, trigger="Manual", record=record), DELIVERED
+    ).events
+    assert (event.settled_us, event.run_uid) == (0, "u")
+
+
+def test_a_retry_of_a_manual_run_keeps_what_was_overridden():
+    record = messages.OccurrenceRecord(
+        trigger="Manual", run_uid="u", concurrency="Allow", payload=b"{}", seal="kept"
+    )
+    attempt = an_attempt(PointKind.MANUAL, trigger="Manual", record=record)
+    (again,) = close(attempt, UNREACHABLE).occurrences
+    assert (again.record.concurrency, again.record.payload) == ("Allow", b"{}")
+    assert (again.record.run_uid, again.record.seal) == ("u", "kept")
+    assert again.record.attempt == 1

@@ -1,0 +1,67 @@
+"""What a ScheduleRun wants otherwise than its Schedule, and what is made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.delayqueue import messages, records
+from duepoint.runs.run import RunState
+from duepoint.schedules import definition, points
+from tests.support.builders import a_definition, at
+from tests.support.workplace import EPOCH, a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+SLOT = at("2026-02-01 12:00:00")
+PAYLOAD = b'{"report":"monthly"}'
+
+
+@pytest.fixture
+async def place():
+    return await a_workplace()
+
+
+async def wanted(place, *, payload=PAYLOAD, seal=None, state=definition.State.SUSPENDED):
+    """A slot that a ScheduleRun asks for, of a suspended Schedule."""
+    known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
+    known = await place.arm(dataclasses.replace(known, state=state))
+    record = messages.OccurrenceRecord(trigger="Manual", run_uid="run", payload=payload)
+    if seal is None:
+        sealed = records.sealed(record, known.uid, SLOT, payload)
+        seal = place.queue.digest(known.namespace, sealed)
+    point = points.manual(known.id, SLOT, "run", points.PointKind.MANUAL)
+    await place.queue.enqueue(known, point, dataclasses.replace(record, seal=seal), EPOCH)
+    return known
+
+
+async def test_a_run_by_hand_fires_a_suspended_schedule_with_its_own_payload(place):
+    await wanted(place)
+    async with place.working(place.a_worker()):
+        (firing,) = await place.target.wait_until_fired(1)
+    assert bytes(firing.action.payload) == PAYLOAD
+    assert (firing.slot_us, firing.trigger, firing.run_uid) == (SLOT, "Manual", "run")
+
+
+async def test_without_a_payload_of_its_own_it_is_given_the_schedules(place):
+    await wanted(place, payload=b"", seal="")
+    async with place.working(place.a_worker()):
+        (firing,) = await place.target.wait_until_fired(1)
+    assert bytes(firing.action.payload) == b""
+
+
+async def test_a_payload_that_no_operator_of_ours_wrote_is_never_handed_on(place):
+    await wanted(place, seal="forged")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert place.target.fired == []
+
+
+async def test_what_became_of_it_is_told_with_its_scheduled_run(place):
+    await wanted(place)
+    async with place.working(place.a_worker()):
+        await place.target.wait_until_fired(1)
+        await place.clock.advance(1)
+    (event,) = await place.events()
+    assert (event.state, event.trigger, event.run_uid) == (RunState.SUCCEEDED, "Manual", "run")
+    assert event.settled_us == 0
