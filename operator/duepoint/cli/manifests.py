@@ -46,7 +46,7 @@ class Manifest:
 
     Attributes:
         file: as the user named it.
-        document: its number in the file, from 1.
+        document: its number in the file, from 1; 0 for an object of a cluster.
         item: where it stands in a list, such as ``items[3]``; else empty.
         content: the object as it was read; anything, as long as nobody has looked.
     """
@@ -59,7 +59,9 @@ class Manifest:
     @property
     def where(self) -> str:
         """Such as ``jobs.yaml: document 2 (Schedule reports/nightly)``."""
-        place = f"{self.file}: document {self.document}" + (f", {self.item}" * bool(self.item))
+        place = self.file
+        if self.document:
+            place += f": document {self.document}" + (f", {self.item}" * bool(self.item))
         known = " ".join(part for part in (self.kind, self.name) if part)
         return f"{place} ({known})" if known else place
 

@@ -17,6 +17,16 @@ from duepoint.schedules.spec import ScheduleSpec
 
 #: The shortest life of a finished Job, whose name proves that its slot ran.
 _SHORTEST_TTL_SECONDS = 600
+_OF_BUSY_SLOTS = {
+    "Forbid": "a CronJob starts a slot that was due while a Job ran when that Job ends, if its "
+    "deadline allows; a Schedule skips it for good and counts it; the CronJob's way is "
+    "concurrencyPolicy: Queue",
+}
+_OF_ALL = (
+    "after an outage the newest missed slot runs, found exactly (a CronJob can miss it where "
+    "distances differ), and the others are counted; after an edit or a resume nothing runs that "
+    "was due before; Jobs' names end in the slot's unix seconds instead of minutes"
+)
 
 
 def notes(content: dict[str, Any], spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
@@ -36,19 +46,21 @@ def notes(content: dict[str, Any], spec: ScheduleSpec, from_us: int) -> Iterator
             f"a CronJob with {deadline} may never run, because its controller looks every 10 s; "
             "a Schedule runs what is on time",
         )
+    if raw.get("concurrencyPolicy") in _OF_BUSY_SLOTS:
+        yield _note("spec.concurrencyPolicy", _OF_BUSY_SLOTS[raw["concurrencyPolicy"]])
     if raw.get("suspend"):
-        yield _note("spec.suspend", "the Schedule will be suspended, too")
+        yield _note(
+            "spec.suspend",
+            "the Schedule will be suspended, too; when it is resumed, it starts nothing that was "
+            "due before, where a CronJob starts the newest missed slot at once",
+        )
     lives = raw["jobTemplate"]["spec"].get("ttlSecondsAfterFinished")
     if isinstance(lives, int) and lives < _SHORTEST_TTL_SECONDS:
         yield _note(
             "spec.jobTemplate.spec.ttlSecondsAfterFinished",
             f"{lives} is raised to {_SHORTEST_TTL_SECONDS}: a Job's name proves that its slot ran",
         )
-    yield _note(
-        "",
-        "after an outage the newest missed slot runs, found exactly, and the others are counted; "
-        "Jobs' names end in the slot's unix seconds instead of minutes",
-    )
+    yield _note("", _OF_ALL)
 
 
 def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:

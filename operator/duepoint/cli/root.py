@@ -28,6 +28,7 @@ _HOMES = {
     "explain": ("explain", "explain"),
     "validate": ("validate", "validate"),
     "simulate": ("simulate", "simulate"),
+    "import": ("importing", "importing"),
     "webhook": ("webhook", "webhook"),
     "queue": ("queue", "queue"),
     "dlq": ("deadletters", "dlq"),

@@ -1,0 +1,359 @@
+"""``duepoint import cronjob``: what comes out of files, and what is said of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint.cli import checks, importtimes, importyaml, yamltext
+from duepoint.cli.cronjobtimes import CronJobTimes
+from duepoint.cli.manifests import Manifest
+from duepoint.expressions import compile_expression, syntax, timezones
+
+NOW_US = 1_795_000_000_000_000
+CRONJOB = {
+    "apiVersion": "batch/v1",
+    "kind": "CronJob",
+    "metadata": {
+        "name": "nightly",
+        "namespace": "reports",
+        "labels": {"app": "reports", "on": "yes"},
+        "annotations": {"team": "a", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
+        "uid": "c0ffee00-0000-4000-8000-000000000000",
+        "resourceVersion": "42",
+        "generation": 3,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": [{"manager": "kubectl"}],
+    },
+    "spec": {
+        "schedule": "30 2 * * *",
+        "timeZone": "Europe/Rome",
+        "suspend": False,
+        "startingDeadlineSeconds": 600,
+        "concurrencyPolicy": "Allow",
+        "successfulJobsHistoryLimit": 5,
+        "failedJobsHistoryLimit": 2,
+        "jobTemplate": {
+            "metadata": {"labels": {"app": "reports"}, "annotations": {"a": "b"}},
+            "spec": {
+                "backoffLimit": 2,
+                "ttlSecondsAfterFinished": 3600,
+                "template": {
+                    "metadata": {"creationTimestamp": None, "labels": {"app": "reports"}},
+                    "spec": {
+                        "restartPolicy": "OnFailure",
+                        "containers": [
+                            {
+                                "name": "main",
+                                "image": "busybox:1.37",
+                                "command": ["sh", "-c", "date\necho 'it: is #1'\n"],
+                                "env": [{"name": "N", "value": "1e3"}, {"name": "Y", "value": "y"}],
+                            }
+                        ],
+                    },
+                },
+            },
+        },
+    },
+    "status": {"lastScheduleTime": "2026-11-20T01:30:00Z"},
+}
+
+
+def a_cronjob(*, metadata=(), **spec):
+    thing = copy.deepcopy(CRONJOB)
+    thing["metadata"].update(metadata)
+    thing["spec"].update(spec)
+    return thing
+
+
+@pytest.fixture
+def imported(duepoint):
+    """CronJobs -> (Schedules, everything that was said)."""
+
+    def run(*things, options=()):
+        text = "\n---\n".join(json.dumps(thing) for thing in things)
+        answer = duepoint("import", "cronjob", "-f", "-", *options, given=text)
+        assert answer.code == 0, answer.err
+        return list(yaml.safe_load_all(answer.out)), answer.out + answer.err
+
+    return run
+
+
+def test_every_field_of_a_cronjob_comes_along(imported):
+    (schedule,), _ = imported(CRONJOB)
+    assert schedule["apiVersion"] == "duepoint.dev/v1alpha1"
+    assert schedule["kind"] == "Schedule"
+    expected = copy.deepcopy(CRONJOB["spec"])
+    del expected["jobTemplate"]["spec"]["template"]["metadata"]["creationTimestamp"]
+    assert schedule["spec"] == expected
+
+
+def test_labels_and_annotations_come_along_and_what_the_server_wrote_does_not(imported):
+    (schedule,), _ = imported(CRONJOB)
+    assert schedule["metadata"] == {
+        "name": "nightly",
+        "namespace": "reports",
+        "labels": {"app": "reports", "on": "yes"},
+        "annotations": {"team": "a"},
+    }
+    assert "status" not in schedule
+
+
+def test_what_comes_out_is_a_valid_schedule(imported):
+    (schedule,), _ = imported(CRONJOB)
+    found = Manifest(file="x", document=1, item="", content=schedule)
+    judged = checks.check(found, namespace="default", created_us=NOW_US)
+    assert judged is not None
+    assert judged.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("thing", "says"),
+    [
+        pytest.param(a_cronjob(), "does not run on 2027-03-28", id="a night without the time"),
+        pytest.param(a_cronjob(), "overlap: Both", id="a night with the time twice"),
+        pytest.param(a_cronjob(timeZone=None), "zone of its controller manager", id="no zone"),
+        pytest.param(a_cronjob(schedule="@every 1h"), "from its last run", id="a period"),
+        pytest.param(a_cronjob(startingDeadlineSeconds=5), "may never run", id="a short deadline"),
+        pytest.param(a_cronjob(suspend=True), "when it is resumed", id="suspended"),
+        pytest.param(a_cronjob(), "after an outage the newest missed slot", id="catching up"),
+        pytest.param(
+            a_cronjob(metadata={"ownerReferences": [{"name": "x"}]}),
+            "metadata.ownerReferences: left out",
+            id="an owner",
+        ),
+        pytest.param(
+            a_cronjob(metadata={"annotations": {"meta.helm.sh/release-name": "x"}}),
+            "Helm deploys this CronJob",
+            id="deployed by a tool",
+        ),
+    ],
+)
+def test_what_will_differ_is_said(imported, thing, says):
+    _, said = imported(thing)
+    assert says in said
+
+
+def test_a_forbidding_cronjob_is_told_that_a_busy_slot_stays_skipped(duepoint):
+    thing = a_cronjob(concurrencyPolicy="Forbid")
+    answer = duepoint("import", "cronjob", "-f", "-", given=json.dumps(thing))
+    assert "spec.concurrencyPolicy" in answer.out + answer.err
+
+
+def test_comments_stand_in_the_document_they_are_about(duepoint):
+    things = [
+        a_cronjob(metadata={"name": "first"}, timeZone=None, suspend=True),
+        a_cronjob(metadata={"name": "second"}, timeZone="Etc/UTC"),
+    ]
+    text = "\n---\n".join(json.dumps(thing) for thing in things)
+    answer = duepoint("import", "cronjob", "-f", "-", given=text)
+    _, first, second = answer.out.split("---\n")
+    assert "# spec.suspend: " in first
+    assert "# spec.suspend: " not in second
+    assert "# spec.timeZone: " in first
+    assert "# spec.timeZone: " not in second
+
+
+def test_what_a_pipe_swallows_is_told_on_standard_error_as_well(duepoint):
+    answer = duepoint("import", "cronjob", "-f", "-", given=json.dumps(a_cronjob(timeZone=None)))
+    assert "CronJob reports/nightly: spec.timeZone: unset" in answer.err
+    assert "every CronJob: after an outage" in answer.err
+    assert "both will run" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "schedule", "time_zone"),
+    [
+        ("TZ=Asia/Tokyo 0 3 * * *", None, "0 3 * * *", "Asia/Tokyo"),
+        ("CRON_TZ=Asia/Tokyo   @daily", None, "@daily", "Asia/Tokyo"),
+        ("TZ=Asia/Tokyo 0 3 * * *", "Europe/Rome", "0 3 * * *", "Asia/Tokyo"),
+        ("TZ= 0 3 * * *", None, "0 3 * * *", "Etc/UTC"),
+        ("TZ=Local 0 3 * * *", None, "0 3 * * *", None),
+    ],
+)
+def test_a_zone_inside_the_schedule_becomes_the_time_zone(
+    imported, text, zone, schedule, time_zone
+):
+    (made,), said = imported(a_cronjob(schedule=text, timeZone=zone))
+    assert made["spec"]["schedule"] == schedule
+    assert made["spec"].get("timeZone") == time_zone
+    assert "spec.timeZone" in said
+
+
+def test_the_controllers_zone_can_be_given(imported):
+    things = [a_cronjob(timeZone=None), a_cronjob(timeZone="Asia/Tokyo")]
+    made, said = imported(*things, options=("--time-zone", "Europe/Rome"))
+    assert [each["spec"]["timeZone"] for each in made] == ["Europe/Rome", "Asia/Tokyo"]
+    assert "unset: a CronJob takes" not in said
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("*/61 * * * *", "0 * * * *"),
+        ("5/100 1 * * *", "5 1 * * *"),
+        ("10-20/61,30 1 * * *", "10,30 1 * * *"),
+        ("0 0 */32 * *", "0 0 1 * *"),
+        ("0 0 * */13 *", "0 0 * 1 *"),
+        ("0 0 * * */8", "0 0 * * 0"),
+        ("*-5 0 * * *", "* 0 * * *"),
+        ("?-5/10 0 * * *", "*/10 0 * * *"),
+        ("@every 90.5s", "@every 90s"),
+        ("@every 1h0m0.9s", "@every 3600s"),
+        ("@every 100ms", "@every 1s"),
+        ("@every 2000000us", "@every 2s"),
+        ("  0 0 * * *  ", "  0 0 * * *  "),
+        ("0 9-17/2 * * mon-fri", "0 9-17/2 * * mon-fri"),
+        ("@every 1h30m", "@every 1h30m"),
+    ],
+)
+def test_an_expression_is_rewritten_to_what_a_cronjob_makes_of_it(theirs, ours):
+    assert importtimes.ported(theirs).text == ours
+    compile_expression(ours, time_zone="Etc/UTC", identity="a/b")
+
+
+@pytest.mark.parametrize("text", ["*/61 * * * *", "5/100 1 * * *", "0 0 * * */8", "0 0 */32 * *"])
+def test_a_rewritten_expression_has_the_first_time_of_each_turn_of_its_field(text):
+    new = importtimes.ported(text).text
+    theirs = CronJobTimes(syntax.parse(new, identity=""), timezones.load("Etc/UTC"))
+    ours = compile_expression(new, time_zone="Etc/UTC", identity="a/b")
+    at = NOW_US // 1_000_000
+    for _ in range(20):
+        following = ours.next_after(at * 1_000_000)
+        at = theirs.next_after(at)
+        assert following == at * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("thing", "says"),
+    [
+        (a_cronjob(schedule="0 0 31 2 *"), "spec.schedule"),
+        (a_cronjob(schedule="61 * * * *"), "spec.schedule"),
+        (a_cronjob(schedule=None), "spec"),
+        (a_cronjob(schedule=5), "spec.schedule"),
+        (a_cronjob(jobTemplate=None), "spec"),
+        (a_cronjob(jobTemplate=[]), "spec.jobTemplate"),
+        (a_cronjob(shedule="x"), "spec.shedule"),
+        (a_cronjob(timeZone="Europe/Rom"), "spec.timeZone"),
+        (a_cronjob(metadata={"name": "x" * 53}), "metadata.name"),
+        (a_cronjob(metadata={"name": None}), "metadata.name"),
+        ({**CRONJOB, "spec": []}, "spec"),
+        ({**CRONJOB, "spec": None}, "spec"),
+        ({**CRONJOB, "metadata": "x"}, "metadata"),
+        ({**CRONJOB, "apiVersion": "batch/v2alpha1"}, "apiVersion"),
+        ({"kind": "CronJob"}, "apiVersion"),
+        ([1, 2], "is no Kubernetes object"),
+    ],
+)
+def test_a_bad_cronjob_is_named_with_its_document_and_the_good_ones_are_printed(
+    duepoint, thing, says
+):
+    text = "\n---\n".join(json.dumps(each) for each in (CRONJOB, thing, CRONJOB))
+    answer = duepoint("import", "cronjob", "-f", "-", given=text)
+    assert answer.code == 2
+    assert len(list(yaml.safe_load_all(answer.out))) == 2
+    told = [line for line in answer.err.splitlines() if "standard input: document 2" in line]
+    assert told
+    assert says in told[0]
+
+
+def test_half_a_character_is_refused(duepoint):
+    thing = json.dumps(a_cronjob(metadata={"labels": {"a": "x\ud800"}}))
+    answer = duepoint("import", "cronjob", "-f", "-", given=thing)
+    assert (answer.code, answer.out) == (2, "")
+
+
+def test_lists_and_several_files_are_read(duepoint, tmp_path):
+    listed = {"apiVersion": "v1", "kind": "List", "items": [CRONJOB, CRONJOB]}
+    typed = {"apiVersion": "batch/v1", "kind": "CronJobList", "items": [CRONJOB]}
+    files = []
+    for number, thing in enumerate((listed, typed)):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(importyaml.text_of(thing))
+        files += ["-f", str(file)]
+    answer = duepoint("import", "cronjob", *files)
+    assert answer.code == 0
+    assert len(list(yaml.safe_load_all(answer.out))) == 3
+
+
+def test_other_kinds_are_passed_over_and_counted(duepoint):
+    others = [{"apiVersion": "v1", "kind": "Service"}, {"apiVersion": "x.io/v1", "kind": "CronJob"}]
+    text = "\n---\n".join(json.dumps(each) for each in (*others, CRONJOB))
+    answer = duepoint("import", "cronjob", "-f", "-", given=text)
+    assert answer.code == 0
+    assert "2 objects of other kinds were passed over" in answer.err
+    assert len(list(yaml.safe_load_all(answer.out))) == 1
+
+
+def test_nothing_to_import_is_an_exit_code_of_its_own(duepoint):
+    answer = duepoint("import", "cronjob", "-f", "-", given="kind: Service\napiVersion: v1\n")
+    assert (answer.code, answer.out) == (1, "")
+
+
+def test_json_is_one_list(duepoint):
+    text = "\n---\n".join(json.dumps(each) for each in (CRONJOB, CRONJOB))
+    answer = duepoint("import", "cronjob", "-f", "-", "-o", "json", given=text)
+    made = json.loads(answer.out)
+    assert made["kind"] == "List"
+    assert [each["kind"] for each in made["items"]] == ["Schedule", "Schedule"]
+
+
+def test_a_namespace_is_written_into_objects_that_name_none(imported):
+    nameless = a_cronjob()
+    del nameless["metadata"]["namespace"]
+    made, _ = imported(nameless, CRONJOB, options=("-n", "other"))
+    assert [each["metadata"]["namespace"] for each in made] == ["other", "reports"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("-f", "x", "-A"),
+        ("-f", "x", "name"),
+        ("-A", "-n", "x"),
+        ("name", "-l", "a=b"),
+        ("-f", "-", "--time-zone", "Europe/Rom"),
+        ("-f", "-", "-o", "table"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(refused, arguments):
+    assert refused("import", "cronjob", *arguments, given="")
+
+
+@pytest.mark.parametrize("file", ["/does/not/exist.yaml", "/"])
+def test_a_file_that_cannot_be_read_is_named(duepoint, file):
+    answer = duepoint("import", "cronjob", "-f", file)
+    assert answer.code == 2
+    assert f"{file}: cannot be read" in answer.err
+
+
+_TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.lists(
+        st.sampled_from(
+            ["on", "y", "1e3", "0o17", "0777", "12:30", "null", "~", "- a", "a: b", "#x", " #b",
+             "@x", "%a", "*/5", "&a", "!x", "|", "? a", ".inf", "\n", "\t", "\x85", "\r\n", "\x00",
+             "---", "...", "'", '"', "\\", "{}", "[", " "]
+        )
+    ).map("".join),
+)  # fmt: skip
+_VALUES = st.recursive(
+    st.one_of(_TEXTS, st.none(), st.booleans(), st.integers(-(2**63), 2**63)),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(_TEXTS, inner)),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(_TEXTS, _VALUES, min_size=1))
+def test_every_value_survives_being_written(value):
+    text = importyaml.text_of(value)
+    (document,) = yamltext.documents(text.encode())
+    assert isinstance(document, yamltext.Document)
+    assert document.value == value
+    assert yaml.safe_load(text) == value
