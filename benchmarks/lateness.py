@@ -6,6 +6,9 @@ Slots are counted from the deliveries, never from Duepoint's own records: a Sche
 whole second has a slot at every whole second, so each second of the window must have exactly one
 delivery of each Schedule. Lateness is the receiver's clock at arrival less the slot; receiver and
 worker share this machine. The receiver is a process of its own that only notes the time.
+
+Afterwards a bare loop posts as many requests at each second to the same receiver: what it is late
+is the machine's own part, and so is the time that its host gave to others meanwhile.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
-from benchmarks import report, scene
+from benchmarks import bareposts, report, scene
 from benchmarks.report import Figure
+from benchmarks.stolen import Stolen
 from duepoint.worker import claimer
 from tests.e2e.test_firing import slot_us
 from tests.support.stack import Delivery, Stack
@@ -28,6 +32,8 @@ SCHEDULES = 20
 SECONDS = 60
 #: Left out at the beginning: every receiver's connection is opened then, every module loaded.
 STARTING_SECONDS = 3
+#: The bare loop's turn.
+BARE_SECONDS = 30
 #: A slot that has not arrived so long after the window is lost.
 GRACE_SECONDS = 5
 NAME = "lateness"
@@ -45,10 +51,20 @@ async def run() -> list[Figure]:
             *(stack.wait_until_ready(f"tick-{number}") for number in range(SCHEDULES))
         )
         first = int(time.time()) + STARTING_SECONDS
-        await asyncio.sleep(STARTING_SECONDS + SECONDS + GRACE_SECONDS)
+        await asyncio.sleep(STARTING_SECONDS)
+        stolen = Stolen.from_now()
+        await asyncio.sleep(SECONDS)
+        stolen_percent = stolen.percent()
+        await asyncio.sleep(GRACE_SECONDS)
+        for number in range(SCHEDULES):
+            await stack.delete(f"tick-{number}")
+        report.say("as many requests by a bare loop")
+        await bareposts.post_each_second(sink.port, seconds=BARE_SECONDS, requests=SCHEDULES)
         window = range(first, first + SECONDS)
-        within = [one for one in await sink.stop() if slot_us(one.slot) // 1_000_000 in window]
-        return list(_figures(within, window))
+        arrived = await sink.stop()
+    bare = [one for one in arrived if one.schedule == bareposts.NAME]
+    ours = [one for one in arrived if slot_us(one.slot) // 1_000_000 in window]
+    return [*_figures(ours, window), *_machine(bare, stolen_percent)]
 
 
 class _Sink:
@@ -97,7 +113,7 @@ def _figures(deliveries: list[Delivery], window: range) -> Iterator[Figure]:
         (f"tick-{number}", second * 1_000_000) for number in range(SCHEDULES) for second in window
     }
     lost = len(expected - arrivals.keys())
-    late = [(one.arrived_us - slot_us(one.slot)) / 1000 for one in deliveries]
+    late = [_late_ms(one) for one in deliveries]
     count = len(late)
     spread = (min(late), max(late))
     yield Figure(benchmark=NAME, figure="slots lost", value=lost, unit="slots", bar="= 0",
@@ -118,3 +134,27 @@ def _figures(deliveries: list[Delivery], window: range) -> Iterator[Figure]:
             spread=spread,
             runs=count,
         )
+
+
+def _machine(bare: list[Delivery], stolen_percent: float) -> Iterator[Figure]:
+    late = [_late_ms(one) for one in bare]
+    for share in (0.5, 0.99):
+        yield Figure(
+            benchmark=NAME,
+            figure=f"bare loop's lateness p{share * 100:g}",
+            value=report.percentile(late, share),
+            unit="ms",
+            spread=(min(late), max(late)),
+            runs=len(late),
+            compared_with="a loop that only posts, same requests, same receiver",
+        )
+    yield Figure(
+        benchmark=NAME,
+        figure="processor time stolen by the host",
+        value=stolen_percent,
+        unit="% of the time measured",
+    )
+
+
+def _late_ms(one: Delivery) -> float:
+    return (one.arrived_us - slot_us(one.slot)) / 1000
