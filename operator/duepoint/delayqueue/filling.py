@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from duepoint import errors
 from duepoint.delayqueue import (
@@ -44,10 +44,10 @@ Wanted = tuple[messages.Arming, bytes]
 ItemT = TypeVar("ItemT")
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """One schedule to be written; ``place`` is where the caller has it."""
 
+    bucket: int  # first, so that rows of one bucket stand together when they are sorted
     place: int
     id: points.ScheduleId
     arming: messages.Arming
@@ -135,8 +135,9 @@ class Filling(arming.Arming):
                 self._check(one, blob)
                 checked[known.namespace, blob] = known.target
             if not one.keep_chain:
-                row = _Row(place, known.id, one, blob)
-                rows.setdefault(row.id, row)
+                schedule_id = known.id
+                bucket = keys.place_of(schedule_id, self._buckets)
+                rows.setdefault(schedule_id, _Row(bucket, place, schedule_id, one, blob))
         return list(rows.values()) if self._known_layout().former is None else []
 
     async def _fill(
@@ -166,7 +167,7 @@ class Filling(arming.Arming):
     def _by_shard(self, rows: list[_Row]) -> list[tuple[messages.ShardId, list[_Row]]]:
         layout = self._known_layout()
         by_shard: dict[messages.ShardId, list[_Row]] = {}
-        for row in rows:
+        for row in sorted(rows):
             by_shard.setdefault(sharding.home(row.id, layout), []).append(row)
         return [
             (shard, part) for shard, listed in by_shard.items() for part in _slices(listed, _PART)
@@ -204,7 +205,7 @@ class _Script:
     def __init__(self, names: keys.ShardKeys, buckets: int) -> None:
         self._names = names
         self._number_of_buckets = buckets
-        self._buckets: dict[str, tuple[list[bytes], list[_Row]]] = {}
+        self._buckets: dict[int, tuple[list[bytes], list[_Row]]] = {}
         self._lanes: dict[int, list[bytes | str]] = {}
         self._blobs: dict[str, bytes] = {}
 
@@ -217,15 +218,15 @@ class _Script:
             target=numbers[texts.target],
             rule=None if texts.rule is None else numbers[texts.rule],
         )
-        name = self._names.bucket_of(row.id, self._number_of_buckets)
-        bucket = self._buckets.get(name)
+        bucket = self._buckets.get(row.bucket)
         if bucket is None:
-            bucket = self._buckets[name] = [], []
+            bucket = self._buckets[row.bucket] = [], []
         bucket[0].extend((row.id, record))
         bucket[1].append(row)
         chains = self._lanes.setdefault(lane, [])
         if row.arming.due_us is not None:
-            chains += (str(row.arming.due_us), row.id + known.timing_version)
+            version = record[definitions.VERSION_OFFSET : definitions.VERSION_OFFSET + 4]
+            chains += (str(row.arming.due_us), row.id + version)
         if known.target not in self._blobs:
             self._blobs[known.target] = shared.blob(known.target, row.blob)
 
@@ -238,8 +239,8 @@ class _Script:
         arguments.put("blobs", arguments.run(sealed))
         row_at: dict[int, _Row] = {}
         buckets = []
-        for name, (values, rows) in self._buckets.items():
-            used.append(name)
+        for place, (values, rows) in self._buckets.items():
+            used.append(names.bucket_at(place, self._number_of_buckets))
             first, last = arguments.run(values)
             buckets.append((len(used), first, last))
             row_at.update(zip(range(first, last, 2), rows, strict=True))

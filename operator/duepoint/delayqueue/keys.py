@@ -106,9 +106,12 @@ class ShardKeys:
 
     def bucket_of(self, schedule_id: points.ScheduleId, buckets: int) -> str:
         """The bucket that holds this schedule's definition."""
-        number = int.from_bytes(schedule_id, "big")
-        # the upper bits: those below chose the shard and the population
-        return self.bucket(_population(number), (number >> 16) % buckets)
+        return self.bucket_at(place_of(schedule_id, buckets), buckets)
+
+    def bucket_at(self, place: int, buckets: int) -> str:
+        """As ``place_of`` numbers them."""
+        population, number = divmod(place, buckets)
+        return self.bucket(f"n{population:x}", number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +157,13 @@ def _shard_keys(prefix: str, layout: int, shard: int) -> ShardKeys:
     return ShardKeys(f"{prefix}{{g{layout}.{shard}}}")
 
 
+def place_of(schedule_id: points.ScheduleId, buckets: int) -> int:
+    """The bucket of a definition among all of a shard, those of one population side by side."""
+    number = int.from_bytes(schedule_id, "big")
+    # the upper bits: those below chose the shard and the population
+    return ((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets
+
+
 def population_of(namespace: str) -> str:
     """The population of a namespace's schedules."""
-    return _population(int.from_bytes(points.schedule_id("", namespace), "big"))
-
-
-def _population(number: int) -> str:
-    return f"n{(number >> 2) & 0x3FFF:x}"
+    return f"n{place_of(points.schedule_id('', namespace), 1):x}"

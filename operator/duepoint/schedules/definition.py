@@ -125,15 +125,13 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
         bytes((FORMAT, definition.state, flags)),
         definition.timing_version,
         uid,
-        _varint(definition.generation),
-        _varint(definition.timing_generation),
-        _varint(definition.collision),
+        _varints(definition.generation, definition.timing_generation, definition.collision),
         _varint(created_s),
         _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
-        _varint(namespace),
-        _varint(target),
+        _varints(namespace, target),
         _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
         _sized(definition.name.encode()),
+        _count(definition.started) if is_counted else b"",
     )
     return b"".join(parts)
 
@@ -236,12 +234,15 @@ def _unzigzag(number: int) -> int:
     return number >> 1 if number % 2 == 0 else -(number >> 1) - 1
 
 
-def _varint(number: int) -> bytes:
-    return _SHORT[number] if number < len(_SHORT) else _long_varint(number)
-
-
 @functools.lru_cache(maxsize=4096)
-def _long_varint(number: int) -> bytes:
+def _varints(*numbers: int) -> bytes:
+    """Of what many definitions have in common."""
+    return b"".join(map(_varint, numbers))
+
+
+def _varint(number: int) -> bytes:
+    if number < len(_SHORT):
+        return _SHORT[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
