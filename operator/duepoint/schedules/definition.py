@@ -131,7 +131,6 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
         _varints(namespace, target),
         _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
         _sized(definition.name.encode()),
-        _count(definition.started) if is_counted else b"",
     )
     return b"".join(parts)
 
