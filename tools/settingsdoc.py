@@ -72,6 +72,9 @@ NOTES = {
     "grace_seconds": Note(
         "0 to 3600 seconds", "below the 30 s that a Pod is given; the rest is handed back in time"
     ),
+    "webhook_host_concurrency": Note(
+        "1 to 1024", "an answer in 30 ms then makes 1,000 a second, and few receivers like more"
+    ),
     "egress_mode": Note(
         "public-only, same-namespace, allowlist, open",
         "whoever may create a Schedule must not reach every private address",

@@ -22,7 +22,18 @@ from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.maintenance import elector, leasehealth
 from duepoint.maintenance import watchdog as watchdogs
-from duepoint.targets import egress, egressrules, materials, secretcache, servicecache, target
+from duepoint.targets import (
+    activejobs,
+    circuits,
+    egress,
+    egressrules,
+    gate,
+    hostlimits,
+    materials,
+    secretcache,
+    servicecache,
+    target,
+)
 from duepoint.targets import job as jobtarget
 from duepoint.targets import stream as streamtarget
 from duepoint.targets import webhook as webhooktarget
@@ -73,7 +84,13 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             clock,
             secret_rules(chosen),
         )
-        webhook = webhooktarget.WebhookTarget(guard, servicecache.of(api, clock), source, clock)
+        webhook = webhooktarget.WebhookTarget(
+            guard,
+            servicecache.of(api, clock),
+            source,
+            clock,
+            gate=webhook_gate(chosen, queue, clock),
+        )
         targets = target.Targets(
             job=jobtarget.JobTarget(api, clock),
             webhook=webhook,
@@ -81,7 +98,9 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         loop = claimer.Claimer(
             queue,
-            dispatcher.Dispatcher(queue, targets, clock, _bounds(chosen)),
+            dispatcher.Dispatcher(
+                queue, targets, clock, _bounds(chosen), jobs=activejobs.ActiveJobs(api)
+            ),
             clock,
             health,
             worker=chosen.identity,
@@ -107,6 +126,16 @@ def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:
         lease_seconds=chosen.lease_seconds,
         grace_seconds=chosen.grace_seconds,
     )
+
+
+def webhook_gate(
+    chosen: settings.WorkerSettings, queue: delayqueue.DelayQueue, clock: clocks.Clock
+) -> gate.Gate:
+    """What holds webhooks back: circuits that all workers share, and this worker's limits."""
+    limits = hostlimits.HostLimits(
+        clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
+    )
+    return gate.Gate(limits, circuits.Breaker(queue, clock))
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:

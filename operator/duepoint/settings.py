@@ -242,6 +242,11 @@ class WorkerSettings(Settings):
     grace_seconds: float = _setting(
         _seconds(0, 3600), 20.0, "how long running deliveries may go on after SIGTERM"
     )
+    webhook_host_concurrency: int = _setting(
+        _between(1, 1024),
+        32,
+        "webhooks that one worker sends to one receiver at a time",
+    )
     egress_mode: str = _setting(
         _one_of("public-only", "same-namespace", "allowlist", "open"),
         "same-namespace",

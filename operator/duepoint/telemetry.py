@@ -50,6 +50,9 @@ webhook_seconds = Histogram("duepoint_webhook_seconds", "Time of one webhook req
 queue_points = Gauge("duepoint_queue_points", "Points that wait in the queue.")
 queue_due_points = Gauge("duepoint_queue_due_points", "Waiting points that are due.")
 oldest_due_seconds = Gauge("duepoint_oldest_due_seconds", "How long the oldest has been due.")
+circuits_open = Gauge(
+    "duepoint_circuits_open", "Receivers to which no webhook is sent because they fail."
+)
 dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.")
 runs_backlog = Gauge("duepoint_runs_backlog", "Entries that the status writer has not taken yet.")
 queue_seen_seconds = Gauge("duepoint_queue_seen_seconds", "When the queue was last looked at.")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from duepoint import clock
 from duepoint.kube import errors, services
-from duepoint.targets import egress, egressrules, materials, webhook
+from duepoint.targets import circuits, egress, egressrules, gate, hostlimits, materials, webhook
 from tests.support import vaults
 
 
@@ -80,7 +80,9 @@ async def a_target(
     own: Sequence[tuple[str, int]] = (),
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
+    places: int = 256,
     source: materials.Source | None = None,
+    breaker: circuits.Breaker | None = None,
 ) -> AsyncIterator[tuple[webhook.WebhookTarget, CountingGuard]]:
     policy = egressrules.Policy(
         mode=mode,
@@ -93,7 +95,10 @@ async def a_target(
         known or FixedServices(),
         source or vaults.a_vault(),
         clock.SystemClock(),
-        limit_per_host=limit_per_host,
+        gate=gate.Gate(
+            hostlimits.HostLimits(clock.SystemClock(), per_host=limit_per_host, places=places),
+            breaker,
+        ),
         tls=tls,
     )
     try:

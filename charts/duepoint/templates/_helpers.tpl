@@ -179,6 +179,7 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- include "duepoint.setting" (list "LEASE_SECONDS" .Values.worker.leaseSeconds) }}
 {{- include "duepoint.setting" (list "BATCH" .Values.worker.batch) }}
 {{- include "duepoint.setting" (list "CONCURRENCY" .Values.worker.concurrency) }}
+{{- include "duepoint.setting" (list "WEBHOOK_HOST_CONCURRENCY" .Values.webhooks.hostConcurrency) }}
 {{- end -}}
 
 {{/* A setting that is left out when its value is unset, so that the program's default holds. */}}

@@ -21,6 +21,7 @@ _GAUGES = (
     telemetry.queue_due_points,
     telemetry.oldest_due_seconds,
     telemetry.dead_entries,
+    telemetry.circuits_open,
     telemetry.runs_backlog,
     telemetry.queue_seen_seconds,
 )
@@ -53,11 +54,13 @@ class QueueGauges:
         try:
             async with asyncio.timeout(_MOST_SECONDS):
                 totals = await self._queue.totals()
+                known = await self._queue.circuits()
         except (TimeoutError, errors.TryLater, errors.WorldChanged):
             return
         telemetry.queue_points.set(totals.points)
         telemetry.queue_due_points.set(totals.due)
         telemetry.oldest_due_seconds.set(totals.lag_us / 1_000_000)
         telemetry.dead_entries.set(totals.dead)
+        telemetry.circuits_open.set(sum(one.is_open for one in (known.hosts or {}).values()))
         telemetry.runs_backlog.set(totals.outcomes)
         telemetry.queue_seen_seconds.set(self._clock.now_us() / 1_000_000)

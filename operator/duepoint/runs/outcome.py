@@ -55,4 +55,14 @@ class Rejected:
     started: bool = True
 
 
-Outcome = Delivered | Retry | Rejected
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Not tried, and not to be: the slot ends without a run."""
+
+    reason: Reason
+    message: str
+    http_status: int | None = None
+    started: bool = False
+
+
+Outcome = Delivered | Retry | Rejected | Skipped

@@ -63,6 +63,8 @@ class Reason(enum.StrEnum):
     TIMEOUT = "Timeout"
     WRONG_TYPE = "WrongType"
     POISON = "Poison"
+    CIRCUIT_OPEN = "CircuitOpen"
+    RECEIVER_BUSY = "ReceiverBusy"
 
 
 class ConditionType(enum.StrEnum):

@@ -72,17 +72,14 @@ class Guard(aiohttp.abc.AbstractResolver):
         self._lookup = lookup or self._system_lookup
         self._own = _OwnServers(own, self._lookup)
 
-    def connector(
-        self, *, limit_per_host: int, tls: ssl.SSLContext | None = None
-    ) -> aiohttp.TCPConnector:
+    def connector(self, *, tls: ssl.SSLContext | None = None) -> aiohttp.TCPConnector:
         """A connector that dials nothing without asking here; needs a running loop."""
         return aiohttp.TCPConnector(
             ssl=tls or True,
             resolver=self,
             socket_factory=self._socket,
             use_dns_cache=False,  # each new connection is judged by the answer it really uses
-            limit=0,
-            limit_per_host=limit_per_host,
+            limit=0,  # how many a receiver gets is decided before
             keepalive_timeout=15.0,
         )
 

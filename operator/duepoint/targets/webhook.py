@@ -15,6 +15,7 @@ import asyncio
 import http.cookies
 import os
 import ssl
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -25,10 +26,12 @@ from duepoint import errors, telemetry
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, egress, endpoints, materials, outgoing, target
+from duepoint.targets import answers, egress, endpoints, hostlimits, materials, outgoing, target
+from duepoint.targets import gate as gates
 
-#: Connections to one receiver; further deliveries to it wait their turn.
+#: Requests to one receiver at a time, and attempts of a worker, where nobody says otherwise.
 LIMIT_PER_HOST = 32
+PLACES = 256
 CONNECT_SECONDS = 5.0
 #: Most that is read of an answer's body; a longer one costs the connection, nothing else.
 BODY_LIMIT_BYTES = 64 * 1024
@@ -49,6 +52,13 @@ class _NoCookies(aiohttp.DummyCookieJar):
 _UNWELCOME = frozenset({401, 403})
 
 
+@dataclass(slots=True)
+class _Asked:
+    """How far an attempt came: whether the receiver had its chance."""
+
+    receiver: bool = False
+
+
 class WebhookTarget:
     """Sends webhooks. ``close`` it when nothing is under way any more."""
 
@@ -59,31 +69,48 @@ class WebhookTarget:
         source: materials.Source,
         clock: clocks.Clock,
         *,
-        limit_per_host: int = LIMIT_PER_HOST,
+        gate: gates.Gate | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._guard = guard
         self._services = services
         self._source = source
         self._clock = clock
-        self._limit_per_host = limit_per_host
+        self._gate = gate or gates.Gate(
+            hostlimits.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
+        )
         self._tls = tls
         self._opened: aiohttp.ClientSession | None = None
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
         webhook = _action(firing.action)
-        seconds = target.seconds_left(firing, self._clock)
-        if seconds <= 0:
+        if target.seconds_left(firing, self._clock) <= 0:
             return target.not_started()
-        begun = self._clock.monotonic()
-        answer = await self._ask(firing, webhook, seconds)
-        if isinstance(answer, answers.Trouble) and webhook.service is not None:
-            self._services.forget(firing.namespace, webhook.service.name)
-        telemetry.webhook_attempts_total.labels(answer.code_class).inc()
-        telemetry.webhook_seconds.observe(self._clock.monotonic() - begun)
-        times = answers.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
-        return answers.judge(answer, webhook, times)
+        entry = await self._gate.enter(firing, webhook, self._clock.now_us())
+        if not isinstance(entry, gates.Entry):
+            return entry
+        is_well: bool | None = None
+        try:
+            seconds = target.seconds_left(firing, self._clock)
+            if seconds <= 0:  # its turn came too late
+                return target.not_started()
+            asked = _Asked()
+            begun = self._clock.monotonic()
+            answer = await self._ask(firing, webhook, seconds, asked)
+            if isinstance(answer, answers.Trouble) and webhook.service is not None:
+                self._services.forget(firing.namespace, webhook.service.name)
+            _count(answer, self._clock.monotonic() - begun)
+            times = answers.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
+            given = answers.judge(answer, webhook, times)
+            if asked.receiver:
+                delivered = isinstance(given, outcome.Delivered)
+                is_well = gates.verdict(answer, delivered=delivered)
+        finally:
+            self._gate.leave(entry, firing, is_well)
+        if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
+            self._gate.note_gone(firing)
+        return given
 
     async def check(self, firing: target.Firing) -> answers.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""
@@ -94,13 +121,18 @@ class WebhookTarget:
         return found if isinstance(found, answers.Trouble) else None
 
     async def close(self) -> None:
-        """Close the connections and the guard."""
+        """Close the connections and the guard, and tell what is left to tell."""
+        await self._gate.close()
         if self._opened is not None:
             await self._opened.close()
         await self._guard.close()
 
     async def _ask(
-        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
+        self,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+        seconds: float,
+        asked: _Asked,
     ) -> answers.Answer | answers.Trouble:
         ends = asyncio.get_running_loop().time() + seconds
         kept: materials.Materials | None = None
@@ -114,6 +146,7 @@ class WebhookTarget:
                 where = await endpoints.locate(self._services, firing.namespace, webhook)
                 if isinstance(where, answers.Trouble):
                     return where
+                asked.receiver = True
                 response = await self._send(firing, webhook, kept, where)
         except TimeoutError:
             return _late(f"no answer within {seconds:.3g} s")
@@ -168,13 +201,18 @@ class WebhookTarget:
         """Made at the first use, because it belongs to the loop that runs then."""
         if self._opened is None:
             self._opened = aiohttp.ClientSession(
-                connector=self._guard.connector(limit_per_host=self._limit_per_host, tls=self._tls),
+                connector=self._guard.connector(tls=self._tls),
                 cookie_jar=_NoCookies(),
                 auto_decompress=False,
                 trust_env=False,
                 skip_auto_headers=("Accept-Encoding", "Content-Type"),
             )
         return self._opened
+
+
+def _count(answer: answers.Answer | answers.Trouble, seconds: float) -> None:
+    telemetry.webhook_attempts_total.labels(answer.code_class).inc()
+    telemetry.webhook_seconds.observe(seconds)
 
 
 def _timeout(left_of_claim: float) -> aiohttp.ClientTimeout:

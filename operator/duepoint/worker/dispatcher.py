@@ -363,7 +363,7 @@ class Dispatcher:
                 if attempt.number == 1:
                     lateness_us = max(0, answer.accepted_us - attempt.due_us)
                     telemetry.start_lateness_seconds.observe(lateness_us / 1_000_000)
-            case outcomes.Retry() | outcomes.Rejected():
+            case outcomes.Retry() | outcomes.Rejected() | outcomes.Skipped():
                 self._failures.note(
                     attempt.definition.name,
                     now=self._clock.monotonic(),

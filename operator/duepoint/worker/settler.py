@@ -96,6 +96,9 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
         delivered.message,
         finished_us=0 if running else delivered.accepted_us,
         job_name=delivered.job_name,
+        case outcomes.Skipped() as skipped:
+            event = _event(tried, RunState.SKIPPED, skipped.reason, skipped.message)
+            return _end(tried, Closing(events=(event,)))
         http_status=delivered.http_status,
     )
     return _end(tried, Closing(events=(event,)))
@@ -110,7 +113,8 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
         limits,
         attempts_made=max(made, 1),
         now_us=tried.now_us,
-        fraction=tried.fraction,
+        # What waits for its turn has had its backoff, or never needed one.
+        fraction=tried.fraction if wanted.counted or wanted.after_us is None else 0.0,
         after_us=wanted.after_us,
     )
     if due_us is None:
@@ -171,12 +175,20 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]
 
 
 def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Closing:
-    """No further attempt: a Job that never existed is a missed slot, the rest a failed run."""
-    missed = tried.kind is actions.JobAction
+    """No further attempt: what never started is a missed slot, the rest a failed run.
+
+    A Job starts with its Job, a delivery with the first request: one that waited for a circuit
+    until its time was over has not.
+    """
+    waited = not last.started and not tried.attempt.first_try_us
+    missed = tried.kind is actions.JobAction or waited
+    is_late = waited and isinstance(last, outcomes.Retry) and not last.counted
     event = _event(
         tried,
+    if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
+        return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)
         RunState.MISSED if missed else RunState.FAILED,
-        last.reason,
+        Reason.DEADLINE_EXCEEDED if is_late else last.reason,
         last.message,
         finished_us=0 if missed else tried.now_us,
         http_status=last.http_status,

@@ -149,8 +149,8 @@ async def test_nothing_is_sent_after_the_claims_end(target, hears):
     assert hears.connections == 0
 
 
-async def test_a_delivery_that_waits_for_a_connection_beyond_its_claim_is_not_sent(hears):
-    """The claim ends while the host's one connection is busy; the attempt might go on longer."""
+async def test_a_delivery_that_waits_for_its_turn_beyond_its_claim_is_not_sent(hears):
+    """The claim ends while the host's one turn is taken; the attempt might go on longer."""
     hears.answer = receiver.hang
     async with webhooktargets.a_target(limit_per_host=1) as (target, _):
         action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
@@ -162,7 +162,8 @@ async def test_a_delivery_that_waits_for_a_connection_beyond_its_claim_is_not_se
         first = asyncio.create_task(busy)
         await hears.wait_until_asked()
         given = await waiting
-        assert given.reason is Reason.TIMEOUT
+        assert given.reason is Reason.RECEIVER_BUSY
+        assert not given.counted
         assert time.monotonic() < end
         await first
         assert len(hears.requests) == 1

@@ -213,3 +213,72 @@ def test_a_retry_of_a_manual_run_keeps_what_was_overridden():
     assert (again.record.concurrency, again.record.payload) == ("Allow", b"{}")
     assert (again.record.run_uid, again.record.seal) == ("u", "kept")
     assert again.record.attempt == 1
+
+
+# -- deliveries that wait without being tried ---------------------------------------------------
+
+WAITING = outcomes.Retry(
+    reason=Reason.CIRCUIT_OPEN,
+    message="it has failed too often",
+    after_us=20_000_000,
+    started=False,
+    counted=False,
+)
+
+
+def test_a_slot_that_waits_for_a_circuit_is_open_and_has_used_no_attempt():
+    closed = close(an_attempt(), WAITING)
+    (retry,) = closed.occurrences
+    assert (retry.record.attempt, retry.record.first_try_us) == (0, 0)
+    (event,) = closed.events
+    assert (event.state, event.reason, event.settled_us) == (
+        RunState.PENDING,
+        Reason.CIRCUIT_OPEN,
+        0,
+    )
+
+
+def test_a_delivery_that_waits_comes_back_when_it_was_told_whatever_its_backoff():
+    attempt = an_attempt(PointKind.RETRY, number=3, first_try_us=NOON)
+    (retry,) = close(attempt, WAITING, fraction=0.99).occurrences
+    assert retry.point.due_us == NOON + 4_000 + 20_000_000
+    assert retry.record.attempt == 2
+
+
+def test_waiting_does_not_use_up_the_only_attempt():
+    limits = RetryLimits(first_us=1, most_us=1, max_attempts=1, give_up_us=LIMITS.give_up_us)
+    assert close(an_attempt(), WAITING, limits=limits).occurrences
+
+
+def test_a_run_that_started_tells_that_it_waits_for_a_circuit():
+    attempt = an_attempt(PointKind.RETRY, number=3, first_try_us=NOON)
+    (event,) = close(attempt, WAITING).events
+    assert (event.state, event.reason) == (RunState.RUNNING, Reason.CIRCUIT_OPEN)
+
+
+def test_a_slot_that_waited_until_its_time_was_over_is_missed_and_kept_for_a_replay():
+    limits = RetryLimits(first_us=1, most_us=1, max_attempts=3, give_up_us=NOON + 5_000)
+    closed = close(an_attempt(), WAITING, limits=limits)
+    (event,) = closed.events
+    assert (event.state, event.reason) == (RunState.MISSED, Reason.DEADLINE_EXCEEDED)
+    assert closed.dead
+
+
+def test_a_run_that_started_and_then_waited_too_long_has_failed():
+    limits = RetryLimits(first_us=1, most_us=1, max_attempts=3, give_up_us=NOON + 5_000)
+    attempt = an_attempt(PointKind.RETRY, number=2, first_try_us=NOON)
+    (event,) = close(attempt, WAITING, limits=limits).events
+    assert event.state is RunState.FAILED
+
+
+def test_a_slot_whose_receiver_is_gone_is_skipped_and_the_chain_goes_on():
+    gone = outcomes.Skipped(reason=Reason.ENDPOINT_GONE, message="410")
+    closed = close(an_attempt(), gone)
+    assert closed.chains
+    assert not closed.dead
+    (event,) = closed.events
+    assert (event.state, event.reason, event.settled_us) == (
+        RunState.SKIPPED,
+        Reason.ENDPOINT_GONE,
+        NOON,
+    )
