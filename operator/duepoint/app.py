@@ -23,7 +23,6 @@ from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.maintenance import elector, leasehealth
 from duepoint.maintenance import watchdog as watchdogs
 from duepoint.targets import (
-    activejobs,
     circuits,
     egress,
     egressrules,
@@ -98,9 +97,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         loop = claimer.Claimer(
             queue,
-            dispatcher.Dispatcher(
-                queue, targets, clock, _bounds(chosen), jobs=activejobs.ActiveJobs(api)
-            ),
+            dispatcher.Dispatcher(queue, targets, clock, _bounds(chosen)),
             clock,
             health,
             worker=chosen.identity,
