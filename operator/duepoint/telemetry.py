@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
@@ -91,19 +91,21 @@ registry = REGISTRY
 before_scrape: set[Callable[[], Awaitable[None]]] = set()
 
 
-def observe_many(histogram: Histogram, amounts: Iterable[float]) -> None:
+def observe_many(histogram: Histogram, counts: Mapping[float, int]) -> None:
     """Observe many values at once: one look-up of a lock for each bucket, not for each value.
 
     The library has no such call; its buckets are counters of their own values, not of sums.
+
+    Args:
+        counts: how often each value was seen.
     """
     bounds = histogram._upper_bounds  # noqa: SLF001
-    counts = [0] * len(bounds)
-    total = 0.0
-    for amount in amounts:
-        counts[bisect.bisect_left(bounds, amount)] += 1
-        total += amount
+    found = [0] * len(bounds)
+    for amount, count in counts.items():
+        found[bisect.bisect_left(bounds, amount)] += count
+    total = sum(amount * count for amount, count in counts.items())
     histogram._sum.inc(total)  # noqa: SLF001
-    for bucket, count in zip(histogram._buckets, counts, strict=True):  # noqa: SLF001
+    for bucket, count in zip(histogram._buckets, found, strict=True):  # noqa: SLF001
         if count:
             bucket.inc(count)
 

@@ -794,13 +794,14 @@ async def test_the_definitions_of_many_chains_are_read_in_short_and_in_order(har
         chains = [point.member for point in claim.points]
         found = await harness.queue.read_briefs(claim.shard, [*chains, b"nobody-knows"])
         known = await harness.queue.read_definitions(claim.shard, [c[:8] for c in chains])
-        *rows, nobody = found.rows
-        assert nobody is None
-        for chain, row in zip(chains, rows, strict=True):
+        assert list(found.indexes) == list(range(len(chains)))
+        for row, chain in enumerate(chains):
             whole = known[chain[:8]]
-            told = (row.uid, row.name, row.generation, row.created_us)
+            told = (
+                found.uids[row], found.names[row], found.generations[row], found.created_us[row],
+            )  # fmt: skip
             assert told == (whole.uid, whole.name, whole.generation, whole.created_us)
-            kind = found.kinds[row.kind]
+            kind = found.kind_of[found.kinds[row]]
             assert kind == (whole.namespace, whole.rule, whole.target)
 
 
@@ -815,7 +816,7 @@ async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(
     for claim in claims:
         chains = [point.member for point in claim.points]
         found = await harness.queue.read_briefs(claim.shard, chains)
-        assert list(found.rows) == [None] * len(chains)
+        assert list(found.indexes) == []
 
 
 async def test_many_entries_are_appended_in_order(harness):

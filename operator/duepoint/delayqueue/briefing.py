@@ -1,27 +1,31 @@
-"""Reading the definitions of hundreds of claimed chains: one script, one reply, few objects.
+"""Reading the definitions of hundreds of claimed chains: one script, one reply, no object for each.
 
 The usual reading sends a command for each bucket, and each reply costs a client more than the
-server. Here a script gathers them. What comes back is cached by content alone, as everywhere: a
-record's bytes always mean the same, and the numbers in it are resolved anew.
+server. Here a script gathers them. Nothing is remembered but the names of buckets: taking a record
+apart costs less than looking for it in a cache, and its numbers are resolved anew each time.
 """
 
 from __future__ import annotations
 
+import itertools
+import struct
 from collections.abc import Hashable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from duepoint.delayqueue import messages, reading, scripting, sharding
 from duepoint.schedules import briefs, points
 
-#: Records whose briefs are remembered; a schedule that fires often is read once.
-_REMEMBERED = 16_384
+#: Names of buckets that are remembered, of all shards together.
+_REMEMBERED = 65_536
 _VERSION_AT = 8
 _NAMESPACE_BITS = 0xFFFC
+#: The bits of an id that choose its shard's layout, population and bucket; its timing version.
+_MEMBER = struct.Struct(">Q4s")
 
-#: Of namespace, rule and target.
-_Numbers = tuple[int, int, int]
+#: A shard, and the bits of an id that lead to a bucket in it.
+_Place = tuple[messages.ShardId, int, int]
 
 
 class Briefing(reading.Reading):
@@ -29,56 +33,46 @@ class Briefing(reading.Reading):
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
         super().__init__(*args, **named)
-        self._briefs: dict[bytes, briefs.Brief | None] = {}
+        self._named_buckets: dict[_Place, str] = {}
 
     async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
-        """The newest definitions in short, for these chain members, in their order.
+        """The newest definitions in short, for these chain members.
 
-        None where there is none, where it is not armed or of another timing version, or not of
-        the usual form: those are to be read as definitions. Raises like ``read_definitions``.
+        Without those where there is none, where it is not armed or of another timing version, or
+        not of the usual form: those are to be read as definitions. Raises like
+        ``read_definitions``.
         """
-        call, order = self._definitions_call(shard, chains)
-        incarnation, records = await self._scripts.run(call)
-        self._interned.see(shard, incarnation.decode())
-        rows: list[briefs.Brief | None] = [None] * len(chains)
-        for index, record in zip(order, records, strict=True):
-            if record is not None and briefs.version(record) == chains[index][_VERSION_AT:]:
-                rows[index] = self._brief(record)
-        kinds = {cast("_Numbers", row.kind) for row in rows if row is not None}
-        return await self._with_kinds(shard, rows, kinds)
-
-    def _brief(self, record: bytes) -> briefs.Brief | None:
-        try:
-            return self._briefs[record]
-        except KeyError:
-            if len(self._briefs) >= _REMEMBERED:
-                self._briefs.clear()
-            found = self._briefs[record] = briefs.unpack(record)
-            return found
-
-    def _definitions_call(
-        self, shard: messages.ShardId, chains: Sequence[bytes]
-    ) -> tuple[scripting.Call, list[int]]:
-        """The call, and which chain each id in it belongs to."""
-        names = self._shard(shard)
         by_bucket = self._chains_by_bucket(shard, chains)
+        incarnation, found = await self._scripts.run(self._briefs_call(shard, chains, by_bucket))
+        self._interned.see(shard, incarnation.decode())
+        records: list[bytes | None] = [None] * len(chains)
+        for indexes, part in zip(by_bucket.values(), found, strict=True):
+            for index, record in zip(indexes, part, strict=True):
+                records[index] = record
+        columns = briefs.unpack(records, [chain[_VERSION_AT:] for chain in chains])
+        return briefs.Briefs(*columns, kind_of=await self._kinds(shard, set(columns.kinds)))
+
+    def _briefs_call(
+        self,
+        shard: messages.ShardId,
+        chains: Sequence[bytes],
+        by_bucket: dict[str, list[int]],
+    ) -> scripting.Call:
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
-        ranges = [
+        ids = [
             arguments.run([chains[index][:_VERSION_AT] for index in indexes])
             for indexes in by_bucket.values()
         ]
-        arguments.put("ids", ranges)
-        order = [index for indexes in by_bucket.values() for index in indexes]
-        return arguments.call("definitions", [names.meta, *by_bucket]), order
+        arguments.put("ids", ids)
+        return arguments.call("definitions", [self._shard(shard).meta, *by_bucket])
 
     def _chains_by_bucket(
         self, shard: messages.ShardId, chains: Sequence[bytes]
     ) -> dict[str, list[int]]:
         """Indexes by bucket; the name of each bucket is made once."""
-        names, buckets = self._shard(shard), self._buckets
+        buckets = self._buckets
         by_place: dict[tuple[int, int], list[int]] = {}
-        for index, chain in enumerate(chains):
-            number = int.from_bytes(chain[:_VERSION_AT], "big")
+        for index, (number, _) in enumerate(_MEMBER.iter_unpack(b"".join(chains))):
             place = number & _NAMESPACE_BITS, (number >> 16) % buckets
             listed = by_place.get(place)
             if listed is None:
@@ -86,20 +80,27 @@ class Briefing(reading.Reading):
             else:
                 listed.append(index)
         return {
-            names.bucket_of(points.ScheduleId(chains[indexes[0]][:_VERSION_AT]), buckets): indexes
-            for indexes in by_place.values()
+            self._bucket_name((shard, *place), chains[indexes[0]]): indexes
+            for place, indexes in by_place.items()
         }
 
-    async def _with_kinds(
-        self,
-        shard: messages.ShardId,
-        rows: list[briefs.Brief | None],
-        kinds: set[_Numbers],
-    ) -> briefs.Briefs:
-        await self._learn_numbers(shard, {number for kind in kinds for number in kind})
+    def _bucket_name(self, place: _Place, chain: bytes) -> str:
+        name = self._named_buckets.get(place)
+        if name is None:
+            if len(self._named_buckets) >= _REMEMBERED:
+                self._named_buckets.clear()
+            known = points.ScheduleId(chain[:_VERSION_AT])
+            name = self._shard(place[0]).bucket_of(known, self._buckets)
+            self._named_buckets[place] = name
+        return name
+
+    async def _kinds(
+        self, shard: messages.ShardId, kinds: set[bytes]
+    ) -> dict[Hashable, briefs.Kind]:
+        numbers_of = {kind: briefs.numbers(kind) for kind in kinds}
+        await self._learn_numbers(shard, set(itertools.chain.from_iterable(numbers_of.values())))
         found: dict[Hashable, briefs.Kind] = {}
-        for kind in kinds:
-            namespace, rule, target = kind
+        for kind, (namespace, target, rule) in numbers_of.items():
             try:
                 found[kind] = briefs.Kind(
                     self._text(shard, namespace).decode(),
@@ -108,4 +109,4 @@ class Briefing(reading.Reading):
                 )
             except msgspec.DecodeError:
                 continue  # told in the log when it is read as a definition
-        return briefs.Briefs(rows, found)
+        return found

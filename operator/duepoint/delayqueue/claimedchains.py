@@ -90,13 +90,17 @@ class LanesOfChains(Mapping[bytes, int]):
     def __len__(self) -> int:
         return len(self._table())
 
+    def by_member(self) -> Mapping[bytes, int]:
+        """Lane by whole member."""
+        return {
+            member: lane
+            for lane, found in zip(self.numbers, self._found_by_lane[1::2], strict=True)
+            for member in found[::2]
+        }
+
     def _table(self) -> dict[bytes, int]:
         if self._made is None:
-            self._made = {
-                member[:_ID_LENGTH]: lane
-                for lane, found in zip(self.numbers, self._found_by_lane[1::2], strict=True)
-                for member in found[::2]
-            }
+            self._made = {member[:_ID_LENGTH]: lane for member, lane in self.by_member().items()}
         return self._made
 
 

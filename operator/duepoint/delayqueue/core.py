@@ -54,6 +54,7 @@ class Core:
         self._servers = opened or servers.open_servers(self._server, connections=connections)
         self._scripts = scripting.Scripts(self._servers)
         self._gathered = gathering.Gathering(self._scripts.run_many)
+        self._gathered_appends = gathering.Gathering(self._scripts.run_many)
         self._gathered_durably = gathering.Gathering(self._scripts.run_many_durably)
         self._gathered_reads = gathering.Gathering(self._read_each)
         self._keys = keys.Keys(prefix)

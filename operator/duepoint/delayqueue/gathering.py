@@ -32,14 +32,18 @@ class Gathering(Generic[CallT]):
 
     async def run(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
         """The reply to one call; raises the translation of its error."""
+        reply = await self.reply(call)
+        if isinstance(reply, errors.DuepointError):
+            raise reply
+        return reply
+
+    async def reply(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
+        """The reply to one call, or in its place the translation of its error."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answer))
         if len(self._waiting) == 1:
             await self._send_all()
-        reply = await answer
-        if isinstance(reply, errors.DuepointError):
-            raise reply
-        return reply
+        return await answer
 
     async def _send_all(self) -> None:
         batch = self._waiting

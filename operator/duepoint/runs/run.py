@@ -1,17 +1,22 @@
 """A run event: what has become of a slot, as workers tell it and the status writer reads it.
 
-Events go through the shard's ``runs`` stream, many per entry, packed as msgpack arrays: fields
-are only ever appended, with a default. An event is a fact about (uid, slot), so reading it twice
-must change nothing that reading it once did not. Pure.
+Events go through the shard's ``runs`` stream, many per entry: a msgpack array of events, or a map
+of ``events`` and of those that were delivered ``together``, which are kept by column. Fields are
+only ever appended, with a default. An event is a fact about (uid, slot), so reading it twice must
+change nothing that reading it once did not. Pure.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
+
+from duepoint.schedules.conditions import Reason
+
+_ValueT = TypeVar("_ValueT", str, int)
 
 
 class RunState(enum.StrEnum):
@@ -72,42 +77,94 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     run_uid: str = ""
 
 
-#: The fields of an event that says no more than the first of them, in their order.
-Row = tuple[Any, ...]
+class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Regular slots whose first attempts were delivered together, by column.
 
-
-def delivered_row(
-    *,
-    uid: str,
-    namespace: str,
-    name: str,
-    generation: int,
-    slot_us: int,
-    trigger: str,
-    message: str,
-    at_us: int,
-    started_us: int,
-    accepted_us: int,
-) -> Row:
-    """The event of a regular slot whose first attempt was delivered, as ``pack`` takes it.
-
-    For hundreds at a time: the same bytes as the event's, without the event.
+    A column with one value stands for that value in every row.
     """
-    return (
-        *(uid, namespace, name, generation, slot_us, trigger, "Succeeded", "Succeeded"),
-        *(at_us, message, 1, started_us, accepted_us, 1, "", None, slot_us),
-    )
+
+    namespace: str
+    trigger: str
+    at_us: int
+    started_us: int
+    accepted_us: int
+    uids: Sequence[str]
+    names: Sequence[str]
+    generations: Sequence[int]
+    slots_us: Sequence[int]
+    messages: Sequence[str]
+
+    def events(self) -> list[RunEvent]:
+        """The same, one by one."""
+        return [
+            RunEvent(
+                uid=uid,
+                namespace=self.namespace,
+                name=name,
+                generation=generation,
+                slot_us=slot_us,
+                trigger=self.trigger,
+                state=RunState.SUCCEEDED,
+                reason=Reason.SUCCEEDED,
+                at_us=self.at_us,
+                message=message,
+                started_us=self.started_us,
+                finished_us=self.accepted_us,
+                attempts=1,
+                settled_us=slot_us,
+            )
+            for uid, name, generation, slot_us, message in zip(
+                self.uids,
+                self.names,
+                self._full(self.generations),
+                self._full(self.slots_us),
+                self._full(self.messages),
+                strict=True,
+            )
+        ]
+
+    def _full(self, column: Sequence[_ValueT]) -> Sequence[_ValueT]:
+        return list(column) * len(self.uids) if len(column) == 1 else column
 
 
-_decoder = msgspec.msgpack.Decoder(list[RunEvent])
+def column(values: Sequence[_ValueT]) -> Sequence[_ValueT]:
+    """The column as ``Together`` wants it."""
+    return values[:1] if values.count(values[0]) == len(values) else values
 
 
-def pack(events: Iterable[RunEvent | Row]) -> bytes:
+class _News(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that tells of slots delivered together, too."""
+
+    events: list[RunEvent]
+    together: list[Together]
+
+
+_decoder: msgspec.msgpack.Decoder[list[RunEvent] | _News] = msgspec.msgpack.Decoder(
+    list[RunEvent] | _News
+)
+
+
+def pack(events: Iterable[RunEvent | Together]) -> bytes:
     """The stream entry for some events; empty bytes for none."""
-    listed = list(events)
-    return msgspec.msgpack.encode(listed) if listed else b""
+    one_by_one: list[RunEvent] = []
+    together: list[Together] = []
+    for event in events:
+        if isinstance(event, Together):
+            together.append(event)
+        else:
+            one_by_one.append(event)
+    if together:
+        return msgspec.msgpack.encode(_News(events=one_by_one, together=together))
+    return msgspec.msgpack.encode(one_by_one) if one_by_one else b""
 
 
 def unpack(entry: bytes) -> list[RunEvent]:
     """The events of a stream entry; raises msgspec.DecodeError on anything else."""
-    return _decoder.decode(entry)
+    found = _decoder.decode(entry)
+    if not isinstance(found, _News):
+        return found
+    try:
+        told = [event for group in found.together for event in group.events()]
+    except ValueError as error:
+        raise msgspec.DecodeError("columns of different lengths") from error
+    return found.events + told

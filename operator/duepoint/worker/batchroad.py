@@ -10,12 +10,15 @@ there. So nothing here decides about retries or failures.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
+import itertools
 from collections.abc import Sequence
+from typing import TypeVar
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import claimedchains, messages
+from duepoint.delayqueue import claimedchains, messages, rearming
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import run
 from duepoint.schedules import actions, briefs
@@ -28,6 +31,8 @@ from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 LEAST_POINTS = 64
 #: A shard whose claims held nothing for this road is not looked at again for so long.
 _BARREN_SECONDS = 1.0
+
+_ValueT = TypeVar("_ValueT")
 
 
 class BatchRoad:
@@ -52,11 +57,20 @@ class BatchRoad:
         if work is None or not work.batches:
             self._barren_until[claim.shard] = self._clock.monotonic() + _BARREN_SECONDS
             return claim
-        rest = work.rest
-        for batch in work.batches:
-            async with slots:
-                rest += await self._fire_batch(settling, chains, batch)
-        return _part(claim, chains, sorted(rest))
+        left = await asyncio.gather(
+            *(self._fire_in_turn(settling, slots, chains, batch) for batch in work.batches)
+        )
+        return _part(claim, chains, sorted(itertools.chain(work.rest, *left)))
+
+    async def _fire_in_turn(
+        self,
+        settling: settler.Settler,
+        slots: asyncio.Semaphore,
+        chains: claimedchains.ClaimedChains,
+        batch: plainwork.Plain,
+    ) -> list[int]:
+        async with slots:
+            return await self._fire_batch(settling, chains, batch)
 
     def _chains(self, claim: messages.Claim) -> claimedchains.ClaimedChains | None:
         """The claim by column, where it is one for this road."""
@@ -76,10 +90,10 @@ class BatchRoad:
             found = await self._queue.read_briefs(claim.shard, chains.members)
         except (errors.TryLater, errors.WorldChanged):
             return None
-        for kind in found.kinds.values():
-            await self._actions.load(claim.shard, kind.namespace, kind.target)
-        plain = plainwork.plain_kinds(found.kinds, self._action_of, _limit_us)
-        return plainwork.choose(found.rows, chains.dues, plain, claim.now_us)
+        for namespace, target in {(kind.namespace, kind.target) for kind in found.kind_of.values()}:
+            await self._actions.load(claim.shard, namespace, target)
+        plain = plainwork.plain_kinds(found.kind_of, self._action_of, _limit_us)
+        return plainwork.choose(found, chains.dues, plain, claim.now_us)
 
     def _action_of(self, kind: briefs.Kind) -> actions.Action | None:
         action = self._actions.known(kind.namespace, kind.target)
@@ -108,14 +122,13 @@ class BatchRoad:
                 not_after_monotonic=now if settling.lost else settling.claim.held_until,
             )
         )
-        done = [n for n, message in enumerate(answer.messages) if message is not None]
-        if done:
-            settling.add(_closing(chains, batch, answer, done, (started_us, settling.now_us())))
-            _observe(batch, answer, done)
-        if len(done) == len(batch.indexes):
+        done = _Done.of(chains, batch, answer)
+        if done.indexes:
+            settling.add(_closing(batch, done, answer, (started_us, settling.now_us())))
+            _observe(answer.accepted_us, done.slots_us)
+        if len(done.indexes) == len(batch.indexes):
             return []
-        delivered = set(done)
-        return [index for n, index in enumerate(batch.indexes) if n not in delivered]
+        return sorted(set(batch.indexes).difference(done.indexes))
 
     async def _answer(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
         assert self._target is not None  # noqa: S101 - _chains saw to it
@@ -126,41 +139,70 @@ class BatchRoad:
             return batches.BatchAnswer(accepted_us=0, messages=[None] * len(batch.names))
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """The rows of a batch that were delivered, by column."""
+
+    indexes: Sequence[int]
+    members: Sequence[bytes]
+    following: Sequence[int]
+    names: Sequence[str]
+    uids: Sequence[str]
+    generations: Sequence[int]
+    slots_us: Sequence[int]
+    messages: Sequence[str]
+
+    @classmethod
+    def of(
+        cls,
+        chains: claimedchains.ClaimedChains,
+        batch: plainwork.Plain,
+        answer: batches.BatchAnswer,
+    ) -> _Done:
+        delivered = [message is not None for message in answer.messages]
+
+        def picked(column: Sequence[_ValueT]) -> Sequence[_ValueT]:
+            return column if all(delivered) else list(itertools.compress(column, delivered))
+
+        indexes = picked(batch.indexes)
+        return cls(
+            indexes=indexes,
+            members=[chains.members[index] for index in indexes],
+            following=picked(batch.following),
+            names=picked(batch.names),
+            uids=picked(batch.uids),
+            generations=picked(batch.generations),
+            slots_us=picked(batch.slots_us),
+            messages=[message for message in answer.messages if message is not None],
+        )
+
+
 def _closing(
-    chains: claimedchains.ClaimedChains,
-    batch: plainwork.Plain,
-    answer: batches.BatchAnswer,
-    done: Sequence[int],
-    times: tuple[int, int],
+    batch: plainwork.Plain, done: _Done, answer: batches.BatchAnswer, times: tuple[int, int]
 ) -> settler.Closing:
     """The chains at their next dues, and the news; as ``settler.closing`` says of each alone."""
     started_us, now_us = times
-    members = chains.members
-    return settler.Closing(
-        rearmed=[(members[batch.indexes[n]], batch.following[n]) for n in done],
-        events=[
-            run.delivered_row(
-                uid=batch.uids[n],
-                namespace=batch.namespace,
-                name=batch.names[n],
-                generation=batch.generations[n],
-                slot_us=batch.slots_us[n],
-                trigger=batch.trigger,
-                message=answer.messages[n] or "",
-                at_us=now_us,
-                started_us=started_us,
-                accepted_us=answer.accepted_us,
-            )
-            for n in done
-        ],
+    told = run.Together(
+        namespace=batch.namespace,
+        trigger=batch.trigger,
+        at_us=now_us,
+        started_us=started_us,
+        accepted_us=answer.accepted_us,
+        uids=done.uids,
+        names=done.names,
+        generations=run.column(done.generations),
+        slots_us=run.column(done.slots_us),
+        messages=run.column(done.messages),
     )
+    return settler.Closing(rearmed=rearming.Rearmed(done.members, done.following), events=(told,))
 
 
-def _observe(batch: plainwork.Plain, answer: batches.BatchAnswer, done: Sequence[int]) -> None:
-    accepted_us, dues = answer.accepted_us, batch.slots_us
-    late = [max(0, accepted_us - dues[n]) / 1_000_000 for n in done]
+def _observe(accepted_us: int, slots_us: Sequence[int]) -> None:
+    late: collections.Counter[float] = collections.Counter()
+    for slot_us, count in collections.Counter(slots_us).items():
+        late[max(0, accepted_us - slot_us) / 1_000_000] += count
     telemetry.observe_many(telemetry.start_lateness_seconds, late)
-    telemetry.slots_total.labels("Started", "").inc(len(done))
+    telemetry.slots_total.labels("Started", "").inc(len(slots_us))
 
 
 def _part(

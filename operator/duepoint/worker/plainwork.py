@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from duepoint import errors
 from duepoint.schedules import actions, briefs, points, policies, slots
@@ -26,7 +27,7 @@ class PlainKind:
     limit_us: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
     """The points of one action, by column.
 
@@ -38,50 +39,57 @@ class Plain:
     namespace: str
     action: actions.Action
     trigger: str
-    indexes: list[int] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    uids: list[str] = field(default_factory=list)
-    generations: list[int] = field(default_factory=list)
-    slots_us: list[int] = field(default_factory=list)
-    following: list[int] = field(default_factory=list)
+    indexes: Sequence[int]
+    names: Sequence[str]
+    uids: Sequence[str]
+    generations: Sequence[int]
+    slots_us: Sequence[int]
+    following: Sequence[int]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlainWork:
-    """Everything that can be fired together, and the rows of what cannot."""
+    """Everything that can be fired together, and the rows of what cannot, ascending."""
 
     batches: list[Plain]
     rest: list[int]
 
 
-#: The slot of a due, the due of the next one, and where points of that step go.
-_Step = tuple[int, int, Plain]
+@dataclass(slots=True)
+class _Group:
+    """What is fired together, while it is being gathered."""
+
+    namespace: str
+    action: actions.Action
+    trigger: str
+    rows: list[int] = field(default_factory=list)
+
+
+class _Step(NamedTuple):
+    """The slot of a due, the due of the next one, and where points of that step go."""
+
+    slot_us: int
+    following_us: int
+    into: _Group
+
+
 #: Namespace, target and trigger of points that are fired together.
-_Batches = dict[tuple[str, str, str], Plain]
+_Groups = dict[tuple[str, str, str], _Group]
 
 
 class _Kind:
-    """The steps of one kind at one moment, each worked out once."""
+    """The steps of one kind at one moment."""
 
-    def __init__(self, plain: PlainKind, batches: _Batches, now_us: int) -> None:
+    def __init__(self, plain: PlainKind, groups: _Groups, now_us: int) -> None:
         self._kind = plain.kind
         self._action = plain.action
-        self._batches = batches
+        self._groups = groups
         self._now_us = now_us
         self._held_us = now_us + plain.limit_us
-        self._anchored = slots.is_anchored(plain.kind.rule.timing)
+        self.is_anchored = slots.is_anchored(plain.kind.rule.timing)
         self._oldest_us = now_us - _oldest(plain.kind.rule.policy)
-        self._steps: dict[Hashable, _Step | None] = {}
 
     def step(self, due_us: int, created_us: int) -> _Step | None:
-        key = (due_us, created_us) if self._anchored else due_us
-        try:
-            return self._steps[key]
-        except KeyError:
-            step = self._steps[key] = self._worked_out(due_us, created_us)
-            return step
-
-    def _worked_out(self, due_us: int, created_us: int) -> _Step | None:
         try:
             timeline = slots.for_rule(self._kind.rule, identity="", created_us=created_us)
         except errors.DuepointError:  # told of where the point is judged alone
@@ -96,42 +104,83 @@ class _Kind:
             return None
         late = self._now_us - slot_us > policies.ON_TIME_US
         trigger = assignment.TRIGGER_CATCH_UP if late else assignment.TRIGGER_SCHEDULE
-        return slot_us, following.due_us, self._batch(trigger)
+        return _Step(slot_us, following.due_us, self._group(trigger))
 
-    def _batch(self, trigger: str) -> Plain:
+    def _group(self, trigger: str) -> _Group:
         key = self._kind.namespace, self._kind.target, trigger
-        made = Plain(self._kind.namespace, self._action, trigger)
-        return self._batches.setdefault(key, made)
+        return self._groups.setdefault(key, _Group(self._kind.namespace, self._action, trigger))
+
+
+class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
+    """Steps by kind and due, each worked out when it is first asked for."""
+
+    def __init__(self, kinds: Mapping[Hashable, _Kind]) -> None:
+        super().__init__()
+        self._kinds = kinds
+
+    def __missing__(self, key: tuple[Hashable, int]) -> _Step | None:
+        kind, due_us = key
+        known = self._kinds.get(kind)
+        found = None if known is None or known.is_anchored else known.step(due_us, 0)
+        self[key] = found
+        return found
 
 
 def choose(
-    rows: Sequence[briefs.Brief | None],
-    dues: Sequence[int],
-    plain: Mapping[Hashable, PlainKind],
-    now_us: int,
+    found: briefs.Briefs, dues: Sequence[int], plain: Mapping[Hashable, PlainKind], now_us: int
 ) -> PlainWork:
     """Sort the rows of a fresh claim of chains.
 
     Args:
+        dues: of all points of the claim, also of those without a brief.
         plain: the kinds that may be fired together, without those for which ``is_plain`` is false.
     """
-    batches: _Batches = {}
-    kinds = {key: _Kind(one, batches, now_us) for key, one in plain.items()}
-    rest: list[int] = []
-    for index, (row, due_us) in enumerate(zip(rows, dues, strict=True)):
-        kind = None if row is None else kinds.get(row.kind)
-        step = None if row is None or kind is None else kind.step(due_us, row.created_us)
-        if row is None or step is None:
-            rest.append(index)
+    groups: _Groups = {}
+    kinds = {key: _Kind(one, groups, now_us) for key, one in plain.items()}
+    own = [dues[index] for index in found.indexes]
+    steps = list(map(_Steps(kinds).__getitem__, zip(found.kinds, own, strict=True)))
+    if any(kind.is_anchored for kind in kinds.values()):
+        _add_anchored(steps, found, own, kinds)
+    for row, step in enumerate(steps):
+        if step is not None:
+            step.into.rows.append(row)
+    batches = [_plain(group, found, steps) for group in groups.values()]
+    taken = {index for batch in batches for index in batch.indexes}
+    rest = [] if len(taken) == len(dues) else [n for n in range(len(dues)) if n not in taken]
+    return PlainWork(batches=batches, rest=rest)
+
+
+def _add_anchored(
+    steps: list[_Step | None],
+    found: briefs.Briefs,
+    dues: Sequence[int],
+    kinds: Mapping[Hashable, _Kind],
+) -> None:
+    """The steps of kinds whose slots hang on when a schedule was made."""
+    known: dict[tuple[Hashable, int, int], _Step | None] = {}
+    for row, kind in enumerate(found.kinds):
+        if kind not in kinds or not kinds[kind].is_anchored:
             continue
-        slot_us, following_us, into = step
-        into.indexes.append(index)
-        into.names.append(row.name)
-        into.uids.append(row.uid)
-        into.generations.append(row.generation)
-        into.slots_us.append(slot_us)
-        into.following.append(following_us)
-    return PlainWork(list(batches.values()), rest)
+        key = kind, dues[row], found.created_us[row]
+        if key not in known:
+            known[key] = kinds[kind].step(*key[1:])
+        steps[row] = known[key]
+
+
+def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -> Plain:
+    rows = group.rows
+    own = [step for row in rows if (step := steps[row]) is not None]
+    return Plain(
+        namespace=group.namespace,
+        action=group.action,
+        trigger=group.trigger,
+        indexes=[found.indexes[row] for row in rows],
+        names=[found.names[row] for row in rows],
+        uids=[found.uids[row] for row in rows],
+        generations=[found.generations[row] for row in rows],
+        slots_us=[step.slot_us for step in own],
+        following=[step.following_us for step in own],
+    )
 
 
 def is_plain(rule: rules.Rule) -> bool:

@@ -19,7 +19,7 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, rearming
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run
@@ -49,10 +49,10 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[tuple[bytes, int]] = ()
+    rearmed: Sequence[rearming.Pair] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
-    events: Sequence[RunEvent | run.Row] = ()
+    events: Sequence[RunEvent | run.Together] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +391,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=[one for closed in listed for one in closed.rearmed],
+        rearmed=rearming.joined(closed.rearmed for closed in listed),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         dead=tuple(one for closed in listed for one in closed.dead),

@@ -48,9 +48,11 @@ def _alone(known, chain, now_us):
 
 def _together(known, chain, now_us):
     kind = briefs.Kind(known.namespace, known.rule, known.target)
-    row = briefs.Brief(known.uid, known.name, known.generation, known.created_us, 1)
-    plain = plainwork.plain_kinds({1: kind}, lambda _: STREAM, lambda _: LIMIT_US)
-    return plainwork.choose([row], [chain.due_us], plain, now_us)
+    found = briefs.Briefs(
+        [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
+    )
+    plain = plainwork.plain_kinds(found.kind_of, lambda _: STREAM, lambda _: LIMIT_US)
+    return plainwork.choose(found, [chain.due_us], plain, now_us)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -5,7 +5,7 @@
 
   KEYS  1 meta  2... buckets
   ARGV  layout, ids {{from, to}}: for each bucket, positions of its ids
-  Reply {incarnation, {record or false, ...}} in the order of ARGV
+  Reply {incarnation, {{record or false, ...}, ...}}: for each bucket, in the order of ARGV
   Error UNINIT, WRONGLAYOUT
 ]]
 -- include meta
@@ -17,8 +17,6 @@ if refused then
 end
 local records = {}
 for i, range in ipairs(args.ids) do
-  for j, record in ipairs(redis.call('HMGET', KEYS[1 + i], unpack(ARGV, range[1], range[2]))) do
-    records[range[1] - args.ids[1][1] + j] = record
-  end
+  records[i] = redis.call('HMGET', KEYS[1 + i], unpack(ARGV, range[1], range[2]))
 end
 return { redis.call('HGET', META, 'incarnation'), records }

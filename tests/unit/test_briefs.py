@@ -1,0 +1,75 @@
+"""Records taken apart by column say what they say one by one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from duepoint.schedules import briefs, definition
+from tests.support.builders import a_definition, at
+
+CREATED = at("2026-03-01 11:00:00")
+
+
+def _record(number=0, **changed):
+    known = a_definition(
+        "0 * * * *", created_us=CREATED + number * 1_000_000, name=changed.pop("name", "a"),
+        uid=f"6f1c9a34-0000-4000-8000-{number:012}", **changed,
+    )  # fmt: skip
+    return known, definition.pack(known, namespace=3, target=300, rule=70_000 + number)
+
+
+def _versions(records):
+    return [record[3:7] for record in records]
+
+
+def test_columns_say_what_the_records_say():
+    made = [_record(n, name="x" * (1 + n), generation=1 + 50 * n) for n in range(0, 253, 11)]
+    records = [record for _, record in made]
+    found = briefs.unpack(records, _versions(records))
+    assert list(found.indexes) == list(range(len(made)))
+    for row, (known, record) in enumerate(made):
+        packed = definition.unpack(record)
+        told = (found.uids[row], found.names[row], found.generations[row], found.created_us[row])
+        assert told == (known.uid, known.name, known.generation, packed.created_us)
+        assert briefs.numbers(found.kinds[row]) == (packed.namespace, packed.target, packed.rule)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        None,
+        b"",
+        b"\x02" + _record()[1][1:],
+        _record(state=definition.State.SUSPENDED)[1],
+        _record()[1][:-1],
+        _record()[1] + b"x",
+        _record()[1][:10],
+        _record()[1][:-1] + b"\xc3",
+    ],
+    ids=["gone", "empty", "newer", "suspended", "cut", "longer", "half", "no text"],
+)
+def test_what_is_not_usual_has_no_brief_and_hides_no_other(odd):
+    records = [_record(1)[1], odd, _record(2)[1]]
+    found = briefs.unpack(records, [record[3:7] if record else b"" for record in records])
+    assert list(found.indexes) == [0, 2]
+    assert [uid[-1] for uid in found.uids] == ["1", "2"]
+
+
+def test_a_record_of_another_timing_version_has_no_brief():
+    records = [_record(1)[1], _record(2)[1]]
+    found = briefs.unpack(records, [records[0][3:7], b"late"])
+    assert list(found.indexes) == [0]
+
+
+def test_bytes_at_random_never_raise():
+    usual = _record()[1]
+    for cut in range(len(usual)):
+        noise = usual[:cut] + os.urandom(len(usual) - cut)
+        found = briefs.unpack([noise, usual], [noise[3:7], usual[3:7]])
+        assert list(found.indexes)[-1] == 1
+
+
+def test_nothing_asked_is_nothing_found():
+    assert list(briefs.unpack([], []).uids) == []
