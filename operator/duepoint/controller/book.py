@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller import plan, shown, statustext, verdicts
+from duepoint.controller import plan, receivertext, shown, statustext, verdicts
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.runs import summary as summaries
@@ -30,7 +30,10 @@ UPCOMING = 5
 ACTIVE = 20
 
 _DERIVED = frozenset(
-    {ConditionType.LAST_RUN_SUCCEEDED, ConditionType.OVERDUE, ConditionType.NAME_CONFLICT}
+    {
+        *(ConditionType.LAST_RUN_SUCCEEDED, ConditionType.OVERDUE, ConditionType.NAME_CONFLICT),
+        *(ConditionType.ENDPOINT_GONE, ConditionType.CIRCUIT_OPEN),
+    }
 )
 _OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
 _NEXT = ("nextScheduleTime", "upcomingTimes")
@@ -132,7 +135,7 @@ def entry_of(seen: Sighting) -> Entry:
 
 def put_off(entry: Entry, event: RunEvent, now_us: int) -> None:
     """Slots of the entry are open; news of one that has ended are old."""
-    runs = entry.runs()
+    entry.summary = runs = summaries.put_off(entry.runs(), event)
     for slot_us in (event.slot_us, *event.more_us):
         is_old = slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
         if slot_us in entry.open or not is_old:
@@ -345,6 +348,7 @@ def _conditions(
         None if late is None else statustext.overdue_condition(late, previous),
         None if runs.conflict is None else statustext.conflict_condition(runs.conflict),
     )
+        *receivertext.conditions(runs.receiver, entry.generation),
     return conditions.rendered(
         (*told, *(one for one in derived if one is not None)),
         generation=entry.generation,

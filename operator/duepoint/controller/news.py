@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from duepoint.controller.report import Report
 from duepoint.controller.statustext import instant
 from duepoint.kube.events import News, Object
+from duepoint.runs.receiver import Receiver
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.summary import Summary
 from duepoint.schedules.conditions import ConditionType, Reason
@@ -42,6 +43,7 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     if skipped := after.counts.skipped - before.counts.skipped:
         yield _warning(about, "Run", RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {_why(event)}")
     if after.completed and not before.completed:
+    yield from _of_receiver(about, before.receiver, after.receiver)
         yield _change(about, Reason.COMPLETED, "no slot is left")
 
 
@@ -60,6 +62,16 @@ def of_report(about: Object, report: Report, *, is_new: bool) -> Iterator[News]:
         yield _change(about, RUN_SKIPPED, f"{report.skipped} slots passed while it was suspended")
     if report.definition is not None and report.definition.state is State.COMPLETED:
         yield _change(about, Reason.COMPLETED, "no slot is left")
+
+def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
+    """A receiver that is gone, or left alone, as of now; of the same generation it is told once."""
+    for reason, was, note in (
+        (Reason.ENDPOINT_GONE, before.gone, after.gone),
+        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
+    ):
+        if note is not None and (was is None or was.generation < note.generation):
+            yield _warning(about, "Run", reason, note.message)
+
 
 
 def _has_recovered(before: Summary, after: Summary) -> bool:

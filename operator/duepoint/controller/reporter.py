@@ -166,10 +166,13 @@ class Reporter:
 
     def _put_off(self, line: _Line, event: RunEvent) -> None:
         entry = line.entry
+        before = entry.runs()
         book.put_off(entry, event, self._clock.now_us())
+        if not summaries.same_result(before, entry.runs()):
+            self._due_in(event.uid, line, self._rest(line))
         if event.reason and event.slot_us in entry.open:
             self._look_when_overdue(event.uid, line, event)
-            self._tell_all(news.of_event(_about(entry), event, entry.runs(), entry.runs()))
+            self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
 
     def _tell_all(self, told: Iterable[events.News]) -> None:
         for one in told:

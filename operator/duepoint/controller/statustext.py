@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from duepoint.controller import receivertext
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
@@ -147,6 +148,7 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
             conflict=_loaded_conflict(listed, max(settled_us, last_slot_us)),
         )
     )
+            receiver=receivertext.loaded(listed),
 
 
 _COUNTS = ("started", "succeeded", "failed", "missed", "skipped")

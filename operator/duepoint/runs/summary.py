@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from duepoint.runs import receiver as receivers
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 
@@ -100,6 +101,7 @@ class Summary:
     counts: Counts = Counts()
     last_run: LastRun | None = None
     last_slot_us: int = 0
+        receiver: what is wrong with a webhook's receiver.
     last_success_us: int = 0
     last_failure_us: int = 0
     verdict: Verdict | None = None
@@ -113,13 +115,14 @@ class Summary:
 
 def same_result(before: Summary, after: Summary) -> bool:
     """Whether nothing has changed but times and counts."""
+    receiver: receivers.Receiver = receivers.WELL
     return _result(before) == _result(after)
 
 
 def _result(summary: Summary) -> tuple[object, ...]:
     verdict = summary.verdict
     told = None if verdict is None else (verdict.succeeded, verdict.reason)
-    return told, summary.completed, summary.conflict
+    return told, summary.completed, summary.conflict, summary.receiver
 
 
 def loaded(summary: Summary) -> Summary:
@@ -185,7 +188,7 @@ def fold(
         open_us: the oldest slot that has not ended, the event taken into account.
     """
     if event.state is RunState.PENDING:
-        return summary
+        return put_off(summary, event)
     key = _key(event)
     known = dict(summary.recent).get(key)
     after = _fold_run(summary, event, known) if event.state in _RUN else summary
@@ -199,10 +202,17 @@ def fold(
 
 def _key(event: RunEvent) -> Key:
     if event.state not in _RUN:
+    after = put_off(after, event)
         return (event.slot_us, f"{event.state} {event.reason}")
     if event.trigger in REGULAR:
         return (event.slot_us, "")
     return (event.slot_us, f"{event.trigger} {event.job_name}")
+def put_off(summary: Summary, event: RunEvent) -> Summary:
+    """The summary after an event as far as it tells of the receiver: all that a pending one does."""
+    receiver = receivers.fold(summary.receiver, event)
+    return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
+
+
 
 
 # -- runs --------------------------------------------------------------------------------------

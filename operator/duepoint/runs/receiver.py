@@ -1,0 +1,67 @@
+"""What run events tell of a Schedule's receiver: that it is gone, or that deliveries to it wait.
+
+Gone is of one generation: an edit of the Schedule ends it, and so does a delivery by hand. That
+deliveries wait (an open circuit) ends with the first answer. Events arrive more than once and out
+of order; the newest counts. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.conditions import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One trouble of the receiver: since when it is known, of which generation, in words."""
+
+    generation: int
+    at_us: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receiver:
+    """Both troubles; None = not known of."""
+
+    gone: Note | None = None
+    waits: Note | None = None
+
+
+#: Nothing is wrong.
+WELL = Receiver()
+
+
+def fold(known: Receiver, event: RunEvent) -> Receiver:
+    """The receiver after an event."""
+    if event.reason == Reason.ENDPOINT_GONE:
+        return replace(known, gone=_newer(known.gone, event), waits=None)
+    if event.reason == Reason.CIRCUIT_OPEN:
+        return replace(known, waits=_newer(known.waits, event))
+    if known.gone is None and known.waits is None:
+        return known
+    succeeded = event.state is RunState.SUCCEEDED
+    return Receiver(
+        gone=_unless(known.gone, event, ended=succeeded),
+        waits=_unless(known.waits, event, ended=succeeded or _was_answered(event)),
+    )
+
+
+def _newer(known: Note | None, event: RunEvent) -> Note:
+    if (
+        known is not None
+        and known.generation >= event.generation
+        and (known.at_us >= event.at_us or known.message == event.message)
+    ):
+        return known
+    return Note(generation=event.generation, at_us=event.at_us, message=event.message)
+
+
+def _unless(known: Note | None, event: RunEvent, *, ended: bool) -> Note | None:
+    return None if known is not None and ended and event.at_us >= known.at_us else known
+
+
+def _was_answered(event: RunEvent) -> bool:
+    return event.http_status is not None and event.http_status < 500
