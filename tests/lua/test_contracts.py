@@ -35,6 +35,12 @@ def _file(name):
     return (folder / f"{name}.lua").read_text()
 
 
+def _body_of(name):
+    body = _file(name).partition("]]")[2]
+    of_another = re.search(r"^-- body (\w+)$", body, re.MULTILINE)
+    return _body_of(of_another[1]) if of_another else body
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_opens_with_its_contract(name):
     header = re.match(r"#!lua.*\n--\[\[\n(.*?)\]\]", _file(name), re.DOTALL)
@@ -56,8 +62,7 @@ def test_a_script_of_a_shard_reads_meta_before_it_writes(name):
     if name in WITHOUT_SHARD:
         assert "refusal(" not in code
         return
-    body = _file(name)
-    body = body[body.index("]]") :]
+    body = _body_of(name)
     checked = re.search(r"= (fenced_)?refusal\(META\)", body)
     written = re.search(r"redis\.call\('[XZH](ADD|SET|REM|DEL)", body)
     assert checked

@@ -21,7 +21,10 @@ ROLES = ("operator", "worker", "viewer")
 
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
-    {"append", "beat", "circuits", "claim", "extend", "plan", "release", "rights", "settle"}
+    {
+        *("append", "appendmany", "beat", "circuits", "claim", "deliver", "extend", "plan"),
+        *("release", "rights", "settle"),
+    }
 )
 #: Scripts of the commands that only look.
 VIEWER_SCRIPTS = frozenset({"leases"})

@@ -199,8 +199,7 @@ class Settlement:
     Attributes:
         occurrences: new occurrences (a retry of a settled point, ...); stored unclaimed.
         chains: chain points at their next due; the old claimed score is replaced.
-        rearmed: the same as ``chains`` for many at a time: chain members and their next dues,
-            best as ``rearming.Rearmed``.
+        rearmed: the same as ``chains`` for many at a time: chain members and their next dues.
         finished: members that are done and disappear (occurrences, chains without a next slot).
         whole: every point of the claim is finished, as if ``finished`` named them all. Only for a
             claim of chains, and only in its first settlement.
@@ -240,6 +239,41 @@ class Settled:
     applied: int
     remaining: int
     buried: tuple[tuple[bytes, OccurrenceRecord], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """Entries of one form for one user's stream, each because of one claimed member.
+
+    Attributes:
+        max_length: entries that the stream keeps, about.
+        same: name, value, name, value ... of the fields that all entries have alike.
+        names: names of the other fields.
+        members: what each entry is because of.
+        values: the values of ``names``, entry by entry.
+    """
+
+    namespace: str
+    name: str
+    max_length: int
+    names: Sequence[str]
+    members: Sequence[bytes]
+    values: Sequence[Sequence[bytes | str]]
+    same: Sequence[bytes | str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """What became of entries and the settlement that goes with them: all or nothing.
+
+    Attributes:
+        done: they are in, now or by an earlier call under this number.
+        held: where not done: whether the claim still holds each member; all False = it was lost
+            (or it ended with this very settlement, and the reply to that was lost).
+    """
+
+    done: bool
+    held: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

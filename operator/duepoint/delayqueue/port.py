@@ -381,6 +381,23 @@ class Queue(Protocol):
         """
         ...
 
+    @property
+    def settles_entries(self) -> bool:
+        """Whether ``deliver`` is to be had: not on a cluster, where streams lie on other nodes."""
+        ...
+
+    async def deliver(
+        self, claim: messages.Claim, settlement: messages.Settlement, entries: messages.Entries
+    ) -> messages.Handed:
+        """Entries and settlement in one step, exactly once; repeated under its number it is safe.
+
+        The settlement names the members of the entries, and its outcomes are theirs: they are
+        written only with the entries. Raises ``scripting.WrongType`` and ``scripting.Refused``
+        where the server has said no and nothing was done; after any other TryLater it may have
+        been.
+        """
+        ...
+
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
     ) -> str:

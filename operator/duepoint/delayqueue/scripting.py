@@ -1,8 +1,9 @@
 """The Lua scripts: loading, calling, and what their errors mean.
 
 A script is one file of ``scripts/``; a line ``-- include NAME`` stands for the file of that name
-in ``scripts/includes/``. Calls go by EVALSHA; NOSCRIPT (a restarted server) loads everything and
-repeats only what was refused, inside pipelines too. Arguments travel by name: ARGV[1] is a
+in ``scripts/includes/``, ``-- body NAME`` for what the script of that name does (under other flags:
+a full server refuses the one and carries out the other). Calls go by EVALSHA; NOSCRIPT (a restarted
+server) loads everything and repeats only what was refused, inside pipelines too. Arguments travel by name: ARGV[1] is a
 MessagePack map of numbers and text, binary values follow and the map refers to them by position
 (``Arguments`` builds both). Nobody outside this package sees a raw reply or a library's error.
 
@@ -25,6 +26,7 @@ import redis.exceptions
 from duepoint import errors
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
+_BODY = re.compile(r"^-- body (\w+)$", re.MULTILINE)
 _CODE = re.compile(r"^([A-Z]+)\b")
 
 
@@ -46,6 +48,10 @@ class Fenced(errors.WorldChanged):
 
 class WrongType(errors.DuepointError):
     """The key of a user's stream holds something that is no stream."""
+
+
+class Refused(errors.QueueUnavailable):
+    """The server has said no and done nothing: it is full, or the user may not do this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,11 @@ def source(name: str) -> str:
     def included(match: re.Match[str]) -> str:
         return (folder / "includes" / f"{match[1]}.lua").read_text(encoding="utf-8")
 
-    return _INCLUDE.sub(included, (folder / f"{name}.lua").read_text(encoding="utf-8"))
+    def body(match: re.Match[str]) -> str:
+        return (folder / f"{match[1]}.lua").read_text(encoding="utf-8").partition("\n]]\n")[2]
+
+    text = _BODY.sub(body, (folder / f"{name}.lua").read_text(encoding="utf-8"))
+    return _INCLUDE.sub(included, text)
 
 
 def names() -> tuple[str, ...]:
@@ -216,19 +226,20 @@ _OURS: dict[str, type[errors.DuepointError]] = {
 #: rights are among them because a rotated password looks the same and mends itself.
 _WAITS = frozenset(
     {
-        *("OOM", "BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "UNKILLABLE"),
+        *("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "UNKILLABLE"),
         *("TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK"),
-        *("NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT"),
+        *("NOAUTH", "WRONGPASS", "NOSCRIPT"),
     }
 )
 #: How Valkey and Redis say so of a command within a script; these come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
+#: Of the waits, those after which it is certain that nothing was done, whoever is asked.
+_REFUSALS = frozenset({"OOM", "NOPERM"})
+_REFUSING = (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError)
 _WAITING_ERRORS = (
     redis.exceptions.ConnectionError,  # also LOADING, wrong password, too many clients
     redis.exceptions.TimeoutError,
     redis.exceptions.ReadOnlyError,
-    redis.exceptions.OutOfMemoryError,
-    redis.exceptions.NoPermissionError,
     redis.exceptions.ClusterError,
     redis.exceptions.ClusterDownError,
     redis.exceptions.TryAgainError,
@@ -244,6 +255,12 @@ _MOVING = (
 )
 
 
+def refused_entry(text: str) -> WrongType | Refused:
+    """Why a user's stream takes no entry, where nothing else was done either."""
+    message = f"could not append to the stream: {errors.quoted(text)}"
+    return WrongType(message) if text.startswith("WRONGTYPE") else Refused(message)
+
+
 def translated(error: Exception, attempted: str) -> errors.DuepointError:
     """Our error for one of the library's, by what the reader should do next."""
     text = str(error) or type(error).__name__
@@ -254,6 +271,8 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
         return _OURS[code](message)
     if isinstance(error, _MOVING):
         return ShardMoving(message)
+    if code in _REFUSALS or isinstance(error, _REFUSING):
+        return Refused(message)
     if _NO_RIGHT.match(text) or code in _WAITS or isinstance(error, _WAITING_ERRORS):
         return errors.QueueUnavailable(message)
     return errors.Bug(message)

@@ -7,7 +7,6 @@ everything that was claimed is named and still held.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,6 @@ from duepoint.delayqueue import (
     crowding,
     layouts,
     messages,
-    rearming,
     records,
     scripting,
     sharding,
@@ -47,7 +45,7 @@ class _LanePart:
 
 
 class Settling(layouts.Layouts):
-    """settle, plan, split, append_stream, append_many."""
+    """settle, deliver, plan, split, append_stream, append_many."""
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
@@ -114,6 +112,29 @@ class Settling(layouts.Layouts):
             await self._gathered.run(self._settle_call(late, told))
         return messages.Settled(lost=True, applied=0, remaining=0)
 
+    @property
+    def settles_entries(self) -> bool:
+        return not self._servers.is_cluster
+
+    async def deliver(
+        self, claim: messages.Claim, settlement: messages.Settlement, entries: messages.Entries
+    ) -> messages.Handed:
+        lost = messages.Handed(done=False, held=(False,) * len(entries.members))
+        try:
+            reply = await self._gathered.run(self._settle_call(claim, settlement, entries))
+        except (scripting.LayoutChanged, scripting.Uninitialised):
+            if await self._may_hold(claim.shard):
+                raise
+            return lost
+        if reply[0] == b"lost":
+            return lost
+        if reply[0] == b"partial":
+            return messages.Handed(done=False, held=tuple(held == 1 for held in reply[1]))
+        if reply[0] == b"refused":
+            raise scripting.refused_entry(reply[1].decode(errors="replace"))
+        self._foresee(claim.shard, settlement)
+        return messages.Handed(done=True)
+
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
     ) -> str:
@@ -121,7 +142,7 @@ class Settling(layouts.Layouts):
         flat = [part for pair in fields.items() for part in pair]
         arguments.put("fields", arguments.run(flat))
         call = arguments.call("append", [self._keys.stream(namespace, name)])
-        entry: bytes = await self._gathered_appends.run(call)
+        entry: bytes = await self._scripts.run(call)
         return entry.decode()
 
     async def append_many(
@@ -133,13 +154,8 @@ class Settling(layouts.Layouts):
         max_length: int,
     ) -> list[str | None]:
         parts = appending.parts(entries)
-        replies = await asyncio.gather(
-            *(
-                self._gathered_appends.reply(
-                    self._append_call(namespace, name, fields, part, max_length)
-                )
-                for part in parts
-            )
+        replies = await self._scripts.run_many(
+            [self._append_call(namespace, name, fields, part, max_length) for part in parts]
         )
         return [
             id_
@@ -161,7 +177,10 @@ class Settling(layouts.Layouts):
         return arguments.call("appendmany", [self._keys.stream(namespace, name)])
 
     def _settle_call(
-        self, claim: messages.Claim, settlement: messages.Settlement
+        self,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        entries: messages.Entries | None = None,
     ) -> scripting.Call:
         names = self._shard(claim.shard)
         parts, named = _parts(claim, settlement)
@@ -204,7 +223,11 @@ class Settling(layouts.Layouts):
         arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
         arguments.put("ended", self._ended(claim, settlement, keys, arguments))
         arguments.put("outcomes", arguments.run(filter(None, [settlement.outcomes])))
-        return arguments.call("settle", keys)
+        if entries is None:
+            return arguments.call("settle", keys)
+        keys.append(self._keys.stream(entries.namespace, entries.name))
+        arguments.put("entries", _entries(arguments, entries, key=len(keys)))
+        return arguments.call("deliver", keys)
 
     def _ended(
         self,
@@ -284,26 +307,20 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
         raise errors.Bug("only a claim of chains can be finished whole, and only at once")
 
 
-def _rearm(claim: messages.Claim, rearmed: rearming.Rearmed, parts: dict[int, _LanePart]) -> None:
-    """Many chains at their next dues, of which few differ."""
-    text_of = {due_us: str(records.checked_due(due_us)) for due_us in set(rearmed.dues_us)}
-    values: list[bytes | str] = [b""] * (2 * len(rearmed))
-    values[::2] = map(text_of.__getitem__, rearmed.dues_us)
-    values[1::2] = rearmed.members
+def _rearm(
+    claim: messages.Claim, rearmed: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
+) -> None:
+    """Many chains at their next dues; of one lane they need no look-up each."""
+    for due_us in (min(due for _, due in rearmed), max(due for _, due in rearmed)):
+        records.checked_due(due_us)
     if len(parts) == 1:
         (part,) = parts.values()
-        part.chains += values
+        for member, due_us in rearmed:
+            part.chains += (str(due_us), member)
         return
-    lanes = _lanes_of(claim, rearmed.members)
-    for lane, due, member in zip(lanes, values[::2], rearmed.members, strict=True):
-        parts[lane].chains += (due, member)
-
-
-def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
-    """The lane of each member."""
-    if isinstance(claim.lanes, claimedchains.LanesOfChains):
-        return list(map(claim.lanes.by_member().__getitem__, members))
-    return [claim.lanes[member[:_ID_LENGTH]] for member in members]
+    lanes = claim.lanes
+    for member, due_us in rearmed:
+        parts[lanes[member[:_ID_LENGTH]]].chains += (str(due_us), member)
 
 
 def _parts(
@@ -320,9 +337,8 @@ def _parts(
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
     if settlement.rearmed:
-        rearmed = rearming.columns(settlement.rearmed)
-        _rearm(claim, rearmed, parts)
-        named.update(rearmed.members)
+        _rearm(claim, settlement.rearmed, parts)
+        named.update(member for member, _ in settlement.rearmed)
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]
@@ -377,6 +393,19 @@ def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[
     position = arguments.position(letter.member) if letter.member else 0
     first, last = arguments.run(fields)
     return position, first, last
+
+
+def _entries(
+    arguments: scripting.Arguments, entries: messages.Entries, *, key: int
+) -> dict[str, object]:
+    return {
+        "key": key,
+        "max_length": entries.max_length,
+        "members": arguments.run(entries.members),
+        "same": arguments.run(entries.same),
+        "names": arguments.run(entries.names),
+        "values": arguments.run(itertools.chain.from_iterable(entries.values)),
+    }
 
 
 def _plan(

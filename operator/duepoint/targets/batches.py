@@ -2,16 +2,21 @@
 
 A ``FiringBatch`` is what hundreds of firings have in common, and a row for what they have not; a
 target that takes batches answers row by row. What it does not deliver is fired again alone, so a
-batch has no failures of its own. Optional: a target without it is fired one by one.
+batch has no failures of its own. Optional: a target without it is fired one by one. Optional too
+is a ``SettledTarget``: it does not send, the settlement of the point does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from duepoint.runs import outcome
 from duepoint.schedules import actions
+
+if TYPE_CHECKING:
+    from duepoint.targets import target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,43 @@ class BatchAnswer:
 
     accepted_us: int
     messages: Sequence[str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a firing adds to a stream of the queue's own Redis, for the settlement to take along.
+
+    ``message`` tells of it in the Schedule's status.
+    """
+
+    namespace: str
+    name: str
+    max_length: int
+    names: Sequence[str]
+    values: Sequence[bytes | str]
+    message: str
+
+    @property
+    def stream(self) -> tuple[str, str, int]:
+        """Entries of one stream go together."""
+        return self.namespace, self.name, self.max_length
+
+
+@runtime_checkable
+class SettledTarget(Protocol):
+    """A target of which some deliveries are made by the settlement, exactly once."""
+
+    def settles(self, action: actions.Action) -> bool:
+        """Whether ``entry_of`` is to be asked, and ``fire`` is not."""
+        ...
+
+    def entry_of(self, firing: target.Firing) -> Entry:
+        """What is appended when this firing's point is settled."""
+        ...
+
+    def count(self, action: actions.Action, answer: outcome.Outcome) -> None:
+        """Take note of what came of it."""
+        ...
 
 
 @runtime_checkable

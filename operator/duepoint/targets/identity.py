@@ -68,10 +68,14 @@ def webhook_id(uid: str, slot_us: int, run_uid: str = "") -> str:
 
 def event_id(uid: str, slot_us: int, run_uid: str = "") -> str:
     """``<uid>-<slot in seconds>``, with ``.mmm`` off the second and a mark of the run if any."""
-    seconds, rest_us = divmod(slot_us, 1_000_000)
-    fraction = f".{rest_us // 1000:03d}" if rest_us else ""
     mark = f"-{hashlib.sha256(run_uid.encode()).hexdigest()[:10]}" if run_uid else ""
-    return f"{uid}-{seconds}{fraction}{mark}"
+    return f"{uid}-{seconds_text(slot_us)}{mark}"
+
+
+def seconds_text(instant_us: int) -> str:
+    """Unix seconds, with ``.mmm`` off the second."""
+    seconds, rest_us = divmod(instant_us, 1_000_000)
+    return f"{seconds}.{rest_us // 1000:03d}" if rest_us else str(seconds)
 
 
 @functools.lru_cache(maxsize=1024)  # many schedules share their slots

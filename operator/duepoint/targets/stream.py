@@ -1,8 +1,10 @@
 """The stream target: one slot, one entry in a stream of Duepoint's own Redis.
 
 Owns the fields of an entry, which consumers store: fields may be added, never renamed. The key
-and the XADD belong to the queue, which offers one narrow function for them. At least once: after
-a lost reply the entry is appended again with the same ``id``, by which a consumer tells.
+and the XADD belong to the queue, which offers narrow functions for them. Where one server holds
+queue and streams, the settlement of the point appends its entry: exactly once. On a cluster the
+entry comes first, at least once: after a lost reply it is appended again with the same ``id``, by
+which a consumer tells.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ _UNTRIMMED = 1_000_000_000_000
 
 class Streams(Protocol):
     """The part of the queue that appends to users' streams."""
+
+    @property
+    def settles_entries(self) -> bool: ...
 
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
@@ -63,6 +68,26 @@ class StreamTarget:
         except TimeoutError:
             return _retry(f"no answer from Redis in {seconds:g} s", None)
 
+    def settles(self, action: actions.Action) -> bool:
+        """Entry and settlement go in with one script, where one server has both."""
+        return isinstance(action.target, actions.StreamAction) and self._streams.settles_entries
+
+    def entry_of(self, firing: target.Firing) -> batches.Entry:
+        """What the settlement appends."""
+        stream = _action(firing.action)
+        fields = entry(firing, self._clock.now_us())
+        return batches.Entry(
+            namespace=firing.namespace,
+            name=stream.name,
+            max_length=stream.max_length or _UNTRIMMED,
+            names=FIELDS,
+            values=tuple(fields.values()),
+            message=told(str(fields["id"])),
+        )
+
+    def count(self, action: actions.Action, answer: outcome.Outcome) -> None:
+        """Whoever asked counts."""
+
     def takes_batches(self, action: actions.Action) -> bool:
         """Entries of one stream go in together."""
         return isinstance(action.target, actions.StreamAction)
@@ -98,12 +123,13 @@ class StreamTarget:
 
 
 def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
-    """The fields of the slot's entry; ``payload`` is JSON text, empty where there is none."""
+    """The fields of the slot's entry, as ``FIELDS`` has them; no payload is an empty text."""
     return {
         "id": identity.event_id(firing.uid, firing.slot_us, firing.run_uid),
         "generated_at": identity.instant_text(now_us),
         "schedule_id": firing.uid,
         "payload": identity.raw_body(firing),
+        "slot": identity.seconds_text(firing.slot_us),
         "scheduled_time": identity.instant_text(firing.slot_us),
         "attempt": str(firing.attempt),
         "version": str(firing.generation),
@@ -113,9 +139,14 @@ def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
 
 #: The fields of an entry, in its order.
 FIELDS = (
-    *("id", "generated_at", "schedule_id", "payload", "scheduled_time"),
+    *("id", "generated_at", "schedule_id", "payload", "slot", "scheduled_time"),
     *("attempt", "version", "trigger"),
 )
+
+
+def told(event_id: str) -> str:
+    """What the Schedule's status says of a delivered entry: how a consumer finds it."""
+    return f"event {event_id}"
 
 
 def _entries(batch: batches.FiringBatch, now_us: int) -> list[tuple[bytes | str, ...]]:
@@ -126,8 +157,8 @@ def _entries(batch: batches.FiringBatch, now_us: int) -> list[tuple[bytes | str,
     mark_of = {slot: identity.event_id("", slot) for slot in set(batch.slots_us)}
     text_of = {slot: identity.instant_text(slot) for slot in mark_of}
     return [
-        (uid + mark_of[slot], generated_at, uid, payload, text_of[slot], "1", str(generation),
-         trigger)
+        (uid + mark_of[slot], generated_at, uid, payload, mark_of[slot][1:], text_of[slot], "1",
+         str(generation), trigger)
         for uid, generation, slot in zip(
             batch.uids, batch.generations, batch.slots_us, strict=True
         )

@@ -184,6 +184,23 @@ class Targets:
         telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc()
         return answer
 
+    def settles(self, action: actions.Action) -> bool:
+        """Whether the target of this kind leaves delivering to the settlement."""
+        _, one = self._of(action)
+        settles = getattr(one, "settles", None)
+        return settles is not None and bool(settles(action))
+
+    def entry_of(self, firing: Firing) -> batches.Entry:
+        """What is appended when the firing's point is settled."""
+        _, one = self._of(firing.action)
+        assert isinstance(one, batches.SettledTarget)  # noqa: S101 - ``settles`` said so
+        return one.entry_of(firing)
+
+    def count(self, action: actions.Action, answer: outcome.Outcome) -> None:
+        """Count what came of a firing that the settlement delivered, or did not."""
+        kind, _ = self._of(action)
+        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc()
+
     async def check(self, firing: Firing) -> Checked | None:
         """What the target of this kind lacks; only webhooks refer to things that may be missing."""
         if not isinstance(firing.action.target, actions.WebhookAction):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
 
 from duepoint import clock as clocks
 from duepoint import errors
@@ -292,23 +292,20 @@ class MemoryDelayQueue:
 
     async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
         stored = self._shard(shard).definitions
-        known = {
-            index: one
-            for index, chain in enumerate(chains)
-            if (one := stored.get(points.ScheduleId(chain[:8]))) is not None
-            and one.state is definitions.State.ARMED
-            and one.timing_version == chain[8:]
-        }
-        kinds = [briefs.Kind(one.namespace, one.rule, one.target) for one in known.values()]
-        return briefs.Briefs(
-            indexes=list(known),
-            uids=[one.uid for one in known.values()],
-            names=[one.name for one in known.values()],
-            generations=[one.generation for one in known.values()],
-            created_us=[one.created_us for one in known.values()],
-            kinds=kinds,
-            kind_of={kind: kind for kind in kinds},
-        )
+        rows: list[briefs.Brief | None] = []
+        kinds: dict[Hashable, briefs.Kind] = {}
+        for chain in chains:
+            known = stored.get(points.ScheduleId(chain[:8]))
+            usual = known is not None and known.state is definitions.State.ARMED
+            if known is None or not usual or known.timing_version != chain[8:]:
+                rows.append(None)
+                continue
+            kind = briefs.Kind(known.namespace, known.rule, known.target)
+            kinds[kind] = kind
+            rows.append(
+                briefs.Brief(known.uid, known.name, known.generation, known.created_us, kind)
+            )
+        return briefs.Briefs(rows, kinds)
 
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
         places = (shard, *sharding.fed_by(shard, self._known_layout()))
@@ -357,6 +354,31 @@ class MemoryDelayQueue:
         released = shard.release(claim.id, members)
         self._tell(shard)
         return len(released)
+
+    @property
+    def settles_entries(self) -> bool:
+        return True
+
+    async def deliver(
+        self, claim: messages.Claim, settlement: messages.Settlement, entries: messages.Entries
+    ) -> messages.Handed:
+        shard = self._shard(claim.shard)
+        lease = shard.leases.get(claim.id)
+        if lease is not None and settlement.number <= lease.number:
+            return messages.Handed(done=True)
+        now_held = set(shard.held(claim.id))
+        held = tuple(member in now_held for member in entries.members)
+        if not all(held):
+            return messages.Handed(done=False, held=held)
+        same = dict(zip(entries.same[::2], entries.same[1::2], strict=True))
+        for values in entries.values:
+            fields = {str(name): value for name, value in same.items()}
+            fields.update(zip(entries.names, values, strict=True))
+            await self.append_stream(
+                entries.namespace, entries.name, fields, entries.max_length
+            )
+        await self.settle(claim, settlement)
+        return messages.Handed(done=True)
 
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int

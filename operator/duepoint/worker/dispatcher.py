@@ -24,6 +24,7 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import batches
 from duepoint.targets import target as targets
 from duepoint.worker import assignment as assignments
 from duepoint.worker import overrides
@@ -32,6 +33,7 @@ from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
 from duepoint.worker.batchroad import BatchRoad
 from duepoint.worker.failurelog import FailureLog
+from duepoint.worker.handover import Handover
 from duepoint.worker.leasekeeper import LeaseKeeper
 
 #: Planned slots in one script; a chain with more goes alone.
@@ -88,6 +90,7 @@ class Dispatcher:
         self._slots = asyncio.Semaphore(bounds.concurrency)
         self._dice = dice
         self._failures = FailureLog()
+        self._settled_target = target if isinstance(target, batches.SettledTarget) else None
         self._batches = BatchRoad(queue, target, clock, self._actions)
         self.ended_together: Ended = lambda _: None
         self.keeper = LeaseKeeper(queue, clock, lease_seconds=bounds.lease_seconds)
@@ -143,7 +146,10 @@ class Dispatcher:
         eager = [one for one in work.attempts if one[0].eager]
         async with asyncio.TaskGroup() as group:
             split = asyncio.Event()
-            tries = [group.create_task(self._try_each(settler, one, ended, split)) for one in eager]
+            handover = Handover(settler)
+            tries = [
+                group.create_task(self._try_each(handover, one, ended, split)) for one in eager
+            ]
             await _step_aside()  # the attempts first: they are due, the split is not
             attempts = await self._split(settler, work)
             split.set()
@@ -153,7 +159,7 @@ class Dispatcher:
             if work.closes_points:
                 settler.add(_closing_of(work))
             tries += [
-                group.create_task(self._try_each(settler, one, ended, split)) for one in attempts
+                group.create_task(self._try_each(handover, one, ended, split)) for one in attempts
             ]
             tries += [group.create_task(self._check(settler, one, ended)) for one in work.checks]
             await asyncio.gather(*tries)
@@ -195,6 +201,8 @@ class Dispatcher:
     def _attempt_limit_us(self, known: definitions.Definition) -> int:
         action = self._actions.known(known.namespace, known.target)
         if isinstance(action, ActionUnreadable):
+            return 0
+        if self._settles(action):  # the chain moves on with the delivery, not after it
             return 0
         return int(targets.attempt_limit_seconds(action) * 1_000_000)
 
@@ -252,7 +260,7 @@ class Dispatcher:
 
     async def _try_each(
         self,
-        settler: settlers.Settler,
+        handover: Handover,
         group: tuple[Attempt, ...],
         ended: Ended,
         split: asyncio.Event,
@@ -263,34 +271,90 @@ class Dispatcher:
         """
         for attempt in group:
             async with self._slots:
-                closed = await self._try(settler, attempt)
+                closed = await self._try(handover, attempt, split)
             await split.wait()
-            settler.add(closed)
+            if closed is not None:
+                handover.settler.add(closed)
         ended(1)
 
-    async def _try(self, settler: settlers.Settler, attempt: Attempt) -> settlers.Closing:
+    async def _try(
+        self, handover: Handover, attempt: Attempt, split: asyncio.Event
+    ) -> settlers.Closing | None:
+        """How the attempt ends; None where that is settled, or not ours to settle."""
+        settler = handover.settler
         action = self._action(attempt)
         started_us = settler.now_us()
         if isinstance(action, ActionUnreadable):
-            answer: outcomes.Outcome = _unreadable(action, attempt, started_us)
-            action = _STAND_IN
-            firing = self._firing(settler, attempt, action)
-        else:
-            firing = self._firing(settler, attempt, action)
-            answer = _too_late(attempt, action, firing, started_us) or await self._fire(firing)
+            answer: outcomes.Outcome | None = _unreadable(action, attempt, started_us)
+            firing = self._firing(settler, attempt, _STAND_IN)
+            return self._closed(settler, attempt, firing, answer, started_us)
+        firing = self._firing(settler, attempt, action)
+        answer = _too_late(attempt, action, firing, started_us)
+        if answer is None and self._settles(action):
+            await split.wait()  # what is not in the queue yet cannot be settled
+            answer = await self._hand_over(handover, attempt, firing, started_us)
+            if answer is None or isinstance(answer, outcomes.Delivered):
+                return None
+        if answer is None:
+            answer = await self._fire(firing)
+        return self._closed(settler, attempt, firing, answer, started_us)
+
+    def _closed(
+        self,
+        settler: settlers.Settler,
+        attempt: Attempt,
+        firing: targets.Firing,
+        answer: outcomes.Outcome,
+        started_us: int,
+    ) -> settlers.Closing:
         self._observe(attempt, answer)
+        closed = self._closing(settler, attempt, firing, answer, started_us)
+        _count_ended(closed.events)
+        return closed
+
+    def _closing(
+        self,
+        settler: settlers.Settler,
+        attempt: Attempt,
+        firing: targets.Firing,
+        answer: outcomes.Outcome,
+        started_us: int,
+    ) -> settlers.Closing:
         tried = settlers.Tried(
             attempt=attempt,
             outcome=answer,
-            kind=type(action.target),
-            limits=targets.retry_limits(action, firing, _deadline_us(attempt)),
+            kind=type(firing.action.target),
+            limits=targets.retry_limits(firing.action, firing, _deadline_us(attempt)),
             started_us=started_us,
             now_us=settler.now_us(),
             fraction=self._dice(),
         )
-        closed = settlers.closing(tried)
-        _count_ended(closed.events)
-        return closed
+        return settlers.closing(tried)
+
+    # -- deliveries made by the settlement -------------------------------------------------------
+
+    def _settles(self, action: actions.Action) -> bool:
+        return self._settled_target is not None and self._settled_target.settles(action)
+
+    async def _hand_over(
+        self, handover: Handover, attempt: Attempt, firing: targets.Firing, started_us: int
+    ) -> outcomes.Outcome | None:
+        """As ``_fire``; delivered, the point is settled. None: it is not this worker's any more."""
+        assert self._settled_target is not None  # noqa: S101 - ``_settles`` said so
+        if targets.seconds_left(firing, self._clock) <= 0:
+            return targets.not_started()
+        settler = handover.settler
+        entry = self._settled_target.entry_of(firing)
+        delivered = outcomes.Delivered(accepted_us=settler.now_us(), message=entry.message)
+        closed = self._closing(settler, attempt, firing, delivered, started_us)
+        answer = await handover.deliver(attempt.point.member, entry, closed, delivered)
+        if answer is None:
+            return None
+        self._settled_target.count(firing.action, answer)
+        if isinstance(answer, outcomes.Delivered):
+            answer = dataclasses.replace(answer, accepted_us=settler.now_us())
+            self._observe(attempt, answer)
+        return answer
 
     async def _check(self, settler: settlers.Settler, attempt: Attempt, ended: Ended) -> None:
         """Look at what the definition refers to, and tell; nothing is fired."""
@@ -478,10 +542,10 @@ def _closing_of(work: Assignment) -> settlers.Closing:
     )
 
 
-def _count_ended(events: Iterable[RunEvent | run.Together]) -> None:
-    """Slots that ended without a run."""
+def _count_ended(events: Iterable[RunEvent | run.Row]) -> None:
+    """Slots that ended without a run; a row is of one that was delivered."""
     for event in events:
-        if isinstance(event, run.Together):
+        if isinstance(event, tuple):
             continue
         if event.state is RunState.SUPERSEDED:
             telemetry.superseded_total.inc()

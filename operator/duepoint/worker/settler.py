@@ -19,7 +19,7 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, rearming
+from duepoint.delayqueue import messages, scripting
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run
@@ -49,10 +49,10 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[rearming.Pair] = ()
+    rearmed: Sequence[tuple[bytes, int]] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
-    events: Sequence[RunEvent | run.Together] = ()
+    events: Sequence[RunEvent | run.Row] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,9 @@ def closing(tried: Tried) -> Closing:
             return _given_up(tried, rejected)
         case outcomes.Retry() as wanted:
             return _tried_again(tried, wanted)
+        case outcomes.Skipped() as skipped:
+            event = _event(tried, RunState.SKIPPED, skipped.reason, skipped.message)
+            return _end(tried, Closing(events=(event,)))
 
 
 def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
@@ -96,9 +99,6 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
         delivered.message,
         finished_us=0 if running else delivered.accepted_us,
         job_name=delivered.job_name,
-        case outcomes.Skipped() as skipped:
-            event = _event(tried, RunState.SKIPPED, skipped.reason, skipped.message)
-            return _end(tried, Closing(events=(event,)))
         http_status=delivered.http_status,
     )
     return _end(tried, Closing(events=(event,)))
@@ -168,6 +168,8 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]
         state = RunState.RUNNING
         return (_event(tried, state, wanted.reason, wanted.message, http_status=status),)
     has_started = tried.kind is not actions.JobAction and attempt.first_try_us > 0
+    if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
+        return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)
     if has_started or not attempt.is_regular:
         return ()
     put_off = _event(tried, RunState.PENDING, wanted.reason, wanted.message, settled=False)
@@ -185,8 +187,6 @@ def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Closing
     is_late = waited and isinstance(last, outcomes.Retry) and not last.counted
     event = _event(
         tried,
-    if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
-        return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)
         RunState.MISSED if missed else RunState.FAILED,
         Reason.DEADLINE_EXCEEDED if is_late else last.reason,
         last.message,
@@ -321,6 +321,8 @@ class Settler:
         self._current: messages.Settlement | None = None
         self._news = asyncio.Event()
         self._complete = asyncio.Event()
+        #: Numbers rise in the order in which settlements reach the queue.
+        self._turn = asyncio.Lock()
 
     def now_us(self) -> int:
         """The claim's time and what has passed since.
@@ -351,13 +353,47 @@ class Settler:
 
     async def flush(self) -> None:
         """Settle what has been gathered; one that was cut short is sent again, as the same."""
-        if self._current is not None:
-            await self._settle(self._current)
-        while self._gathered:
-            part, self._gathered = self._gathered[:MOST_CLOSINGS], self._gathered[MOST_CLOSINGS:]
+        async with self._turn:
+            if self._current is not None:
+                await self._settle(self._current)
+            while self._gathered:
+                part = self._gathered[:MOST_CLOSINGS]
+                self._gathered = self._gathered[MOST_CLOSINGS:]
+                self._number += 1
+                self._current = _settlement(part, number=self._number)
+                await self._settle(self._current)
+
+    async def hand_over(
+        self, entries: messages.Entries, closed: Sequence[Closing]
+    ) -> messages.Handed | None:
+        """Settle these closings and append their entries, both or neither; None = nobody knows.
+
+        Asked for as long as the claim is held, since a lost answer may hide that they are in. Then
+        the queue knows, and whoever reclaims the points finds out. Raises ``scripting.WrongType``
+        and ``scripting.Refused`` as ``port.Queue.deliver`` does: nothing was done.
+        """
+        async with self._turn:
             self._number += 1
-            self._current = _settlement(part, number=self._number)
-            await self._settle(self._current)
+            return await self._deliver(entries, _settlement(closed, number=self._number))
+
+    async def _deliver(
+        self, entries: messages.Entries, settlement: messages.Settlement
+    ) -> messages.Handed | None:
+        waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
+        while not self.lost and self._clock.monotonic() < self.claim.held_until:
+            try:
+                return await self._queue.deliver(self.claim, settlement, entries)
+            except scripting.Refused:
+                raise
+            except errors.TryLater as trouble:
+                self.cut_off = True
+                telemetry.logger.warning("entries put off", error=str(trouble))
+                await self._clock.sleep(next(waits))
+            except errors.WorldChanged as change:
+                telemetry.logger.warning("entries refused", error=str(change))
+                break
+        self.lost = True
+        return None
 
     async def _settle(self, settlement: messages.Settlement) -> None:
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
@@ -391,7 +427,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=rearming.joined(closed.rearmed for closed in listed),
+        rearmed=[one for closed in listed for one in closed.rearmed],
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         dead=tuple(one for closed in listed for one in closed.dead),

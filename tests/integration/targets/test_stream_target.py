@@ -40,7 +40,7 @@ async def test_an_entry_arrives_with_its_fields(fire, looked_at, key_prefix):
     assert given.message == f"entry {entry_id.decode()}"
     assert fields[b"id"] == f"{builders.UID}-1772366400".encode()
     assert fields[b"payload"] == '{"a":"hé"}'.encode()
-    assert len(fields) == 8
+    assert len(fields) == 9
 
 
 async def test_a_stream_without_a_limit_is_not_trimmed(fire, looked_at, key_prefix):

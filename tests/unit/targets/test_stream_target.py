@@ -15,6 +15,8 @@ from tests.support import builders, firings
 
 
 class Streams:
+    settles_entries = True
+
     def __init__(self, trouble=None):
         self.trouble = trouble
         self.appended = []
@@ -44,6 +46,7 @@ async def test_an_entry_holds_exactly_these_fields():
         "id": f"{builders.UID}-1772366400",
         "schedule_id": builders.UID,
         "payload": b"[1]",
+        "slot": "1772366400",
         "scheduled_time": "2026-03-01T12:00:00Z",
         "attempt": "2",
         "version": "3",

@@ -4,7 +4,8 @@
   stored first, then chains move on, then what is finished goes: a crash between any two writes of
   a replica loses nothing. A lost claim (id not in `claims`) changes nothing but adds its outcomes.
   A number at or below the last one seen changes nothing. Of more retries than a schedule may have
-  open, the oldest that wait go to the dead letters, and the news of it to `runs`.
+  open, the oldest that wait go to the dead letters, and the news of it to `runs`. (`deliver` is this
+  script with entries of a user's stream.)
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 dead  9 ran  10 wake
         11... lanes of the claim, then buckets
@@ -30,6 +31,7 @@
 -- include claims
 -- include runs
 -- include definition
+-- include entries
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, DEAD, RAN, WAKE = unpack(KEYS, 1, 10)
 local ID_LENGTH, KIND_POSITION, RETRY = 8, 13, 1
@@ -42,7 +44,9 @@ end
 local id = ARGV[args.id]
 local token = redis.call('ZSCORE', CLAIMS, id)
 if not token then
-  write_outcomes(RUNS, RAN)
+  if not args.entries then -- entries that were not appended have no outcomes
+    write_outcomes(RUNS, RAN)
+  end
   return { 'lost' }
 end
 local band = CLAIMED + tonumber(token)
@@ -121,6 +125,13 @@ end
 
 local function is_held(member)
   return all_held or held[member]
+end
+
+if args.entries then
+  local refused = append_entries(args.entries, is_held)
+  if refused then
+    return refused
+  end
 end
 
 -- The due, member pairs of a range of ARGV that may be written, as arguments of ZADD.

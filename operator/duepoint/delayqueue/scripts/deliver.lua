@@ -1,0 +1,18 @@
+#!lua
+--[[
+  Entries are added to one user's stream, and what the claim holds of their members is settled, in
+  one step: both or neither, so that a lost reply or a death right after doubles no entry. Refused
+  when the server is full (`settle` is not): the points stay the claim's. Asked again under its
+  number it changes nothing. For a server that is no cluster: stream and shard lie apart there.
+
+  KEYS  as `settle`, then the stream
+  ARGV  as `settle`, and
+        entries {key, max_length, members {from, to}, same {from, to}, names {from, to},
+          values {from, to}}: position of the stream in KEYS; same: name, value pairs of every entry;
+          names of the other fields; their values, entry by entry
+  Reply as `settle` | {'lost'}: nothing was written, no outcome either
+        | {'partial', {1 or 0 for each member: whether it is held}}: nothing was written
+        | {'refused', the server's error}: the stream takes no entry, nothing was written
+  Error UNINIT, WRONGLAYOUT, OOM
+]]
+-- body settle

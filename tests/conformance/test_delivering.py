@@ -1,0 +1,162 @@
+"""An entry of a user's stream and the end of its point: in together or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import messages, scripting
+from duepoint.schedules import points
+from tests.support import queueing, redisserver
+
+
+@pytest.fixture(params=["memory", *redisserver.KINDS])
+async def harness(request, shared_servers, key_prefix):
+    if request.param == "memory":
+        yield await queueing.memory_harness()
+        return
+    made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
+    yield made
+    await made.queue.close()
+
+
+def chain_goes_on(claim, seconds=60.0):
+    return tuple(queueing.moved(point, seconds) for point in claim.points)
+
+
+def a_settlement(claim, *, outcomes=b"told", number=1):
+    return messages.Settlement(chains=chain_goes_on(claim), outcomes=outcomes, number=number)
+
+
+def entries(claim, *, name="ticks", max_length=100):
+    return messages.Entries(
+        namespace="default",
+        name=name,
+        max_length=max_length,
+        same=("trigger", "Schedule"),
+        names=("id",),
+        members=[point.member for point in claim.points],
+        values=[(point.member.hex(),) for point in claim.points],
+    )
+
+
+async def ids_in(harness, name="ticks"):
+    """The ``id`` of each entry, in order; each entry has both fields."""
+    if harness.memory:
+        found = harness.queue.streams.get(f"default/{name}", [])
+        assert all(entry["trigger"] == "Schedule" for entry in found)
+        return [entry["id"] for entry in found]
+    found = await harness.queue._client.xrange(harness.queue._keys.stream("default", name))
+    assert all(entry[b"trigger"] == b"Schedule" for _, entry in found)
+    return [entry[b"id"].decode() for _, entry in found]
+
+
+async def test_the_entry_is_there_and_its_point_is_settled(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    handed = await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+    assert handed.done
+    assert await ids_in(harness) == [claim.points[0].member.hex()]
+    assert await harness.outcomes() == [b"told"]
+    total = await harness.total()
+    assert (total.points, total.claimed, total.claims) == (1, 0, 0)
+
+
+async def test_asked_twice_it_appends_once(harness):
+    """The reply to the first one was lost; the claim goes on with another point."""
+    for name in ("one", "two"):
+        await harness.arm(name=name, namespace="default")
+    claims = await harness.claim_all()
+    claim = max(claims, key=lambda claim: len(claim.points))
+    first = queueing.moved(claim.points[0], 60)
+    if len(claim.points) == 2:
+        part = messages.Settlement(chains=(first,), outcomes=b"told")
+        of_one = messages.Entries(
+            namespace="default", name="ticks", max_length=9, names=("id", "trigger"),
+            members=[first.member], values=[("a", "Schedule")],
+        )  # fmt: skip
+        assert (await harness.queue.deliver(claim, part, of_one)).done
+        assert (await harness.queue.deliver(claim, part, of_one)).done
+        assert await ids_in(harness) == ["a"]
+        return
+    settlement = a_settlement(claim)
+    assert (await harness.queue.deliver(claim, settlement, entries(claim))).done
+    again = await harness.queue.deliver(claim, settlement, entries(claim))
+    assert again == messages.Handed(done=False, held=(False,))  # it ended with the first one
+    assert len(await ids_in(harness)) == 1
+    assert await harness.outcomes() == [b"told"]
+
+
+async def test_a_claim_that_was_lost_appends_nothing_and_tells_nothing(harness):
+    await harness.arm()
+    late = await harness.claim_one(lease_seconds=0.05)
+    await harness.pass_time(0.1)
+    now = await harness.claim_one(worker="w2")
+    handed = await harness.queue.deliver(late, a_settlement(late, outcomes=b"late"), entries(late))
+    assert handed == messages.Handed(done=False, held=(False,))
+    assert await ids_in(harness) == []
+    assert (await harness.queue.deliver(now, a_settlement(now), entries(now))).done
+    assert await harness.outcomes() == [b"told"]
+    assert len(await ids_in(harness)) == 1
+
+
+async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
+    for name in ("one", "two", "three", "four", "five"):  # two of them share a shard
+        await harness.arm(name=name, namespace="default")
+    claim = max(await harness.claim_all(), key=lambda claim: len(claim.points))
+    assert len(claim.points) > 1
+    gone = claim.points[0]
+    names = {
+        harness.definition(name=name, namespace="default").id: f"uid-of-{name}"
+        for name in ("one", "two", "three", "four", "five")
+    }
+    await harness.queue.remove(gone.schedule_id, names[gone.schedule_id], "default", queueing.EPOCH)
+    handed = await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+    assert handed == messages.Handed(done=False, held=(False, *(True for _ in claim.points[1:])))
+    assert await ids_in(harness) == []
+    assert await harness.outcomes() == []
+    rest = messages.Settlement(
+        chains=tuple(queueing.moved(point, 60) for point in claim.points[1:]), number=2
+    )
+    kept = entries(claim)
+    kept = messages.Entries(
+        namespace="default", name="ticks", max_length=9, names=kept.names, same=kept.same,
+        members=kept.members[1:], values=kept.values[1:],
+    )  # fmt: skip
+    assert (await harness.queue.deliver(claim, rest, kept)).done
+    assert len(await ids_in(harness)) == len(claim.points) - 1
+    left = {stats.shard: stats.claims for stats in await harness.queue.stats()}
+    assert left[claim.shard] == 0
+
+
+async def test_an_occurrence_ends_with_its_entry(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    retry = queueing.a_retry(claim.points[0], due_us=harness.now_us() - 1)
+    await harness.queue.settle(
+        claim, messages.Settlement(occurrences=(retry,), chains=chain_goes_on(claim))
+    )
+    again = await harness.claim_one()
+    assert [point.kind for point in again.points] == [points.PointKind.RETRY]
+    done = messages.Settlement(finished=(again.points[0].member,))
+    assert (await harness.queue.deliver(again, done, entries(again))).done
+    assert (await harness.total()).points == 1  # the chain
+
+
+async def test_the_stream_stays_near_its_length(harness):
+    for number in range(300):
+        await harness.arm(name=f"s{number}")
+    for claim in await harness.claim_all(batch=10):
+        await harness.queue.deliver(claim, a_settlement(claim), entries(claim, max_length=10))
+    assert 10 <= len(await ids_in(harness)) < 250
+
+
+@pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
+async def test_a_key_of_another_type_leaves_the_claim_as_it_was(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    await harness.queue._client.set(harness.queue._keys.stream("default", "ticks"), "mine")
+    with pytest.raises(scripting.WrongType):
+        await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+    assert await harness.outcomes() == []
+    assert (await harness.total()).claimed == 1
+    assert (await harness.queue.settle(claim, a_settlement(claim, number=2))).applied == 1

@@ -1,0 +1,34 @@
+"""A worker that only appends to streams, as a process that a test may kill.
+
+``python -m tests.support.streamworker URL PREFIX NAME LEASE_SECONDS``: claims, delivers and settles
+until it is ended; no API server, no other targets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from duepoint import clock as clocks
+from duepoint import services
+from duepoint.targets import stream, target
+from duepoint.worker import claimer, dispatcher
+from tests.support import queueing
+
+
+async def main(url: str, prefix: str, name: str, lease_seconds: float) -> None:
+    clock = clocks.SystemClock()
+    queue = queueing.a_queue(url, prefix)
+    streams = stream.StreamTarget(queue, clock)
+    targets = target.Targets(job=streams, webhook=streams, stream=streams)
+    bounds = dispatcher.Bounds(concurrency=64, lease_seconds=lease_seconds)
+    work = dispatcher.Dispatcher(queue, targets, clock, bounds)
+    limits = claimer.Limits(
+        batch=500, under_way=1000, lease_seconds=lease_seconds, grace_seconds=5.0
+    )
+    await claimer.Claimer(queue, work, clock, services.Health(), worker=name, limits=limits).run()
+
+
+if __name__ == "__main__":
+    _, url, prefix, name, lease = sys.argv
+    asyncio.run(main(url, prefix, name, float(lease)))
