@@ -275,7 +275,7 @@ def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
     runs = summaries.passed(replace(runs, counts=counts), report.settled_us)
     if report.definition is None:
         return runs
-    return replace(runs, completed=report.definition.state is State.COMPLETED)
+    return replace(runs, completed=report.definition.is_complete)
 
 
 def resume(entry: Entry, now_us: int) -> None:
@@ -342,11 +342,13 @@ def _conditions(
     if entry.definition is not None and plan.has_resumed(entry.definition, now_us):
         told = tuple(_resumed(one) for one in told)
     if runs.completed:
-        told = tuple(_completed(one) for one in told)
+        why = verdicts.completion(entry.definition, runs.counts.regular)
+        told = tuple(_completed(one, why) for one in told)
     derived = (
         statustext.last_run_condition(runs),
         None if late is None else statustext.overdue_condition(late, previous),
         None if runs.conflict is None else statustext.conflict_condition(runs.conflict),
+        *receivertext.conditions(runs.receiver, entry.generation),
     )
         *receivertext.conditions(runs.receiver, entry.generation),
     return conditions.rendered(
@@ -381,9 +383,9 @@ def _resumed(condition: Condition) -> Condition:
     return condition
 
 
-def _completed(condition: Condition) -> Condition:
+def _completed(condition: Condition, why: str) -> Condition:
     if condition.type is ConditionType.READY and condition.reason is Reason.ARMED:
-        return replace(condition, reason=Reason.COMPLETED, message="no slot is left")
+        return replace(condition, reason=Reason.COMPLETED, message=why)
     return condition
 
 
@@ -397,7 +399,9 @@ def _upcoming(
         return {name: last[name] for name in _NEXT if name in last}
     if known.state is not State.ARMED:
         return {}
-    following = plan.slots_of(known).upcoming(max(now_us, known.not_before_us), UPCOMING)
+    most = known.rule.timing.max_runs
+    listed = UPCOMING if most is None else max(0, min(UPCOMING, most - runs.counts.regular))
+    following = plan.slots_of(known).upcoming(max(now_us, known.not_before_us), listed)
     texts = [statustext.instant(slot_us) for slot_us in following]
     return {"nextScheduleTime": texts[0], "upcomingTimes": texts} if texts else {}
 

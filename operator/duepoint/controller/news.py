@@ -15,7 +15,6 @@ from duepoint.runs.receiver import Receiver
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.summary import Summary
 from duepoint.schedules.conditions import ConditionType, Reason
-from duepoint.schedules.definition import State
 
 RUN_FAILED = "RunFailed"
 RUN_RECOVERED = "RunRecovered"
@@ -45,6 +44,7 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     if after.completed and not before.completed:
     yield from _of_receiver(about, before.receiver, after.receiver)
         yield _change(about, Reason.COMPLETED, "no slot is left")
+    yield from _of_receiver(about, before.receiver, after.receiver)
 
 
 def of_report(about: Object, report: Report, *, is_new: bool) -> Iterator[News]:
@@ -60,7 +60,7 @@ def of_report(about: Object, report: Report, *, is_new: bool) -> Iterator[News]:
         yield _warning(about, "Reconcile", RUN_MISSED, note)
     if report.skipped:
         yield _change(about, RUN_SKIPPED, f"{report.skipped} slots passed while it was suspended")
-    if report.definition is not None and report.definition.state is State.COMPLETED:
+    if report.definition is not None and report.definition.is_complete:
         yield _change(about, Reason.COMPLETED, "no slot is left")
 
 def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
@@ -72,6 +72,16 @@ def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[N
         if note is not None and (was is None or was.generation < note.generation):
             yield _warning(about, "Run", reason, note.message)
 
+
+
+def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
+    """A receiver that is gone, or left alone, as of now; of the same generation it is told once."""
+    for reason, was, note in (
+        (Reason.ENDPOINT_GONE, before.gone, after.gone),
+        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
+    ):
+        if note is not None and (was is None or was.generation < note.generation):
+            yield _warning(about, "Run", reason, note.message)
 
 
 def _has_recovered(before: Summary, after: Summary) -> bool:

@@ -37,6 +37,7 @@ class Shown:
         settled_us: the watermark, or None where there is none.
         suspended: Ready says so.
         stalled: why that generation is refused; empty where it is not.
+        started: runs of regular slots so far, as the status counts them.
     """
 
     observed_generation: int = -1
@@ -44,6 +45,7 @@ class Shown:
     settled_us: int | None = None
     suspended: bool = False
     stalled: str = ""
+    started: int = 0
 
     @property
     def is_new(self) -> bool:
@@ -93,6 +95,7 @@ def decide(
         return None
     if stored.generation == spec.generation:
         return Plan(arming=None, definition=stored, missed=_unseen_misses(spec, stored, shown))
+    started = stored.started if stored.runs_left is not None else shown.started
     if stored.rule.timing == spec.rule.timing and (
         stored.rule.whole_seconds == spec.rule.whole_seconds
     ):
@@ -101,13 +104,18 @@ def decide(
     is_counted = has_resumed(stored, now_us) and not shown.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
     return _armed(
-        spec, not_before_us=now_us, target=target, collision=stored.collision, skipped=skipped
+        spec,
+        not_before_us=now_us,
+        target=target,
+        collision=stored.collision,
+        skipped=skipped,
+        started=started,
     )
 
 
 def chain_due_us(known: Definition, settled_us: int = 0) -> int | None:
     """The due of the chain point that an armed definition should have; None = no slot left."""
-    if known.state is not State.ARMED:
+    if known.state is not State.ARMED or known.runs_left == 0:
         return None
     following = slots_of(known).next_after(max(known.not_before_us, settled_us))
     return None if following is None else following.due_us
@@ -164,7 +172,13 @@ def _first(spec: ScheduleSpec, shown: Shown, now_us: int, *, target: str, collis
     is_rebuild = shown.accepted and shown.observed_generation == spec.generation
     watermark_us = shown.settled_us if is_rebuild else None
     not_before_us = now_us if watermark_us is None else watermark_us
-    return _armed(spec, not_before_us=not_before_us, target=target, collision=collision)
+    return _armed(
+        spec,
+        not_before_us=not_before_us,
+        target=target,
+        collision=collision,
+        started=shown.started,
+    )
 
 
 def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> Plan:
@@ -223,6 +237,7 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, *, target: str) -> Plan
         state=stored.state,
         target=target,
         collision=stored.collision,
+        started=stored.started,
     )
     arming = messages.Arming(definition=changed, due_us=None, keep_chain=True)
     return Plan(arming=arming, definition=changed)
@@ -239,6 +254,7 @@ def _armed(
     collision: int,
     missed: int = 0,
     skipped: int = 0,
+    started: int = 0,
 ) -> Plan:
     """A definition whose timing counts from this generation on, with the chain it wants."""
     wanted = _definition(
@@ -248,6 +264,7 @@ def _armed(
         state=State.SUSPENDED if _is_suspended(spec.rule) else State.ARMED,
         target=target,
         collision=collision,
+        started=started,
     )
     due_us = chain_due_us(wanted)
     if wanted.state is State.ARMED and due_us is None:
@@ -273,6 +290,7 @@ def _definition(
     state: State,
     target: str,
     collision: int,
+    started: int,
 ) -> Definition:
     return definition.Definition(
         namespace=spec.namespace,
@@ -286,4 +304,5 @@ def _definition(
         rule=spec.rule,
         target=target,
         collision=collision,
+        started=started if spec.rule.timing.max_runs is not None else 0,
     )

@@ -1,6 +1,6 @@
 """What a status says, decoded no further than a decision needs.
 
-A takeover looks at the status of every object; three fields are decoded and the rest is skipped.
+A takeover looks at the status of every object; a few fields are decoded and the rest is skipped.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ class _Condition(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
 
 
+class _Runs(msgspec.Struct):
+    started: int = 0
+    manual: int = 0
+
+
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
     settled_through: str | None = None
     conditions: list[_Condition] | None = None
+    runs: _Runs | None = None
 
 
 _decoder = msgspec.json.Decoder(_Status)
@@ -48,4 +54,10 @@ def of(status: bytes) -> Shown:
         settled_us=settled_us,
         suspended=any(one.reason == Reason.SUSPENDED for one in ready),
         stalled=stalled[0] if stalled else "",
+        started=_started(read.runs or _Runs()),
     )
+
+
+def _started(runs: _Runs) -> int:
+    """Of the started runs those of regular slots."""
+    return max(0, runs.started - runs.manual)

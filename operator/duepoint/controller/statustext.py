@@ -58,6 +58,8 @@ def shown(summary: summaries.Summary) -> dict[str, Any]:
         "missed": counts.missed,
         "skipped": counts.skipped,
     }
+    if counts.manual:
+        fields["runs"]["manual"] = counts.manual
     return fields
 
 
@@ -146,12 +148,13 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
             settled_us=settled_us,
             completed=_is_completed(listed),
             conflict=_loaded_conflict(listed, max(settled_us, last_slot_us)),
+            receiver=receivertext.loaded(listed),
         )
     )
             receiver=receivertext.loaded(listed),
 
 
-_COUNTS = ("started", "succeeded", "failed", "missed", "skipped")
+_COUNTS = ("started", "succeeded", "failed", "missed", "skipped", "manual")
 
 
 def _count(runs: Mapping[str, Any], name: str) -> int:

@@ -119,10 +119,18 @@ def waiting(generation: int, reason: Reason, message: str) -> Report:
     )
 
 
+def completion(known: Definition | None, started: int) -> str:
+    """Why no slot is left after so many started runs."""
+    most = None if known is None else known.rule.timing.max_runs
+    if most is not None and started >= most:
+        return f"{started} runs have started; spec.maxRuns is {most}"
+    return "no slot is left"
+
+
 def _standing(known: Definition) -> tuple[Reason, str]:
     timing = known.rule.timing
-    if known.state is State.COMPLETED:
-        return Reason.COMPLETED, "no slot is left"
+    if known.is_complete:
+        return Reason.COMPLETED, completion(known, known.started)
     if known.state is State.SUSPENDED:
         return Reason.SUSPENDED, "spec.suspend is true"
     if timing.suspend and timing.suspend_until_us is not None:

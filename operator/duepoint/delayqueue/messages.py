@@ -205,6 +205,8 @@ class Settlement:
             claim of chains, and only in its first settlement.
         ended: schedule ids whose chain finished for good: their definition's state becomes
             completed in the same script.
+        counted: members whose slots have started by this, of schedules with maxRuns: each raises
+            the run count of its schedule's definition by one.
         dead: members given up on: they go to the ``dead`` stream and disappear.
         outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
             claim is lost (late outcomes still count).
@@ -218,6 +220,7 @@ class Settlement:
     finished: tuple[bytes, ...] = ()
     whole: bool = False
     ended: tuple[points.ScheduleId, ...] = ()
+    counted: tuple[bytes, ...] = ()
     dead: tuple[DeadLetter, ...] = ()
     outcomes: bytes = b""
     number: int = 1

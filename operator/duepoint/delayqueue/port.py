@@ -307,8 +307,10 @@ class Queue(Protocol):
         """Every stored definition of a shard, read in chunks; none twice."""
         ...
 
-    def all_occurrences(self, shard: messages.ShardId) -> AsyncIterator[messages.StoredOccurrence]:
-        """Every occurrence of a shard, read in chunks.
+    def all_occurrences(
+        self, shard: messages.ShardId, of: points.ScheduleId | None = None
+    ) -> AsyncIterator[messages.StoredOccurrence]:
+        """Every occurrence of a shard, or of one schedule in it, read in chunks.
 
         One that comes or goes meanwhile may be among them or not.
         """

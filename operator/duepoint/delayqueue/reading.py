@@ -38,6 +38,8 @@ _BLOBS_CACHED_BYTES = 16 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
 _OCCURRENCES_PER_CHUNK = 500
+#: No member is longer behind its schedule's id than this.
+_AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 
 parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
 _unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
@@ -164,14 +166,15 @@ class Reading(layouts.Layouts):
                 yield stored
 
     async def all_occurrences(
-        self, shard: messages.ShardId
+        self, shard: messages.ShardId, of: points.ScheduleId | None = None
     ) -> AsyncIterator[messages.StoredOccurrence]:
         names = self._shard(shard)
-        begin = b"-"
+        begin = b"-" if of is None else b"[" + of
+        end = b"+" if of is None else b"[" + of + b"\xff" * _AFTER_ID
         while True:
             (members,) = await self._read(
                 "read all occurrences",
-                ("ZRANGE", names.occ, begin, "+", "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_CHUNK),
+                ("ZRANGE", names.occ, begin, end, "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_CHUNK),
             )
             if not members:
                 return

@@ -222,6 +222,7 @@ class Settling(layouts.Layouts):
         arguments.put("records", arguments.run(_records(settlement.occurrences)))
         arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
         arguments.put("ended", self._ended(claim, settlement, keys, arguments))
+        arguments.put("counted", self._counted(claim, settlement, keys, arguments))
         arguments.put("outcomes", arguments.run(filter(None, [settlement.outcomes])))
         if entries is None:
             return arguments.call("settle", keys)
@@ -257,6 +258,22 @@ class Settling(layouts.Layouts):
                 )
             )
         return ended
+
+    def _counted(
+        self,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        keys: list[str],
+        arguments: scripting.Arguments,
+    ) -> list[tuple[int, int, int]]:
+        """Buckets, ids and members of the slots that are counted."""
+        counted = []
+        for member in settlement.counted:
+            schedule_id = points.ScheduleId(member[:_ID_LENGTH])
+            keys.append(self._shard(claim.shard).bucket_of(schedule_id, self._buckets))
+            at_id, at_member = arguments.position(schedule_id), arguments.position(member)
+            counted.append((len(keys), at_id, at_member))
+        return counted
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
@@ -301,7 +318,8 @@ def _members(claim: messages.Claim) -> set[bytes]:
 def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None:
     named = (
         settlement.chains, settlement.rearmed, settlement.finished, settlement.ended,
-        settlement.dead, settlement.occurrences, claim.strangers, claim.records,
+        settlement.dead, settlement.occurrences, settlement.counted, claim.strangers,
+        claim.records,
     )  # fmt: skip
     if settlement.number != 1 or any(named):
         raise errors.Bug("only a claim of chains can be finished whole, and only at once")

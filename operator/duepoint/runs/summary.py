@@ -31,13 +31,19 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """``status.runs``."""
+    """``status.runs``; ``manual`` are those of the started runs that a ScheduleRun wanted."""
 
     started: int = 0
     succeeded: int = 0
     failed: int = 0
     missed: int = 0
     skipped: int = 0
+    manual: int = 0
+
+    @property
+    def regular(self) -> int:
+        """Started runs of regular slots, which ``maxRuns`` counts."""
+        return max(0, self.started - self.manual)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +101,7 @@ class Summary:
         reached_us: where the watermark would be if no slot were open below it.
         completed: no slot is left.
         conflict: the newest slot whose Job's name belongs to something else, until a run starts.
+        receiver: what is wrong with a webhook's receiver.
         recent: newest known slots with how far they have come, oldest first.
     """
 
@@ -109,6 +116,7 @@ class Summary:
     reached_us: int = 0
     completed: bool = False
     conflict: Conflict | None = None
+    receiver: receivers.Receiver = receivers.WELL
     floors: Floors = Floors()
     recent: tuple[tuple[Key, RunState], ...] = ()
 
@@ -196,8 +204,15 @@ def fold(
         after = _fold_unrun(after, event, replayed=replayed)
     if event.completed and event.generation >= timing_generation and not after.completed:
         after = replace(after, completed=True)
+    after = put_off(after, event)
     after = settled(_fold_conflict(after, event), event.settled_us, open_us=open_us)
     return _remembering(after, key, event.state, known)
+
+
+def put_off(summary: Summary, event: RunEvent) -> Summary:
+    """The summary after an event as far as it tells of the receiver: all that a pending one does."""
+    receiver = receivers.fold(summary.receiver, event)
+    return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
 
 
 def _key(event: RunEvent) -> Key:
@@ -222,7 +237,9 @@ def _fold_run(summary: Summary, event: RunEvent, known: RunState | None) -> Summ
     if known in _ENDED_RUN:
         return summary
     starts = known is None and not _is_covered(summary, event)
-    counts = replace(summary.counts, started=summary.counts.started + starts)
+    counts = summary.counts
+    manual = starts and not _is_regular(event)
+    counts = replace(counts, started=counts.started + starts, manual=counts.manual + manual)
     after = replace(
         summary,
         counts=counts,

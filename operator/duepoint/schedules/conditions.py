@@ -40,6 +40,7 @@ class Reason(enum.StrEnum):
     # Skipped
     CONCURRENCY_FORBIDDEN = "ConcurrencyForbidden"
     QUEUE_FULL = "QueueFull"
+    MAX_RUNS = "MaxRuns"
     ENDPOINT_GONE = "EndpointGone"
     # Missed
     DEADLINE_EXCEEDED = "DeadlineExceeded"

@@ -6,7 +6,7 @@ in the record itself. Layout of format 1, integers as LEB128 varints unless said
 
     0  format number (1)                        one byte
     1  state                                    one byte; settle rewrites it in place
-    2  flags: 1 uid is a UUID, 2 rule inline    one byte
+    2  flags: 1 UUID, 2 rule inline, 4 counted  one byte
     3  timing version                           4 bytes
     7  uid: 16 bytes, or length + text
        generation, timing generation, collision, created (s),
@@ -14,6 +14,8 @@ in the record itself. Layout of format 1, integers as LEB128 varints unless said
        namespace number, target number
        rule number, or length + text
        name: length + text
+       flag 4 (the rule has maxRuns): runs of regular slots that have started, 4 bytes, which
+       settle counts up in place
 
 Pure. ``pack`` and ``unpack`` are inverse; the format number comes first so that a reader can tell
 what it cannot read. The first seven bytes are fixed because scripts look at them.
@@ -40,6 +42,8 @@ _RULE_INLINE = 2
 _is_uuid = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch
 #: Varints of one byte.
 _SHORT = tuple(bytes([number]) for number in range(0x80))
+_COUNTED = 4
+_COUNT_LENGTH = 4
 
 
 class State(enum.IntEnum):
@@ -63,6 +67,7 @@ class Definition:
         rule: when it runs and with which policies.
         target: digest of the blob that says what to do (``actions.py``), as text.
         collision: how many other schedules were found under its first ids.
+        started: runs of regular slots so far; kept only where the rule limits them.
     """
 
     namespace: str
@@ -76,6 +81,18 @@ class Definition:
     rule: rules.Rule
     target: str
     collision: int = 0
+    started: int = 0
+
+    @property
+    def runs_left(self) -> int | None:
+        """How many regular slots may still start; None = any number."""
+        most = self.rule.timing.max_runs
+        return None if most is None else max(0, most - self.started)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no slot is left; the chain may be there until it notices."""
+        return self.state is State.COMPLETED or (self.state is State.ARMED and self.runs_left == 0)
 
     @property
     def id(self) -> points.ScheduleId:
@@ -110,6 +127,7 @@ class Packed:
     target: int
     rule: int | bytes
     name: str
+    started: int = 0
 
 
 class UnknownFormat(ValueError):
@@ -119,7 +137,8 @@ class UnknownFormat(ValueError):
 def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
     """The record to store; ``rule`` None writes the rule's text into the record."""
     uid, uid_flag = _packed_uid(definition.uid)
-    flags = uid_flag | (_RULE_INLINE if rule is None else 0)
+    is_counted = definition.rule.timing.max_runs is not None
+    flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (_COUNTED if is_counted else 0)
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
     parts = (
         bytes((FORMAT, definition.state, flags)),
@@ -131,6 +150,7 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
         _varints(namespace, target),
         _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
         _sized(definition.name.encode()),
+        _count(definition.started) if is_counted else b"",
     )
     return b"".join(parts)
 
@@ -189,6 +209,7 @@ def resolve(packed: Packed, *, namespace: str, rule: rules.Rule, target: str) ->
         rule=rule,
         target=target,
         collision=packed.collision,
+        started=packed.started,
     )
 
 
@@ -213,6 +234,7 @@ def _unpack(record: bytes) -> Packed:
         target=reader.varint(),
         rule=reader.sized() if flags & _RULE_INLINE else reader.varint(),
         name=reader.text(),
+        started=int.from_bytes(reader.take(_COUNT_LENGTH), "big") if flags & _COUNTED else 0,
     )
     if reader.position != len(record):
         raise ValueError("bytes after the end")
@@ -223,6 +245,10 @@ def _packed_uid(uid: str) -> tuple[bytes, int]:
     if _is_uuid(uid) is None:  # also another spelling of one, which must come back as it was
         return _sized(uid.encode()), 0
     return bytes.fromhex(uid.replace("-", "")), _UID_IS_UUID
+
+
+def _count(number: int) -> bytes:
+    return min(number, 2 ** (8 * _COUNT_LENGTH) - 1).to_bytes(_COUNT_LENGTH, "big")
 
 
 def _zigzag(number: int) -> int:

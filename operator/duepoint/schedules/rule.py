@@ -15,7 +15,12 @@ DEFAULT_ZONE = "Etc/UTC"
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which slots exist. Instants in microseconds since the epoch, UTC."""
+    """Which slots exist. Instants in microseconds since the epoch, UTC.
+
+    Attributes:
+        max_runs: no slot is left once so many have started; which ones those are is no arithmetic,
+            so ``Slots`` knows nothing of it, and the definition keeps the count.
+    """
 
     schedules: tuple[str, ...]
     time_zone: str = DEFAULT_ZONE
@@ -26,6 +31,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_us: int | None = None
     suspend: bool = False
     suspend_until_us: int | None = None
+    max_runs: int | None = None
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -162,12 +162,6 @@ def _decode(raw: bytes) -> _Spec:
 
 
 def _timing(fields: _Spec, findings: _Findings) -> rules.Timing:
-    if fields.max_runs is not None:
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec.maxRuns",
-            "is not available in this version; remove it, and set endTime to stop",
-        )
     dst = fields.dst or _Dst()
     start_us, end_us = _instant(fields.start_time), _instant(fields.end_time)
     if start_us is not None and end_us is not None and end_us <= start_us:
@@ -186,6 +180,7 @@ def _timing(fields: _Spec, findings: _Findings) -> rules.Timing:
         end_us=end_us,
         suspend=bool(fields.suspend),
         suspend_until_us=_reachable(_instant(fields.suspend_until), "spec.suspendUntil", findings),
+        max_runs=_at_least(fields.max_runs, 1, "spec.maxRuns", findings),
     )
 
 

@@ -247,12 +247,12 @@ class MemoryDelayQueue:
             )
 
     async def all_occurrences(
-        self, shard: messages.ShardId
+        self, shard: messages.ShardId, of: points.ScheduleId | None = None
     ) -> AsyncIterator[messages.StoredOccurrence]:
         state = self._shard(shard)
         for member, record in sorted(state.records.items()):
             point = points.parse_member(member, 0)
-            if point is not None:
+            if point is not None and of in (None, point.schedule_id):
                 yield messages.StoredOccurrence(
                     schedule_id=point.schedule_id,
                     kind=point.kind,

@@ -69,6 +69,8 @@ class MemoryShard:
             return messages.Armed.COLLISION
         if old is not None and new.generation <= old.generation:
             return messages.Armed.UNCHANGED
+        if old is not None and None not in (old.runs_left, new.runs_left):
+            new = dataclasses.replace(new, started=max(old.started, new.started))
         if arming.keep_chain:
             if old is None or old.timing_version != new.timing_version:
                 return None
@@ -199,6 +201,8 @@ class MemoryShard:
         self._bury(
             [letter for letter in settlement.dead if not letter.member or letter.member in held]
         )
+        for member in settlement.counted:
+            self._count(member, held)
         self._complete(settlement.ended, held)
         finished = named if settlement.whole else settlement.finished
         for member in (*finished, *(letter.member for letter in settlement.dead)):
@@ -344,6 +348,12 @@ class MemoryShard:
             key=lambda member: member[12:],
         )
         return waiting[: max(0, len(retries) - messages.OPEN_RETRIES)]
+
+    def _count(self, member: bytes, held: set[bytes]) -> None:
+        stored = self.definitions.get(points.ScheduleId(member[:8]))
+        if member in held and stored is not None and stored.runs_left is not None:
+            counted = dataclasses.replace(stored, started=stored.started + 1)
+            self.definitions[stored.id] = counted
 
     def _complete(self, ended: Iterable[points.ScheduleId], held: set[bytes]) -> None:
         for schedule_id in ended:

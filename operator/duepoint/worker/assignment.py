@@ -21,6 +21,7 @@ from duepoint.schedules import points, policies, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot, Slots
+from duepoint.worker import runlimits
 
 Definitions = Mapping[points.ScheduleId, definitions.Definition]
 
@@ -29,6 +30,7 @@ TRIGGER_CATCH_UP = "CatchUp"
 TRIGGER_CHECK = "Check"
 
 _NO_RECORD = messages.OccurrenceRecord()
+_NO_LIMITS: runlimits.RunsLeft = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,7 @@ def assign(
     *,
     attempt_limit_us: Callable[[definitions.Definition], int],
     unreadable: Collection[points.ScheduleId] = (),
+    runs_left: runlimits.RunsLeft = _NO_LIMITS,
 ) -> Assignment:
     """What to do with each point of the claim.
 
@@ -138,6 +141,7 @@ def assign(
             next slot comes sooner is split, so that a slow target delays no later slot.
         unreadable: schedules whose definition cannot be read: their points are dead letters, and
             the operator's comparison with the objects writes definition and chain anew.
+        runs_left: how many slots the chains of schedules with maxRuns may hand over.
     """
     assignment = Assignment()
     for member, score in claim.strangers:
@@ -148,7 +152,8 @@ def assign(
             assignment.dead.append(_undefined(point))
             continue
         try:
-            assignment.take(_assign_point(claim, point, known, attempt_limit_us))
+            left = runs_left.get(point.schedule_id)
+            assignment.take(_assign_point(claim, point, known, attempt_limit_us, left))
         except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
             assignment.unjudged.append((point, trouble))
             if claim.is_poison and known is not None:
@@ -161,6 +166,7 @@ def _assign_point(
     point: DuePoint,
     known: definitions.Definition | None,
     attempt_limit_us: Callable[[definitions.Definition], int],
+    runs_left: int | None,
 ) -> Assignment:
     assignment = Assignment()
     if claim.is_poison:
@@ -171,7 +177,8 @@ def _assign_point(
         assignment.finished.append(point.member)
         _note_superseded(assignment, point, known, claim.now_us)
     elif point.kind is PointKind.CHAIN:
-        _assign_chain(assignment, claim, point, known, attempt_limit_us(known))
+        limit_us = attempt_limit_us(known)
+        _assign_chain(assignment, claim, point, known, limit_us=limit_us, runs_left=runs_left)
     else:
         _assign_occurrence(assignment, claim, point, known)
     return assignment
@@ -225,19 +232,30 @@ def _assign_chain(
     claim: messages.Claim,
     chain: DuePoint,
     known: definitions.Definition,
+    *,
     limit_us: int,
+    runs_left: int | None,
 ) -> None:
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    decision = _decide(claim, chain, known, timeline)
     first_us = timeline.at_or_before(chain.due_us) or 0
+    if known.runs_left == 0:
+        _close_chain(assignment, chain, None)
+        assignment.events.append(_completed(known, first_us, claim.now_us))
+        return
+    decision, skipped = runlimits.within(_decide(claim, chain, known, timeline), runs_left)
     missed = [_missed_event(known, group, first_us, claim.now_us) for group in decision.missed]
+    if skipped is not None:
+        missed.append(_out_of_runs(known, skipped, claim.now_us))
+    is_last = runs_left == 1  # the chain has nothing else to hand over while this one is tried
     match decision.run:
         case ():
             _close_chain(assignment, chain, decision.following)
             assignment.events.extend(missed)
-            if decision.missed and decision.following is None:
+            if missed and decision.following is None:
                 assignment.events.append(_completed(known, decision.newest_us, claim.now_us))
-        case (only,) if not missed and _may_hold(decision.following, claim.now_us, limit_us):
+        case (only,) if not missed and (
+            is_last or _may_hold(decision.following, claim.now_us, limit_us)
+        ):
             attempt = _attempt(known, chain, only, timeline, following=decision.following)
             assignment.attempts.append((attempt,))
         case _:
@@ -361,6 +379,11 @@ def _assign_occurrence(
         return
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
     record = claim.records.get(point.member, _NO_RECORD)
+    if _has_no_run(point, known, record):
+        assignment.finished.append(point.member)
+        gone = runlimits.Skipped(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
+        assignment.events.append(_out_of_runs(known, gone, claim.now_us))
+        return
     attempt = Attempt(
         point=point,
         definition=known,
@@ -374,6 +397,15 @@ def _assign_occurrence(
         completes=timeline.next_after(point.slot_us) is None,
     )
     assignment.attempts.append((attempt,))
+
+
+def _has_no_run(
+    point: DuePoint, known: definitions.Definition, record: messages.OccurrenceRecord
+) -> bool:
+    """Of a slot whose run went to others: an edit of maxRuns has left fewer than there were."""
+    if known.runs_left != 0 or point.kind in points.RUN_KINDS:
+        return False
+    return not runlimits.has_started(known, record.first_try_us)
 
 
 def _occurrence_due_us(point: DuePoint, record: messages.OccurrenceRecord, timeline: Slots) -> int:
@@ -481,6 +513,18 @@ def _missed_event(
         count=group.count,
         settled_us=group.newest_us,
         since_us=first_us,
+    )
+
+
+def _out_of_runs(
+    known: definitions.Definition, skipped: runlimits.Skipped, now_us: int
+) -> RunEvent:
+    return msgspec.structs.replace(
+        _event(known, skipped.newest_us, RunState.SKIPPED, Reason.MAX_RUNS, now_us),
+        message="every run that spec.maxRuns allows has started or is being started",
+        count=skipped.count,
+        settled_us=skipped.newest_us,
+        since_us=skipped.oldest_us,
     )
 
 

@@ -27,7 +27,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import batches
 from duepoint.targets import target as targets
 from duepoint.worker import assignment as assignments
-from duepoint.worker import overrides
+from duepoint.worker import overrides, runlimits
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
@@ -134,9 +134,17 @@ class Dispatcher:
         if found is None:
             settler.lost = True
             return
+        runs_left = await self._runs_left(claim, found, settler)
+        if runs_left is None:
+            settler.lost = True
+            return
         await self._load_actions(claim.shard, found.values())
         work = assignments.assign(
-            claim, found, attempt_limit_us=self._attempt_limit_us, unreadable=found.unreadable
+            claim,
+            found,
+            attempt_limit_us=self._attempt_limit_us,
+            unreadable=found.unreadable,
+            runs_left=runs_left,
         )
         _count_ended(work.events)
         for point, trouble in work.unjudged:
@@ -190,6 +198,22 @@ class Dispatcher:
             else:
                 read.update(found)
                 return read
+        return None
+
+    async def _runs_left(
+        self, claim: messages.Claim, found: messages.Found, settler: settlers.Settler
+    ) -> runlimits.RunsLeft | None:
+        """None where the claim ran out before Redis answered."""
+        waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
+        while self._clock.monotonic() < claim.held_until:
+            try:
+                return await runlimits.left(self._queue, claim, found)
+            except errors.TryLater as trouble:
+                settler.cut_off = True
+                telemetry.logger.warning("open slots not read", error=str(trouble))
+                await self._clock.sleep(next(waits))
+            except errors.WorldChanged:
+                return None
         return None
 
     async def _load_actions(

@@ -185,7 +185,8 @@ def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -
 
 def is_plain(rule: rules.Rule) -> bool:
     """Whether what hangs on a schedule's own name has no say in its slots."""
-    return slots.is_alike(rule.timing) and not rule.whole_seconds
+    timing = rule.timing
+    return slots.is_alike(timing) and not rule.whole_seconds and timing.max_runs is None
 
 
 def plain_kinds(

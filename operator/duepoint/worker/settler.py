@@ -29,6 +29,7 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.targets import target as targets
+from duepoint.worker import runlimits
 from duepoint.worker.assignment import Attempt
 
 #: How long closings are gathered before they are settled together. Nobody waits for a settlement
@@ -51,6 +52,7 @@ class Closing:
     chains: tuple[DuePoint, ...] = ()
     rearmed: Sequence[tuple[bytes, int]] = ()
     ended: tuple[points.ScheduleId, ...] = ()
+    counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
     events: Sequence[RunEvent | run.Row] = ()
 
@@ -228,12 +230,14 @@ def _retry(
 def _end(tried: Tried, closed: Closing) -> Closing:
     """The attempt's own point ends: a chain moves on, an occurrence goes unless tried again."""
     attempt = tried.attempt
+    if _is_counted(tried):
+        closed = dataclasses.replace(closed, counted=(attempt.point.member,))
     if not attempt.is_chain:
         stays = any(one.point.member == attempt.point.member for one in closed.occurrences)
         buried = any(letter.member == attempt.point.member for letter in closed.dead)
         finished = () if stays or buried else (attempt.point.member,)
         return dataclasses.replace(closed, finished=finished)
-    if attempt.following is None:
+    if attempt.following is None or _is_last(tried):
         return dataclasses.replace(
             closed, finished=(attempt.point.member,), ended=(attempt.point.schedule_id,)
         )
@@ -241,6 +245,21 @@ def _end(tried: Tried, closed: Closing) -> Closing:
         attempt.point.schedule_id, attempt.point.timing_version, attempt.following.due_us
     )
     return dataclasses.replace(closed, chains=(following,))
+
+
+def _is_counted(tried: Tried) -> bool:
+    """Whether the slot has started by this attempt and its schedule counts that."""
+    attempt = tried.attempt
+    return (
+        runlimits.is_limited(attempt.definition)
+        and attempt.is_regular
+        and runlimits.starts(attempt.definition, attempt.first_try_us, tried.outcome)
+    )
+
+
+def _is_last(tried: Tried) -> bool:
+    """Whether the slot took the last run that ``maxRuns`` allows."""
+    return tried.attempt.definition.runs_left == 1 and _is_counted(tried)
 
 
 def _event(
@@ -273,7 +292,7 @@ def _event(
         job_name=job_name,
         http_status=http_status,
         settled_us=attempt.slot_us if attempt.is_regular and settled else 0,
-        completed=attempt.completes and attempt.is_regular,
+        completed=attempt.is_regular and (attempt.completes or _is_last(tried)),
         run_uid=attempt.run_uid,
     )
 
@@ -430,6 +449,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
         rearmed=[one for closed in listed for one in closed.rearmed],
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
+        counted=tuple(one for closed in listed for one in closed.counted),
         dead=tuple(one for closed in listed for one in closed.dead),
         outcomes=run.pack(event for closed in listed for event in closed.events),
         number=number,

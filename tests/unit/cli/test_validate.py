@@ -99,7 +99,7 @@ def test_several_mistakes_are_told_at_once():
         (a_schedule("x", suspend="true"), "spec.suspend", "without quotes"),
         (a_schedule("x", schedule=5), "spec.schedule", "in quotes"),
         (a_schedule("x", payload="x" * 70_000), "spec.payload", "at most 65536"),
-        (a_schedule("x", maxRuns=3), "spec.maxRuns", "not available"),
+        (a_schedule("x", maxRuns=0), "spec.maxRuns", "1"),
         (
             a_schedule("x", jobTemplate=a_job(restartpolicy="Never")),
             "spec.jobTemplate.spec.template.spec.restartpolicy",

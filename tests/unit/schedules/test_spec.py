@@ -89,7 +89,7 @@ def test_every_error_is_told_at_once_with_its_field():
             "spec.schedule",
             "whole number of seconds",
         ),
-        ({"maxRuns": 3}, "InvalidSchedule", "spec.maxRuns", "not available"),
+        ({"maxRuns": 0}, "InvalidSchedule", "spec.maxRuns", "0 is too small; write 1 or more"),
         (
             {"concurrencyPolicy": "Forbid"},
             "InvalidSchedule",

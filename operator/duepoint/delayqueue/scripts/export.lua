@@ -2,7 +2,8 @@
 --[[
   Schedules of a draining shard are on their way to another one: nobody can claim their points any
   more, and their edits have to wait. What a worker holds stays: a schedule whose chain is claimed
-  is left out, a claimed occurrence follows later. All of it is noted under the batch, so that
+  (of one whose runs are counted: anything) is left out, a claimed occurrence follows later. All of
+  it is noted under the batch, so that
   whoever finds the move unfinished after five seconds finishes it. Definitions, and the list of
   occurrences, stay readable here until `forget`.
 
@@ -65,6 +66,17 @@ local function occurrences_of(id, lane_key)
     '[' .. id .. string.rep('\255', 18), 'BYLEX', 'LIMIT', 0, args.most))
 end
 
+-- Whether a worker holds an occurrence, whose start would be counted in the definition.
+local function is_tried(id, lane_key)
+  local members = redis.call('ZRANGE', OCC, '[' .. id, '[' .. id .. string.rep('\255', 18), 'BYLEX')
+  for _, score in ipairs(#members > 0 and redis.call('ZMSCORE', lane_key, unpack(members)) or {}) do
+    if score and tonumber(score) >= CLAIMED then
+      return true
+    end
+  end
+  return false
+end
+
 local function take_schedules(group)
   local lane, lane_key, bucket = group[1], KEYS[group[2]], KEYS[group[3]]
   local records = redis.call('HMGET', bucket, unpack(ARGV, group[4], group[5]))
@@ -83,7 +95,8 @@ local function take_schedules(group)
   local scores = redis.call('ZMSCORE', lane_key, unpack(chains))
   local moving = redis.call('HMGET', LEASES, unpack(marks))
   for i, id in ipairs(ids) do
-    if moving[i] or (scores[i] and tonumber(scores[i]) >= CLAIMED) then
+    if moving[i] or (scores[i] and tonumber(scores[i]) >= CLAIMED)
+      or (counts_runs(found[i]) and is_tried(id, lane_key)) then
       left_out = left_out + 1
     else
       note(lane, group[3], id, found[i], scores[i] or '', occurrences_of(id, lane_key))

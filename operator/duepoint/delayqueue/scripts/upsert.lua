@@ -3,7 +3,7 @@
   The definition, its blob and its chain point are stored together or not at all. The same or an
   older generation of the same uid changes nothing; another uid under the id is told, not written.
   What stands there and cannot be read is made anew. With keep_chain the points, claims and retries of the schedule are left alone and a state that
-  was reached meanwhile (completed) stays.
+  was reached meanwhile (completed) stays. The count of started runs never falls.
 
   KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket  7 leases
   ARGV  layout, epoch, incarnation, lane (number), keep_chain (bool), due (us, absent: no chain),
@@ -43,6 +43,9 @@ if is_known then
   end
   if wanted_generation <= generation then
     return 'UNCHANGED'
+  end
+  if counts_runs(stored) and counts_runs(record) then
+    record = with_started(record, math.max(started_of(stored), started_of(record)))
   end
 end
 if args.keep_chain then

@@ -3,6 +3,7 @@
 
 local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
+local COUNT_LENGTH, MOST_COUNTED = 4, 4294967295
 
 local function varint(record, position)
   local number, factor = 0, 1
@@ -25,6 +26,11 @@ local function identity(record)
   local uid = string.sub(record, position, position + length - 1)
   local generation = varint(record, position + length)
   return uid, generation
+end
+
+-- Of schedules with maxRuns a record ends with how many of their slots have started.
+local function counts_runs(record)
+  return math.floor(string.byte(record, 3) / 4) % 2 == 1
 end
 
 -- Whether this version can read all of the record: of its own format, and not cut short.
@@ -50,7 +56,7 @@ local function is_readable(record)
     else
       at = select(2, varint(record, at))
     end
-    return past_text(at)
+    return past_text(at) + (counts_runs(record) and COUNT_LENGTH or 0)
   end)
   return is_read and position == #record + 1
 end
@@ -65,4 +71,13 @@ end
 
 local function with_state(record, state)
   return string.sub(record, 1, 1) .. string.char(state) .. string.sub(record, 3)
+end
+
+local function started_of(record)
+  return (struct.unpack('>I4', string.sub(record, -COUNT_LENGTH)))
+end
+
+local function with_started(record, started)
+  return string.sub(record, 1, -COUNT_LENGTH - 1)
+    .. struct.pack('>I4', math.min(started, MOST_COUNTED))
 end

@@ -1,0 +1,108 @@
+"""A schedule with maxRuns: its definition counts the slots that have started, each once."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import messages, sharding
+from duepoint.schedules import rule as rules
+from tests.support import queueing, redisserver
+from tests.support.queueing import a_retry, moved
+
+Settlement = messages.Settlement
+
+LIMITED = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=3))
+
+
+@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+async def harness(request, shared_servers, shared_clusters, key_prefix):
+    if request.param == "memory":
+        yield await queueing.memory_harness()
+        return
+    is_cluster = request.param == "cluster"
+    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
+    made = await queueing.redis_harness(server.url, key_prefix)
+    yield made
+    await made.queue.close()
+
+
+async def stored(harness, **changes):
+    wanted = harness.definition(**changes)
+    return await harness.queue.definition(sharding.shard_of(wanted.id, 4), wanted.id)
+
+
+async def a_claim(harness, *, lease_seconds=10.0, **changes):
+    await harness.arm(rule=LIMITED, **changes)
+    (claim,) = await harness.claim_all(lease_seconds=lease_seconds)
+    return claim, claim.points[0]
+
+
+async def test_a_started_slot_is_counted_with_the_settlement_that_tells_of_it(harness):
+    claim, point = await a_claim(harness)
+    settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
+    await harness.queue.settle(claim, settlement)
+    assert (await stored(harness)).started == 1
+    assert (await stored(harness)).runs_left == 2
+
+
+async def test_a_settlement_that_is_repeated_counts_once(harness):
+    claim, point = await a_claim(harness)
+    retry = a_retry(point)
+    part = Settlement(occurrences=(retry,), counted=(point.member,), chains=(moved(point, 1),))
+    await harness.queue.settle(claim, part)
+    await harness.queue.settle(claim, part)
+    assert (await stored(harness)).started == 1
+
+
+async def test_a_slot_that_somebody_else_has_taken_over_is_not_counted_twice(harness):
+    slow, point = await a_claim(harness, lease_seconds=0.1)
+    await harness.pass_time(0.3)
+    (claim,) = await harness.claim_all(worker="w2")
+    settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
+    assert (await harness.queue.settle(claim, settlement)).applied == 1
+    assert (await harness.queue.settle(slow, settlement)).lost
+    assert (await stored(harness)).started == 1
+
+
+async def test_an_edit_in_flight_does_not_take_a_count_back(harness):
+    claim, point = await a_claim(harness)
+    settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
+    await harness.queue.settle(claim, settlement)
+    await harness.arm(rule=LIMITED, keep_chain=True, generation=2, timing_generation=1)
+    assert (await stored(harness)).started == 1
+    await harness.arm(rule=LIMITED, generation=3, due_in=60.0, started=0)
+    assert (await stored(harness)).started == 1
+    await harness.arm(rule=LIMITED, generation=4, due_in=60.0, started=2)
+    assert (await stored(harness)).started == 2
+
+
+async def test_a_count_ends_with_the_limit_and_begins_with_what_the_operator_knows(harness):
+    claim, point = await a_claim(harness)
+    settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
+    await harness.queue.settle(claim, settlement)
+    await harness.arm(generation=2, due_in=60.0)
+    assert (await stored(harness)).started == 0
+    await harness.arm(rule=LIMITED, generation=3, due_in=60.0, started=7)
+    assert (await stored(harness)).started == 7
+
+
+async def test_a_schedule_without_a_limit_counts_nothing(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    (point,) = claim.points
+    settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
+    await harness.queue.settle(claim, settlement)
+    assert (await stored(harness)).started == 0
+
+
+async def test_the_slots_under_way_of_one_schedule_are_read_alone(harness):
+    claim, point = await a_claim(harness)
+    retry = a_retry(point, due_us=harness.now_us() + 60_000_000)
+    await harness.queue.settle(claim, Settlement(occurrences=(retry,), chains=(moved(point, 60),)))
+    other, another = await a_claim(harness, name="other")
+    away = Settlement(occurrences=(a_retry(another),), chains=(moved(another, 60),))
+    await harness.queue.settle(other, away)
+    found = [one async for one in harness.queue.all_occurrences(claim.shard, of=point.schedule_id)]
+    assert [(one.schedule_id, one.slot_us) for one in found] == [
+        (point.schedule_id, retry.point.slot_us)
+    ]

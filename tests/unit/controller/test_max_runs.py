@@ -1,0 +1,119 @@
+"""maxRuns in the operator: what is armed, what a rebuild begins with, and what the status shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.definition import State
+from tests.support.builders import at
+from tests.unit.controller.world import World
+
+MINUTE = 60_000_000
+
+
+def ran(made, slot_us, *, trigger="Schedule", completed=False, name="", run_uid=""):
+    return RunEvent(
+        uid=made["metadata"]["uid"],
+        namespace="reports",
+        name="nightly",
+        generation=made["metadata"]["generation"],
+        slot_us=slot_us,
+        trigger=trigger,
+        state=RunState.SUCCEEDED,
+        reason="Succeeded",
+        at_us=slot_us,
+        started_us=slot_us,
+        finished_us=slot_us,
+        settled_us=slot_us if trigger == "Schedule" else 0,
+        completed=completed,
+        job_name=name,
+        run_uid=run_uid,
+    )
+
+
+SLOTS = [at(f"2026-03-01 12:{minute:02}:00") for minute in range(5, 60, 5)]
+
+
+async def test_no_more_slots_are_announced_than_runs_are_left():
+    async with World().leader() as world:
+        made = await world.apply(maxRuns=3)
+        assert len(world.status()["upcomingTimes"]) == 3
+        await world.clock.advance(300)
+        await world.tell(made["metadata"]["uid"], ran(made, SLOTS[0]))
+        await world.clock.advance(5)
+        assert world.status()["upcomingTimes"] == ["2026-03-01T12:10:00Z", "2026-03-01T12:15:00Z"]
+
+
+async def test_the_last_run_completes_the_schedule_and_says_so():
+    async with World().leader() as world:
+        made = await world.apply(maxRuns=2)
+        told = [ran(made, SLOTS[0]), ran(made, SLOTS[1], completed=True)]
+        await world.clock.advance(600)
+        await world.tell(made["metadata"]["uid"], *told)
+        await world.clock.advance(5)
+        ready = world.condition("Ready")
+        assert (ready["status"], ready["reason"]) == ("True", "Completed")
+        assert ready["message"] == "2 runs have started; spec.maxRuns is 2"
+        assert "nextScheduleTime" not in world.status()
+        assert [one.reason for one in world.news] == ["Completed"]
+
+
+async def test_manual_runs_are_counted_apart_and_take_no_run():
+    async with World().leader() as world:
+        made = await world.apply(maxRuns=2)
+        manual = ran(made, SLOTS[0] - MINUTE, trigger="Manual", name="by-hand", run_uid="u-1")
+        await world.clock.advance(300)
+        await world.tell(made["metadata"]["uid"], manual, ran(made, SLOTS[0]))
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == 2
+        assert world.status()["runs"]["manual"] == 1
+        assert len(world.status()["upcomingTimes"]) == 1
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_lost_index_is_rebuilt_with_the_runs_that_have_started():
+    world = World()
+    async with world.leader() as first:
+        made = await first.apply(maxRuns=3)
+        manual = ran(made, SLOTS[0] - MINUTE, trigger="Manual", name="by-hand", run_uid="u-1")
+        await first.clock.advance(600)
+        await first.tell(made["metadata"]["uid"], manual, ran(made, SLOTS[0]), ran(made, SLOTS[1]))
+        await first.clock.advance(5)
+    world.queue = type(world.queue)(world.clock)
+    async with world.leader(epoch=2) as second:
+        stored = second.definition(made["metadata"]["uid"])
+        assert (stored.started, stored.runs_left) == (2, 1)
+
+
+async def test_a_limit_that_was_reached_already_completes_at_once():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(600)
+        await world.tell(made["metadata"]["uid"], ran(made, SLOTS[0]), ran(made, SLOTS[1]))
+        await world.clock.advance(5)
+        await world.apply(maxRuns=2)
+        assert world.definition(made["metadata"]["uid"]).state is State.COMPLETED
+        assert world.chain_due_us(made["metadata"]["uid"]) is None
+        assert world.ready() == ("True", "Completed")
+        await world.apply(maxRuns=4)
+        assert world.ready() == ("True", "Armed")
+        assert len(world.status()["upcomingTimes"]) == 2
+        assert world.chain_due_us(made["metadata"]["uid"]) == SLOTS[2]
+
+
+@pytest.mark.parametrize("edit", [{"payload": {"a": 1}}, {"catchUpPolicy": "All"}])
+async def test_another_edit_of_a_schedule_that_is_used_up_leaves_it_completed(edit):
+    async with World().leader() as world:
+        made = await world.apply(maxRuns=1)
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(300)
+        await world.tell(uid, ran(made, SLOTS[0], completed=True))
+        held = world.definition(uid)
+        for shard in world.queue.shards.values():
+            if held.id in shard.definitions:
+                object.__setattr__(shard.definitions[held.id], "started", 1)
+        await world.clock.advance(5)
+        await world.apply(maxRuns=1, **edit)
+        assert world.ready() == ("True", "Completed")
+        assert "nextScheduleTime" not in world.status()

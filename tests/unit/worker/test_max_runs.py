@@ -1,0 +1,176 @@
+"""maxRuns: no more slots start than it allows, and none is lost to a slot that was missed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.delayqueue import messages
+from duepoint.runs import outcome as outcomes
+from duepoint.runs.run import RunState
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.definition import State
+from tests.support.builders import JOB_TEMPLATE, a_definition, a_rule, at
+from tests.support.workplace import EPOCH, LEASE_SECONDS, WEBHOOK, a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+SECOND = 1_000_000
+JOB = actions.Action(target=actions.JobAction(template=JOB_TEMPLATE))
+UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
+QUOTA = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="exceeded quota", started=False)
+BAD = outcomes.Rejected(reason=Reason.INVALID_JOB_TEMPLATE, message="no", started=False)
+
+
+@pytest.fixture
+async def place():
+    return await a_workplace()
+
+
+async def limited(place, most, *, period="10s", jobs=True, policy=None, **changes):
+    rule = a_rule(f"@every {period}", whole_seconds=jobs, policy=policy, max_runs=most)
+    known = a_definition(rule=rule, created_us=NOON, not_before_us=NOON, **changes)
+    return await place.arm(known, JOB if jobs else WEBHOOK)
+
+
+async def told(place):
+    return [
+        ((event.slot_us - NOON) // SECOND, event.state.value, event.completed)
+        for event in await place.events()
+        if event.state is not RunState.PENDING
+    ]
+
+
+@pytest.mark.parametrize("period", ["1s", "10s", "1h"])
+@pytest.mark.parametrize("jobs", [True, False])
+async def test_so_many_slots_start_and_then_the_schedule_is_completed(place, period, jobs):
+    known = await limited(place, 3, period=period, jobs=jobs)
+    async with place.working(place.a_worker(), place.a_worker("worker-b")):
+        await place.clock.advance(6 * 3600)
+    step = {"1s": 1, "10s": 10, "1h": 3600}[period] * SECOND
+    assert place.slots_fired() == [NOON + n * step for n in (1, 2, 3)]
+    stored = await place.definition(known)
+    assert (stored.started, stored.state) == (3, State.COMPLETED)
+    events = await place.events()
+    assert [event.completed for event in events if event.state is not RunState.PENDING][2] is True
+    assert sum(event.count for event in events if event.state is RunState.SKIPPED) == 0
+
+
+async def test_a_slot_whose_job_was_refused_takes_no_run(place):
+    known = await limited(place, 2)
+    place.target.reply(BAD)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 3)]
+    assert (await place.definition(known)).started == 2
+
+
+async def test_a_failed_delivery_is_a_run_however_often_it_is_tried(place):
+    known = await limited(place, 2, jobs=False)
+    place.target.reply(UNREACHABLE, UNREACHABLE)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    first, second = NOON + 10 * SECOND, NOON + 20 * SECOND
+    assert sorted(place.slots_fired()) == [first, first, first, second]
+    assert (await place.definition(known)).started == 2
+
+
+async def test_while_a_slot_is_being_tried_its_run_is_set_aside(place):
+    """Under a quota one slot waits for its Job; the others are skipped, none starts beside it."""
+    known = await limited(place, 1, policy={"deadline_seconds": 600})
+    place.target.always_reply(QUOTA)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(45)
+        assert set(place.slots_fired()) == {NOON + 10 * SECOND}
+        place.target.always_reply(None)
+        await place.clock.advance(600)
+    assert set(place.slots_fired()) == {NOON + 10 * SECOND}
+    events = await place.events()
+    skipped = [event for event in events if event.state is RunState.SKIPPED]
+    assert {event.reason for event in skipped} == {Reason.MAX_RUNS}
+    assert skipped[0].slot_us == NOON + 20 * SECOND
+    assert [event.slot_us for event in events if event.state is RunState.RUNNING] == [
+        NOON + 10 * SECOND
+    ]
+    stored = await place.definition(known)
+    assert (stored.started, stored.state) == (1, State.COMPLETED)
+
+
+async def test_a_run_that_was_set_aside_in_vain_goes_to_a_later_slot(place):
+    known = await limited(place, 1, policy={"deadline_seconds": 25})
+    place.target.always_reply(QUOTA)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(40)
+        place.target.always_reply(None)
+        await place.clock.advance(100)
+    events = await place.events()
+    missed = [event.slot_us for event in events if event.state is RunState.MISSED and event.count]
+    running = [event.slot_us for event in events if event.state is RunState.RUNNING]
+    assert NOON + 10 * SECOND in missed
+    assert len(running) == 1
+    assert (await place.definition(known)).started == 1
+
+
+async def test_of_overdue_slots_no_more_are_caught_up_than_runs_are_left(place):
+    known = await limited(place, 3, policy={"catch_up": "All"})
+    await place.clock.advance(100)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 3)]
+    events = await place.events()
+    skipped = [event for event in events if event.state is RunState.SKIPPED]
+    assert [(event.count, event.reason) for event in skipped] == [(7, Reason.MAX_RUNS)]
+    assert (await place.definition(known)).state is State.COMPLETED
+
+
+async def test_the_newest_of_overdue_slots_takes_one_run(place):
+    known = await limited(place, 2)
+    await place.clock.advance(65)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (6, 7)]
+    assert (await place.definition(known)).started == 2
+
+
+async def test_a_worker_that_dies_between_job_and_settlement_costs_no_run(place):
+    known = await limited(place, 2)
+    place.target.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+    place.target.let_go()
+    async with place.working(place.a_worker("worker-b")):
+        await place.clock.advance(LEASE_SECONDS + 50)
+    assert len(set(place.slots_fired())) == 2
+    assert (await place.definition(known)).started == 2
+
+
+async def test_a_slow_target_does_not_make_further_slots_start(place):
+    await limited(place, 3, period="1s")
+    place.target.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(5.5)
+        assert len(place.slots_fired()) == 3
+        place.target.let_go()
+        await place.clock.advance(20)
+    assert place.slots_fired() == [NOON + n * SECOND for n in (1, 2, 3)]
+
+
+async def test_a_larger_limit_goes_on_counting(place):
+    known = await limited(place, 2)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+        stored = await place.definition(known)
+        rule = a_rule("@every 10s", whole_seconds=True, max_runs=3)
+        edited = dataclasses.replace(
+            stored,
+            rule=rule,
+            generation=2,
+            timing_generation=2,
+            not_before_us=place.clock.now_us(),
+            state=State.ARMED,
+        )
+        arming = messages.Arming(definition=edited, due_us=NOON + 110 * SECOND)
+        await place.queue.upsert(arming, actions.encode(JOB), EPOCH)
+        await place.clock.advance(100)
+    assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 11)]
