@@ -7,6 +7,7 @@ everything that was claimed is named and still held.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from duepoint.delayqueue import (
     crowding,
     layouts,
     messages,
+    rearming,
     records,
     scripting,
     sharding,
@@ -142,7 +144,7 @@ class Settling(layouts.Layouts):
         flat = [part for pair in fields.items() for part in pair]
         arguments.put("fields", arguments.run(flat))
         call = arguments.call("append", [self._keys.stream(namespace, name)])
-        entry: bytes = await self._scripts.run(call)
+        entry: bytes = await self._gathered_appends.run(call)
         return entry.decode()
 
     async def append_many(
@@ -154,8 +156,13 @@ class Settling(layouts.Layouts):
         max_length: int,
     ) -> list[str | None]:
         parts = appending.parts(entries)
-        replies = await self._scripts.run_many(
-            [self._append_call(namespace, name, fields, part, max_length) for part in parts]
+        replies = await asyncio.gather(
+            *(
+                self._gathered_appends.reply(
+                    self._append_call(namespace, name, fields, part, max_length)
+                )
+                for part in parts
+            )
         )
         return [
             id_
@@ -325,20 +332,26 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
         raise errors.Bug("only a claim of chains can be finished whole, and only at once")
 
 
-def _rearm(
-    claim: messages.Claim, rearmed: Sequence[tuple[bytes, int]], parts: dict[int, _LanePart]
-) -> None:
-    """Many chains at their next dues; of one lane they need no look-up each."""
-    for due_us in (min(due for _, due in rearmed), max(due for _, due in rearmed)):
-        records.checked_due(due_us)
+def _rearm(claim: messages.Claim, rearmed: rearming.Rearmed, parts: dict[int, _LanePart]) -> None:
+    """Many chains at their next dues, of which few differ."""
+    text_of = {due_us: str(records.checked_due(due_us)) for due_us in set(rearmed.dues_us)}
+    values: list[bytes | str] = [b""] * (2 * len(rearmed))
+    values[::2] = map(text_of.__getitem__, rearmed.dues_us)
+    values[1::2] = rearmed.members
     if len(parts) == 1:
         (part,) = parts.values()
-        for member, due_us in rearmed:
-            part.chains += (str(due_us), member)
+        part.chains += values
         return
-    lanes = claim.lanes
-    for member, due_us in rearmed:
-        parts[lanes[member[:_ID_LENGTH]]].chains += (str(due_us), member)
+    lanes = _lanes_of(claim, rearmed.members)
+    for lane, due, member in zip(lanes, values[::2], rearmed.members, strict=True):
+        parts[lane].chains += (due, member)
+
+
+def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
+    """The lane of each member."""
+    if isinstance(claim.lanes, claimedchains.LanesOfChains):
+        return list(map(claim.lanes.by_member().__getitem__, members))
+    return [claim.lanes[member[:_ID_LENGTH]] for member in members]
 
 
 def _parts(
@@ -355,8 +368,9 @@ def _parts(
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
     if settlement.rearmed:
-        _rearm(claim, settlement.rearmed, parts)
-        named.update(member for member, _ in settlement.rearmed)
+        rearmed = rearming.columns(settlement.rearmed)
+        _rearm(claim, rearmed, parts)
+        named.update(rearmed.members)
     for occurrence in settlement.occurrences:
         point = occurrence.point
         part = parts[claim.lanes[point.schedule_id]]

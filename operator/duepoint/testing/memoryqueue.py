@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
 from duepoint import clock as clocks
 from duepoint import errors
@@ -292,20 +292,23 @@ class MemoryDelayQueue:
 
     async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
         stored = self._shard(shard).definitions
-        rows: list[briefs.Brief | None] = []
-        kinds: dict[Hashable, briefs.Kind] = {}
-        for chain in chains:
-            known = stored.get(points.ScheduleId(chain[:8]))
-            usual = known is not None and known.state is definitions.State.ARMED
-            if known is None or not usual or known.timing_version != chain[8:]:
-                rows.append(None)
-                continue
-            kind = briefs.Kind(known.namespace, known.rule, known.target)
-            kinds[kind] = kind
-            rows.append(
-                briefs.Brief(known.uid, known.name, known.generation, known.created_us, kind)
-            )
-        return briefs.Briefs(rows, kinds)
+        known = {
+            index: one
+            for index, chain in enumerate(chains)
+            if (one := stored.get(points.ScheduleId(chain[:8]))) is not None
+            and one.state is definitions.State.ARMED
+            and one.timing_version == chain[8:]
+        }
+        kinds = [briefs.Kind(one.namespace, one.rule, one.target) for one in known.values()]
+        return briefs.Briefs(
+            indexes=list(known),
+            uids=[one.uid for one in known.values()],
+            names=[one.name for one in known.values()],
+            generations=[one.generation for one in known.values()],
+            created_us=[one.created_us for one in known.values()],
+            kinds=kinds,
+            kind_of={kind: kind for kind in kinds},
+        )
 
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
         places = (shard, *sharding.fed_by(shard, self._known_layout()))

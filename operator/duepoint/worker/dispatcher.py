@@ -566,10 +566,10 @@ def _closing_of(work: Assignment) -> settlers.Closing:
     )
 
 
-def _count_ended(events: Iterable[RunEvent | run.Row]) -> None:
-    """Slots that ended without a run; a row is of one that was delivered."""
+def _count_ended(events: Iterable[RunEvent | run.Together]) -> None:
+    """Slots that ended without a run."""
     for event in events:
-        if isinstance(event, tuple):
+        if isinstance(event, run.Together):
             continue
         if event.state is RunState.SUPERSEDED:
             telemetry.superseded_total.inc()

@@ -19,7 +19,7 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages, rearming, scripting
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run
@@ -50,11 +50,11 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[tuple[bytes, int]] = ()
+    rearmed: Sequence[rearming.Pair] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
-    events: Sequence[RunEvent | run.Row] = ()
+    events: Sequence[RunEvent | run.Together] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,7 +446,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=[one for closed in listed for one in closed.rearmed],
+        rearmed=rearming.joined(closed.rearmed for closed in listed),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),
