@@ -350,7 +350,6 @@ def _conditions(
         None if runs.conflict is None else statustext.conflict_condition(runs.conflict),
         *receivertext.conditions(runs.receiver, entry.generation),
     )
-        *receivertext.conditions(runs.receiver, entry.generation),
     return conditions.rendered(
         (*told, *(one for one in derived if one is not None)),
         generation=entry.generation,

@@ -42,7 +42,6 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     if skipped := after.counts.skipped - before.counts.skipped:
         yield _warning(about, "Run", RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {_why(event)}")
     if after.completed and not before.completed:
-    yield from _of_receiver(about, before.receiver, after.receiver)
         yield _change(about, Reason.COMPLETED, "no slot is left")
     yield from _of_receiver(about, before.receiver, after.receiver)
 
@@ -62,16 +61,6 @@ def of_report(about: Object, report: Report, *, is_new: bool) -> Iterator[News]:
         yield _change(about, RUN_SKIPPED, f"{report.skipped} slots passed while it was suspended")
     if report.definition is not None and report.definition.is_complete:
         yield _change(about, Reason.COMPLETED, "no slot is left")
-
-def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
-    """A receiver that is gone, or left alone, as of now; of the same generation it is told once."""
-    for reason, was, note in (
-        (Reason.ENDPOINT_GONE, before.gone, after.gone),
-        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
-    ):
-        if note is not None and (was is None or was.generation < note.generation):
-            yield _warning(about, "Run", reason, note.message)
-
 
 
 def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:

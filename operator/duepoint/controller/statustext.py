@@ -151,7 +151,6 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
             receiver=receivertext.loaded(listed),
         )
     )
-            receiver=receivertext.loaded(listed),
 
 
 _COUNTS = ("started", "succeeded", "failed", "missed", "skipped", "manual")

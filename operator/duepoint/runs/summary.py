@@ -108,7 +108,6 @@ class Summary:
     counts: Counts = Counts()
     last_run: LastRun | None = None
     last_slot_us: int = 0
-        receiver: what is wrong with a webhook's receiver.
     last_success_us: int = 0
     last_failure_us: int = 0
     verdict: Verdict | None = None
@@ -123,7 +122,6 @@ class Summary:
 
 def same_result(before: Summary, after: Summary) -> bool:
     """Whether nothing has changed but times and counts."""
-    receiver: receivers.Receiver = receivers.WELL
     return _result(before) == _result(after)
 
 
@@ -210,24 +208,17 @@ def fold(
 
 
 def put_off(summary: Summary, event: RunEvent) -> Summary:
-    """The summary after an event as far as it tells of the receiver: all that a pending one does."""
+    """The summary after what the event tells of the receiver; a pending one tells no more."""
     receiver = receivers.fold(summary.receiver, event)
     return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
 
 
 def _key(event: RunEvent) -> Key:
     if event.state not in _RUN:
-    after = put_off(after, event)
         return (event.slot_us, f"{event.state} {event.reason}")
     if event.trigger in REGULAR:
         return (event.slot_us, "")
     return (event.slot_us, f"{event.trigger} {event.job_name}")
-def put_off(summary: Summary, event: RunEvent) -> Summary:
-    """The summary after an event as far as it tells of the receiver: all that a pending one does."""
-    receiver = receivers.fold(summary.receiver, event)
-    return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
-
-
 
 
 # -- runs --------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ class Reason(enum.StrEnum):
     # Skipped
     CONCURRENCY_FORBIDDEN = "ConcurrencyForbidden"
     QUEUE_FULL = "QueueFull"
+    REPLACED = "Replaced"
     MAX_RUNS = "MaxRuns"
     ENDPOINT_GONE = "EndpointGone"
     # Missed
@@ -62,10 +63,10 @@ class Reason(enum.StrEnum):
     BLOCKED_ADDRESS = "BlockedAddress"
     NETWORK = "Network"
     TIMEOUT = "Timeout"
-    WRONG_TYPE = "WrongType"
-    POISON = "Poison"
     CIRCUIT_OPEN = "CircuitOpen"
     RECEIVER_BUSY = "ReceiverBusy"
+    WRONG_TYPE = "WrongType"
+    POISON = "Poison"
 
 
 class ConditionType(enum.StrEnum):
