@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import settings
-from duepoint.delayqueue import messages, scripting, sweeping
+from duepoint.delayqueue import mending, messages, scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing
@@ -501,12 +501,13 @@ async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(be
     await harness.arm(due_us=10**14)
     stored = harness.definition()
     chain = stored.id + stored.timing_version
-    seen = sweeping._Findings(
+    seen = mending.Findings(
         arm=[(1, stored.id, chain, 5)],
         drop=[(1, stored.id, chain)],
         forget=[(1, chain)],
     )
-    assert (await bench.queue._mend(0, seen, queueing.EPOCH))[:3] == (0, 0, 0)
+    swept = await bench.queue._mend(0, seen, queueing.EPOCH)
+    assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
     assert await bench.scores() == {chain: 10**14}
 
 

@@ -21,6 +21,7 @@ from duepoint.delayqueue import (
     port,
     reading,
     settling,
+    shardstats,
     sweeping,
     wakeups,
 )
@@ -34,6 +35,7 @@ class DelayQueue(
     claiming.Claiming,
     settling.Settling,
     sweeping.Sweeping,
+    shardstats.ShardStats,
     letters.Letters,
     collecting.Collecting,
     holding.Holding,
