@@ -1,0 +1,76 @@
+"""Argo CD's side of its customisations: Lua 5.1 with the few functions that Argo CD gives it.
+
+Without ``useOpenLibs`` a script sees the base functions, ``table``, ``require`` and of ``os``
+only ``date`` and ``time``; no ``string``, also not as methods of a text. What a script returns is
+written as JSON on its way, where a table without content becomes a list.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lupa.lua51
+import yaml
+
+FILE = Path(__file__).resolve().parents[2] / "gitops" / "argocd-cm.yaml"
+_PREFIX = "resource.customizations"
+_SANDBOX = """
+getmetatable("").__index = nil
+local date, time = os.date, os.time
+for name in pairs({string = 1, math = 1, io = 1, debug = 1, coroutine = 1, python = 1}) do
+  _G[name] = nil
+end
+os = {date = date, time = time}
+package.loaded.os = os
+"""
+
+
+def health(thing: dict[str, Any]) -> dict[str, Any]:
+    """``status`` and ``message`` as Argo CD shows them."""
+    found = _run(_customisation("health", thing["kind"]), thing)
+    assert isinstance(found, dict)
+    return found
+
+
+def actions(thing: dict[str, Any]) -> dict[str, Any]:
+    """The actions that Argo CD offers for an object."""
+    found = _run(_actions(thing)["discovery.lua"], thing)
+    assert isinstance(found, dict)
+    return found
+
+
+def act(name: str, thing: dict[str, Any]) -> Any:
+    """What an action returns: the changed object, or what to create."""
+    for definition in _actions(thing)["definitions"]:
+        if definition["name"] == name:
+            return _run(definition["action.lua"], thing)
+    raise AssertionError(f"no action {name}")
+
+
+def _actions(thing: dict[str, Any]) -> dict[str, Any]:
+    found = yaml.safe_load(_customisation("actions", thing["kind"]))
+    assert isinstance(found, dict)
+    return found
+
+
+def _customisation(what: str, kind: str) -> str:
+    data = yaml.safe_load(FILE.read_text())["data"]
+    return str(data[f"{_PREFIX}.{what}.duepoint.dev_{kind}"])
+
+
+def _run(script: str, thing: dict[str, Any]) -> Any:
+    lua = lupa.lua51.LuaRuntime(unpack_returned_tuples=True)
+    lua.execute(_SANDBOX)
+    lua.globals().obj = lua.table_from(thing, recursive=True)
+    return _plain(lua.execute(script))
+
+
+def _plain(value: Any) -> Any:
+    """As the JSON writer of Argo CD sees it."""
+    if lupa.lua51.lua_type(value) != "table":
+        return value
+    keys = list(value.keys())
+    if all(isinstance(key, int) for key in keys):
+        return [_plain(value[key]) for key in sorted(keys)]
+    return {key: _plain(value[key]) for key in keys}
