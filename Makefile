@@ -125,7 +125,7 @@ bench: $(STAMP) ## the short benchmarks, one JSON line a figure
 bench-expressions: $(STAMP) ## the engine of expressions against croniter and its bars; no cluster
 	@$(PY) -m benchmarks expressions
 
-bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle
+bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle, partition
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks $*
 
 bench-queue: $(STAMP) ## the queue itself: throughput, full chain, lateness, idle, flood, kill -9 (SMALL=1, KIND=, CHECK=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import report
 
-SCENARIOS = ("lateness", "ready", "idle")
+SCENARIOS = ("lateness", "ready", "idle", "partition")
 
 #: These need no cluster.
 ALONE = ("expressions",)

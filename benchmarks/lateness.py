@@ -40,13 +40,13 @@ NAME = "lateness"
 
 
 async def run() -> list[Figure]:
-    async with scene.stack() as stack, _sink() as sink:
+    async with scene.stack() as stack, sink() as receiver:
         await stack.running()
         await stack.worker("worker-2").wait_until_ready()
         report.say("the workers agree on who looks at what")
         await asyncio.sleep(claimer.BEAT_SECONDS + 1)
         report.say(f"{SCHEDULES} Schedules @every 1s for {SECONDS} s")
-        await asyncio.gather(*(_apply(stack, number, sink.port) for number in range(SCHEDULES)))
+        await asyncio.gather(*(_apply(stack, number, receiver.port) for number in range(SCHEDULES)))
         await asyncio.gather(
             *(stack.wait_until_ready(f"tick-{number}") for number in range(SCHEDULES))
         )
@@ -59,9 +59,9 @@ async def run() -> list[Figure]:
         for number in range(SCHEDULES):
             await stack.delete(f"tick-{number}")
         report.say("as many requests by a bare loop")
-        await bareposts.post_each_second(sink.port, seconds=BARE_SECONDS, requests=SCHEDULES)
+        await bareposts.post_each_second(receiver.port, seconds=BARE_SECONDS, requests=SCHEDULES)
         window = range(first, first + SECONDS)
-        arrived = await sink.stop()
+        arrived = await receiver.stop()
     bare = [one for one in arrived if one.schedule == bareposts.NAME]
     ours = [one for one in arrived if slot_us(one.slot) // 1_000_000 in window]
     return [*_figures(ours, window), *_machine(bare, stolen_percent)]
@@ -82,7 +82,7 @@ class _Sink:
 
 
 @contextlib.asynccontextmanager
-async def _sink() -> AsyncIterator[_Sink]:
+async def sink() -> AsyncIterator[_Sink]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.sink", stdout=asyncio.subprocess.PIPE
     )

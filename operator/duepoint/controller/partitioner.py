@@ -144,7 +144,7 @@ class Partitioner:
                 phase=messages.Phase.ANNOUNCED,
                 moved=0,
                 left=0,
-                waiting=f"{len(unaware)} workers to learn of the new shards",
+                waiting=f"workers that do not know of the new shards yet ({len(unaware)})",
             )
             await self._clock.sleep(_LOOK_SECONDS)
 
