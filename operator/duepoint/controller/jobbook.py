@@ -29,6 +29,11 @@ class JobBook:
 
     def __init__(self) -> None:
         self._by_schedule: dict[str, _Owned] = {}
+        self._names: set[tuple[str, str]] = set()
+
+    def has(self, namespace: str, job_name: str) -> bool:
+        """Whether a Job of that name is there."""
+        return (namespace, job_name) in self._names
 
     def put(self, job: jobs.Job) -> tuple[str, RunEvent | None]:
         """The Schedule's uid ("" for a Job that is none's), and its end where that is news."""
@@ -36,6 +41,7 @@ class JobBook:
         if owner is None:
             return "", None
         owned = self._by_schedule.setdefault(owner.uid, _Owned())
+        self._names.add((job.metadata.namespace, job.metadata.name))
         ended = jobs.finished(job)
         uid = job.metadata.uid
         if ended is None:
@@ -55,6 +61,7 @@ class JobBook:
             return "", None
         was_active = job.metadata.uid in self._by_schedule[schedule_uid].active
         self.drop_uid(schedule_uid, job.metadata.uid)
+        self._names.discard((job.metadata.namespace, job.metadata.name))
         return schedule_uid, _deleted_event(job) if was_active else ended
 
     def drop_uid(self, schedule_uid: str, job_uid: str) -> None:
@@ -62,8 +69,12 @@ class JobBook:
         owned = self._by_schedule.get(schedule_uid)
         if owned is None:
             return
-        owned.active.pop(job_uid, None)
-        owned.finished.pop(job_uid, None)
+        reference = owned.active.pop(job_uid, None)
+        if reference is not None:
+            self._names.discard((reference["namespace"], reference["name"]))
+        job = owned.finished.pop(job_uid, None)
+        if job is not None:
+            self._names.discard((job.namespace, job.name))
         if not owned.active and not owned.finished:
             del self._by_schedule[schedule_uid]
 

@@ -15,7 +15,9 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import book, history
 from duepoint.controller.jobbook import JobBook
+from duepoint.controller.lostjobs import LostJobs
 from duepoint.controller.reporter import Reporter
+from duepoint.controller.unended import Unended
 from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
@@ -50,11 +52,14 @@ class JobWatch:
         self._book = JobBook()
         self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
+        self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
+        reporter.on_started = lambda run: self._lost.doubt([run])
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cleaning.run(self._clean, _CLEANERS))
+            group.create_task(self._lost.run())
             for namespace in self._namespaces or (None,):
                 group.create_task(self._follow(namespace))
 
@@ -62,6 +67,18 @@ class JobWatch:
         """The watermark or the limits of a Schedule may have moved: there may be Jobs to delete."""
         if self._book.finished(schedule_uid):
             self._cleaning.put(schedule_uid, schedule_uid)
+
+    def has(self, namespace: str, job_name: str) -> bool:
+        """Whether a Job of that name is there, by the watch."""
+        return self._book.has(namespace, job_name)
+
+    def see(self, job: jobs.Job) -> None:
+        """The Job was found otherwise."""
+        self._tell(*self._book.put(job), replayed=True)
+
+    def is_over(self, run: Unended) -> bool:
+        """Whether the run has ended by what is known now."""
+        return self._reporter.is_over(run)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -105,6 +122,9 @@ class JobWatch:
                 self._tell(*self._book.put(job), replayed=True)
         for schedule_uid in self._book.keep_only(namespace, seen):
             self._tell_active(schedule_uid)
+        for schedule_uid, runs in self._reporter.shown_unended(namespace):
+            self._tell_active(schedule_uid)
+            self._lost.doubt(runs, patience_seconds=0)
         return version
 
     def _tell(self, schedule_uid: str, ended: RunEvent | None, *, replayed: bool) -> None:

@@ -20,11 +20,12 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import book, news, pace
+from duepoint.controller import book, news, pace, unended
 from duepoint.controller.agenda import Agenda, Allowance
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
+from duepoint.controller.unended import Unended
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, port, status
 from duepoint.runs import openslots
@@ -50,6 +51,8 @@ Definitions = Callable[[str, str], Awaitable[Definition | None]]
 Refused = Callable[[str, str, str, int, str], None]
 #: Told (uid) when a status has been written.
 Written = Callable[[str], None]
+#: Told of a run that goes on in a Job.
+Started = Callable[[Unended], None]
 
 
 @dataclass(slots=True)
@@ -86,6 +89,7 @@ class Reporter:
         self._allowance = Allowance(writes_per_second, clock.monotonic())
         self.on_written: Written = lambda _uid: None
         self.on_refused: Refused = lambda *_: None
+        self.on_started: Started = lambda _run: None
         self._lines: dict[str, _Line] = {}
         self._agenda = Agenda()
         self._news = asyncio.Event()
@@ -149,6 +153,8 @@ class Reporter:
         if not summaries.same_result(before, entry.runs()):
             line.pace.hurry()
         running = event.state is RunState.RUNNING
+        if running and event.job_name:
+            self.on_started(_unended(event))
         self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
 
     def _check(self, line: _Line, event: RunEvent, receipt: Receipt | None) -> None:
@@ -188,6 +194,28 @@ class Reporter:
             return
         line.entry.active, line.entry.active_count = references, count
         self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def shown_unended(self, namespace: str | None) -> Iterator[tuple[str, tuple[Unended, ...]]]:
+        """By uid the runs of Jobs that written statuses show as running; None = everywhere."""
+        for uid, line in list(self._lines.items()):
+            entry = line.entry
+            if namespace in (None, entry.namespace) and unended.may_show_some(entry.written):
+                yield (
+                    uid,
+                    tuple(
+                        unended.of_status(
+                            entry.last(), uid=uid, namespace=entry.namespace, name=entry.name
+                        )
+                    ),
+                )
+
+    def is_over(self, run: Unended) -> bool:
+        """Whether nobody believes any more that this run goes on."""
+        line = self._lines.get(run.uid)
+        if line is None:
+            return True
+        known = summaries.state_of(line.entry.runs(), run.slot_us, run.trigger, run.job_name)
+        return not run.is_shown if known is None else known is not RunState.RUNNING
 
     def compare_open(self, held: Mapping[str, Collection[OpenSlot]], began_us: int) -> None:
         """The queue holds these open slots and, since before that instant, no others."""
@@ -403,6 +431,17 @@ class Reporter:
         if self._is_current(line):
             self._agenda.put_off(line.entry.uid, self._clock.monotonic() + wait)
             self._news.set()
+
+
+def _unended(event: RunEvent) -> Unended:
+    return Unended(
+        uid=event.uid,
+        namespace=event.namespace,
+        schedule_name=event.name,
+        job_name=event.job_name,
+        slot_us=event.slot_us,
+        trigger=event.trigger,
+    )
 
 
 def _about(entry: book.Entry) -> events.Object:

@@ -290,6 +290,14 @@ def is_controlled_by(job: Job, schedule_uid: str) -> bool:
     return any(ref.controller and ref.uid == schedule_uid for ref in references)
 
 
+async def find(api: port.Api, namespace: str, name: str) -> Job | None:
+    """The Job of that name, or None; found by a list, which needs no further right."""
+    query = {"fieldSelector": f"metadata.name={name}"}
+    pages = api.list_pages(collection(namespace), Job, query=query)
+    found = [job async for page in pages for job in page.items]
+    return next((job for job in found if job.metadata.name == name), None)
+
+
 async def of_schedule(
     api: port.Api, namespace: str, schedule_name: str, schedule_uid: str
 ) -> tuple[Job, ...]:

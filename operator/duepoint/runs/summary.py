@@ -213,12 +213,19 @@ def put_off(summary: Summary, event: RunEvent) -> Summary:
     return summary if receiver is summary.receiver else replace(summary, receiver=receiver)
 
 
+def state_of(summary: Summary, slot_us: int, trigger: str, job_name: str) -> RunState | None:
+    """How far a run has come; None where it is not remembered."""
+    return dict(summary.recent).get(_run_key(slot_us, trigger, job_name))
+
+
 def _key(event: RunEvent) -> Key:
     if event.state not in _RUN:
         return (event.slot_us, f"{event.state} {event.reason}")
-    if event.trigger in REGULAR:
-        return (event.slot_us, "")
-    return (event.slot_us, f"{event.trigger} {event.job_name}")
+    return _run_key(event.slot_us, event.trigger, event.job_name)
+
+
+def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:
+    return (slot_us, "") if trigger in REGULAR else (slot_us, f"{trigger} {job_name}")
 
 
 # -- runs --------------------------------------------------------------------------------------
