@@ -19,6 +19,8 @@ from duepoint import clock as clocks
 PATIENCE_SECONDS = 0.25
 #: Bounds of what a delivery is put off by.
 _LEAST_SECONDS, _MOST_SECONDS = 0.2, 30.0
+#: So far from one another do those come back that were put off.
+_SPACING_SECONDS = 0.01
 #: Weight of the newest interval between two turns that ended.
 _WEIGHT = 0.1
 
@@ -32,7 +34,7 @@ class _Host:
     waiting: collections.deque[asyncio.Future[None]] = field(default_factory=collections.deque)
     interval: float = 0.0
     moved_at: float = 0.0
-    next_free: float = 0.0
+    put_off: int = 0
 
     def pace(self, now: float) -> float:
         """Seconds from one free turn to the next, as it looks now."""
@@ -65,7 +67,7 @@ class HostLimits:
                 return 0.0
             expected = known.pace(now) * (len(known.waiting) + 1)
             if not known.running or expected > PATIENCE_SECONDS:
-                return self._put_off(host, known, now)
+                return self._put_off(host, known)
             if await self._has_turn(known):
                 return 0.0
 
@@ -75,6 +77,7 @@ class HostLimits:
         now = self._clock.monotonic()
         known.interval += _WEIGHT * (min(now - known.moved_at, 1.0) - known.interval)
         known.moved_at = now
+        known.put_off = 0
         known.running -= 1
         self._running -= 1
         self._namespaces[known.namespace] -= 1
@@ -128,10 +131,11 @@ class HostLimits:
             self._take(known)
             known.waiting.popleft().set_result(None)
 
-    def _put_off(self, host: str, known: _Host, now: float) -> float:
-        """One after the other, as fast as turns come free; far ones all at the end."""
-        known.next_free = max(known.next_free, now) + known.pace(now)
-        known.next_free = min(known.next_free, now + _MOST_SECONDS)
+    def _put_off(self, host: str, known: _Host) -> float:
+        """One after the other, no faster than turns come free; further off the longer it stands."""
+        spacing = max(known.interval, _SPACING_SECONDS)
+        seconds = _LEAST_SECONDS + known.put_off * spacing % _MOST_SECONDS
+        known.put_off += 1
         if not known.running and not known.waiting:  # refused for the others' sake
             del self._hosts[host]
-        return max(known.next_free - now, _LEAST_SECONDS)
+        return seconds
