@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 
@@ -77,8 +78,16 @@ class SettledTarget(Protocol):
         """What is appended when this firing's point is settled."""
         ...
 
-    def count(self, action: actions.Action, answer: outcome.Outcome) -> None:
-        """Take note of what came of it."""
+    def entries_of(self, batch: FiringBatch, members: Sequence[bytes]) -> messages.Entries:
+        """What is appended when these members, one for each row, are settled."""
+        ...
+
+    def message_of(self, action: actions.Action) -> str:
+        """What is told of a delivered entry."""
+        ...
+
+    def count(self, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
+        """Take note of what came of it, so many times."""
         ...
 
 

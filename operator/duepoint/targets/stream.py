@@ -15,7 +15,7 @@ from typing import Protocol
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue import messages, scripting
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -82,10 +82,27 @@ class StreamTarget:
             max_length=stream.max_length or _UNTRIMMED,
             names=FIELDS,
             values=tuple(fields.values()),
-            message=told(str(fields["id"])),
+            message=self.message_of(firing.action),
         )
 
-    def count(self, action: actions.Action, answer: outcome.Outcome) -> None:
+    def entries_of(self, batch: batches.FiringBatch, members: Sequence[bytes]) -> messages.Entries:
+        """What the settlement of many appends: what they have in common is sent once."""
+        stream = _action(batch.action)
+        return messages.Entries(
+            namespace=batch.namespace,
+            name=stream.name,
+            max_length=stream.max_length or _UNTRIMMED,
+            names=OWN_FIELDS,
+            members=members,
+            values=_own_values(batch),
+            same=_common(batch, self._clock.now_us()),
+        )
+
+    def message_of(self, action: actions.Action) -> str:
+        """How a reader of the Schedule finds the entry."""
+        return f"added to stream {_action(action).name}"
+
+    def count(self, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
         """Whoever asked counts."""
 
     def takes_batches(self, action: actions.Action) -> bool:
@@ -99,7 +116,8 @@ class StreamTarget:
         left = min(batch.not_after_monotonic - self._clock.monotonic(), target.STREAM_LIMIT_SECONDS)
         if left <= 0:
             return batches.BatchAnswer(accepted_us=0, messages=none)
-        entries = _entries(batch, self._clock.now_us())
+        common = _common(batch, self._clock.now_us())[1::2]
+        entries = [(*own, *common) for own in _own_values(batch)]
         most = stream.max_length or _UNTRIMMED
         try:
             async with asyncio.timeout(left):
@@ -126,43 +144,47 @@ def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
     """The fields of the slot's entry, as ``FIELDS`` has them; no payload is an empty text."""
     return {
         "id": identity.event_id(firing.uid, firing.slot_us, firing.run_uid),
-        "generated_at": identity.instant_text(now_us),
         "schedule_id": firing.uid,
-        "payload": identity.raw_body(firing),
         "slot": identity.seconds_text(firing.slot_us),
         "scheduled_time": identity.instant_text(firing.slot_us),
-        "attempt": str(firing.attempt),
         "version": str(firing.generation),
+        "generated_at": identity.instant_text(now_us),
+        "payload": identity.raw_body(firing),
+        "attempt": str(firing.attempt),
         "trigger": firing.trigger,
     }
 
 
-#: The fields of an entry, in its order.
-FIELDS = (
-    *("id", "generated_at", "schedule_id", "payload", "slot", "scheduled_time"),
-    *("attempt", "version", "trigger"),
-)
+#: The fields of an entry, in its order: those of each slot, and those that a burst has in common.
+OWN_FIELDS = ("id", "schedule_id", "slot", "scheduled_time", "version")
+COMMON_FIELDS = ("generated_at", "payload", "attempt", "trigger")
+FIELDS = (*OWN_FIELDS, *COMMON_FIELDS)
 
 
-def told(event_id: str) -> str:
-    """What the Schedule's status says of a delivered entry: how a consumer finds it."""
-    return f"event {event_id}"
+def _own_values(batch: batches.FiringBatch) -> list[tuple[bytes | str, ...]]:
+    """The values of ``OWN_FIELDS``, row by row; the same as ``entry`` says of each firing."""
+    text_of = {
+        slot: (identity.seconds_text(slot), identity.instant_text(slot))
+        for slot in set(batch.slots_us)
+    }
+    version_of = {generation: str(generation) for generation in set(batch.generations)}
+    rows: list[tuple[bytes | str, ...]] = []
+    columns = zip(batch.uids, batch.generations, batch.slots_us, strict=True)
+    for uid, generation, slot_us in columns:
+        seconds, instant = text_of[slot_us]
+        rows.append((f"{uid}-{seconds}", uid, seconds, instant, version_of[generation]))
+    return rows
 
 
-def _entries(batch: batches.FiringBatch, now_us: int) -> list[tuple[bytes | str, ...]]:
-    """The values of ``FIELDS``, row by row; the same as ``entry`` says of each firing."""
-    generated_at = identity.instant_text(now_us)
-    payload = bytes(batch.action.payload)
-    trigger = batch.trigger
-    mark_of = {slot: identity.event_id("", slot) for slot in set(batch.slots_us)}
-    text_of = {slot: identity.instant_text(slot) for slot in mark_of}
-    return [
-        (uid + mark_of[slot], generated_at, uid, payload, mark_of[slot][1:], text_of[slot], "1",
-         str(generation), trigger)
-        for uid, generation, slot in zip(
-            batch.uids, batch.generations, batch.slots_us, strict=True
-        )
-    ]  # fmt: skip
+def _common(batch: batches.FiringBatch, now_us: int) -> tuple[bytes | str, ...]:
+    """``COMMON_FIELDS`` with their values, name after name."""
+    generated_at, payload, attempt, trigger = COMMON_FIELDS
+    return (
+        *(generated_at, identity.instant_text(now_us)),
+        *(payload, bytes(batch.action.payload)),
+        *(attempt, "1"),
+        *(trigger, batch.trigger),
+    )
 
 
 def _action(action: actions.Action) -> actions.StreamAction:

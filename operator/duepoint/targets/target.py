@@ -14,11 +14,13 @@ worker's; the limits it goes by are made here, because they are the target's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint import clock as clocks
 from duepoint import telemetry
+from duepoint.delayqueue import messages
 from duepoint.runs import outcome, retries
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -196,10 +198,22 @@ class Targets:
         assert isinstance(one, batches.SettledTarget)  # noqa: S101 - ``settles`` said so
         return one.entry_of(firing)
 
-    def count(self, action: actions.Action, answer: outcome.Outcome) -> None:
-        """Count what came of a firing that the settlement delivered, or did not."""
+    def entries_of(self, batch: batches.FiringBatch, members: Sequence[bytes]) -> messages.Entries:
+        """What is appended when the members of a batch are settled."""
+        _, one = self._of(batch.action)
+        assert isinstance(one, batches.SettledTarget)  # noqa: S101 - ``settles`` said so
+        return one.entries_of(batch, members)
+
+    def message_of(self, action: actions.Action) -> str:
+        """What is told of a delivery that the settlement made."""
+        _, one = self._of(action)
+        assert isinstance(one, batches.SettledTarget)  # noqa: S101 - ``settles`` said so
+        return one.message_of(action)
+
+    def count(self, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
+        """Count what came of firings that the settlement delivered, or did not."""
         kind, _ = self._of(action)
-        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc()
+        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc(times)
 
     async def check(self, firing: Firing) -> Checked | None:
         """What the target of this kind lacks; only webhooks refer to things that may be missing."""

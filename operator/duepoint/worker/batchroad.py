@@ -18,8 +18,9 @@ from typing import TypeVar
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import claimedchains, messages, rearming
+from duepoint.delayqueue import claimedchains, messages, rearming, scripting
 from duepoint.delayqueue.port import Queue
+from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, briefs
 from duepoint.targets import batches
@@ -32,6 +33,11 @@ LEAST_POINTS = 64
 #: A shard whose claims held nothing for this road is not looked at again for so long.
 _BARREN_SECONDS = 1.0
 
+#: Of one script that appends and settles: some 2 ms of the server's time.
+_MOST_ENTRIES = 500
+_MOST_BYTES = 1024 * 1024
+_ENTRY_BYTES = 256
+
 _ValueT = TypeVar("_ValueT")
 
 
@@ -43,6 +49,7 @@ class BatchRoad:
     ) -> None:
         self._queue = queue
         self._target = target if isinstance(target, batches.BatchTarget) else None
+        self._settled = target if isinstance(target, batches.SettledTarget) else None
         self._clock = clock
         self._actions = known
         self._barren_until: dict[messages.ShardId, float] = {}
@@ -92,8 +99,13 @@ class BatchRoad:
             return None
         for namespace, target in {(kind.namespace, kind.target) for kind in found.kind_of.values()}:
             await self._actions.load(claim.shard, namespace, target)
-        plain = plainwork.plain_kinds(found.kind_of, self._action_of, _limit_us)
+        plain = plainwork.plain_kinds(found.kind_of, self._action_of, self._limit_us)
         return plainwork.choose(found, chains.dues, plain, claim.now_us)
+
+    def _limit_us(self, action: actions.Action) -> int:
+        if self._settled is not None and self._settled.settles(action):
+            return 0  # the chains move on with their deliveries, not after them
+        return int(targets.attempt_limit_seconds(action) * 1_000_000)
 
     def _action_of(self, kind: briefs.Kind) -> actions.Action | None:
         action = self._actions.known(kind.namespace, kind.target)
@@ -108,20 +120,10 @@ class BatchRoad:
         batch: plainwork.Plain,
     ) -> list[int]:
         """The rows that were not delivered."""
+        if self._settled is not None and self._settled.settles(batch.action):
+            return await self._hand_over(settling, chains, batch)
         started_us = settling.now_us()
-        now = self._clock.monotonic()
-        answer = await self._answer(
-            batches.FiringBatch(
-                action=batch.action,
-                namespace=batch.namespace,
-                trigger=batch.trigger,
-                names=batch.names,
-                uids=batch.uids,
-                generations=batch.generations,
-                slots_us=batch.slots_us,
-                not_after_monotonic=now if settling.lost else settling.claim.held_until,
-            )
-        )
+        answer = await self._answer(self._firings(settling, batch))
         done = _Done.of(chains, batch, answer)
         if done.indexes:
             settling.add(_closing(batch, done, answer, (started_us, settling.now_us())))
@@ -129,6 +131,59 @@ class BatchRoad:
         if len(done.indexes) == len(batch.indexes):
             return []
         return sorted(set(batch.indexes).difference(done.indexes))
+
+    async def _hand_over(
+        self,
+        settling: settler.Settler,
+        chains: claimedchains.ClaimedChains,
+        batch: plainwork.Plain,
+    ) -> list[int]:
+        """As ``_fire_batch``, where the settlement itself delivers."""
+        left: list[int] = []
+        for part in _parts(batch):
+            if settling.lost:
+                break  # nothing of it is this worker's any more
+            if not await self._hand_part_over(settling, chains, part):
+                left += part.indexes
+        return [] if settling.lost else left
+
+    async def _hand_part_over(
+        self,
+        settling: settler.Settler,
+        chains: claimedchains.ClaimedChains,
+        part: plainwork.Plain,
+    ) -> bool:
+        """False where nothing of it was done: each row is tried alone, and told of there."""
+        assert self._settled is not None  # noqa: S101 - ``_fire_batch`` saw to it
+        now_us = settling.now_us()
+        members = [chains.members[index] for index in part.indexes]
+        messages_ = [self._settled.message_of(part.action)] * len(members)
+        hoped = batches.BatchAnswer(accepted_us=now_us, messages=messages_)
+        closed = _closing(part, _Done.of(chains, part, hoped), hoped, (now_us, now_us))
+        entries = self._settled.entries_of(self._firings(settling, part), members)
+        try:
+            handed = await settling.hand_over(entries, [closed])
+        except (scripting.WrongType, scripting.Refused):
+            return False
+        if handed is None or not handed.done:
+            return False
+        delivered = outcomes.Delivered(accepted_us=settling.now_us())
+        self._settled.count(part.action, delivered, len(members))
+        _observe(delivered.accepted_us, part.slots_us)
+        return True
+
+    @staticmethod
+    def _firings(settling: settler.Settler, batch: plainwork.Plain) -> batches.FiringBatch:
+        return batches.FiringBatch(
+            action=batch.action,
+            namespace=batch.namespace,
+            trigger=batch.trigger,
+            names=batch.names,
+            uids=batch.uids,
+            generations=batch.generations,
+            slots_us=batch.slots_us,
+            not_after_monotonic=float("-inf") if settling.lost else settling.claim.held_until,
+        )
 
     async def _answer(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
         assert self._target is not None  # noqa: S101 - _chains saw to it
@@ -217,5 +272,18 @@ def _part(
     return dataclasses.replace(claim, points=left)
 
 
-def _limit_us(action: actions.Action) -> int:
-    return int(targets.attempt_limit_seconds(action) * 1_000_000)
+def _parts(batch: plainwork.Plain) -> list[plainwork.Plain]:
+    """Rows for one script each, which stays short: a payload is copied with every entry."""
+    count = max(1, min(_MOST_ENTRIES, _MOST_BYTES // (_ENTRY_BYTES + len(batch.action.payload))))
+    if len(batch.indexes) <= count:
+        return [batch]
+    return [
+        dataclasses.replace(
+            batch,
+            **{
+                column: getattr(batch, column)[first : first + count]
+                for column in ("indexes", "names", "uids", "generations", "slots_us", "following")
+            },
+        )
+        for first in range(0, len(batch.indexes), count)
+    ]

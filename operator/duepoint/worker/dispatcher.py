@@ -309,9 +309,9 @@ class Dispatcher:
         action = self._action(attempt)
         started_us = settler.now_us()
         if isinstance(action, ActionUnreadable):
-            answer: outcomes.Outcome | None = _unreadable(action, attempt, started_us)
             firing = self._firing(settler, attempt, _STAND_IN)
-            return self._closed(settler, attempt, firing, answer, started_us)
+            put_off = _unreadable(action, attempt, started_us)
+            return self._closed(settler, attempt, firing, put_off, started_us)
         firing = self._firing(settler, attempt, action)
         answer = _too_late(attempt, action, firing, started_us)
         if answer is None and self._settles(action):

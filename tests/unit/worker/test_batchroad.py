@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from duepoint import errors
+from duepoint.delayqueue import scripting
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.targets import stream, target
@@ -49,7 +50,7 @@ async def test_each_slot_of_a_burst_has_one_entry_and_one_event(place):
     events = await place.events()
     assert len(events) == 2 * COUNT
     assert {event.state for event in events} == {RunState.SUCCEEDED}
-    assert all(event.message.startswith(("entry ", "event ")) for event in events)
+    assert all(event.message == "added to stream ticks" for event in events)
     assert {event.settled_us for event in events} == {NOON + 60 * SECOND, NOON + 120 * SECOND}
 
 
@@ -72,14 +73,50 @@ async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
 
 
 async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch):
-    async def refused(*_):
-        raise errors.QueueUnavailable("full")
+    deliver = place.queue.deliver
 
-    monkeypatch.setattr(place.queue, "append_many", refused)
+    async def only_few(claim, settlement, entries):
+        if len(settlement.rearmed) > 0:  # as a batch asks
+            raise scripting.Refused("full")
+        return await deliver(claim, settlement, entries)
+
+    monkeypatch.setattr(place.queue, "deliver", only_few)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     ids = [entry["id"] for entry in _entries(place)]
     assert len(ids) == len(set(ids)) == COUNT
+
+
+async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place, monkeypatch):
+    monkeypatch.setattr(type(place.queue), "settles_entries", False)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(61)
+    ids = [entry["id"] for entry in _entries(place)]
+    assert len(ids) == len(set(ids)) == COUNT
+    events = await place.events()
+    assert {event.message.partition(" ")[0] for event in events} == {"entry"}
+
+
+async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
+    sizes = []
+    deliver = place.queue.deliver
+
+    async def counted(claim, settlement, entries):
+        sizes.append(len(entries.members))
+        return await deliver(claim, settlement, entries)
+
+    monkeypatch.setattr(place.queue, "deliver", counted)
+    large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
+    for number in range(COUNT):
+        known = a_definition(
+            "@every 1m", created_us=NOON, not_before_us=NOON, name=f"s-{number}", generation=2,
+            uid=f"6f1c9a34-0000-4000-8000-{number:012}",
+        )  # fmt: skip
+        await place.arm(known, large)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(61)
+    assert max(sizes) * 60_000 < 1024 * 1024
+    assert len(_entries(place)) == COUNT
 
 
 async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):

@@ -10,14 +10,16 @@ local function append_entries(entries, is_held)
   if missing then
     return { 'partial', held }
   end
-  local fields = { unpack(ARGV, entries.same[1], entries.same[2]) }
-  local width, common = entries.names[2] - entries.names[1] + 1, #fields
+  local fields, width = {}, entries.names[2] - entries.names[1] + 1
   for i = 1, width do
-    fields[common + 2 * i - 1] = ARGV[entries.names[1] + i - 1]
+    fields[2 * i - 1] = ARGV[entries.names[1] + i - 1]
+  end
+  for i = entries.same[1], entries.same[2] do
+    fields[2 * width + i - entries.same[1] + 1] = ARGV[i]
   end
   for first = entries.values[1], entries.values[2], width do
     for i = 1, width do
-      fields[common + 2 * i] = ARGV[first + i - 1]
+      fields[2 * i] = ARGV[first + i - 1]
     end
     local added = redis.pcall('XADD', KEYS[entries.key], 'MAXLEN', '~', entries.max_length, '*',
       unpack(fields))
