@@ -1,7 +1,7 @@
 """Would the API server create this Job? Asked once per template, remembered.
 
-The verdict depends on the namespace (quota, admission), on the template, and on the length of the
-Job's name (an Indexed Job has less room in it), so that is what it is remembered by: 10,000
+The verdict depends on the namespace (quota, admission), on the template, and for an Indexed Job on
+the length of its name (it has less room in it), so that is what it is remembered by: 10,000
 Schedules made from one template cost one request. Only verdicts are remembered, never troubles;
 schedules that ask the same at one time share one request.
 """
@@ -75,7 +75,10 @@ class DryRuns:
 
 def _key(namespace: str, target: actions.JobAction, job_name: str) -> _Key:
     text = msgspec.json.encode(target.template, order="deterministic")
-    return (namespace, hashlib.sha256(text).digest(), len(job_name))
+    spec = target.template.get("spec")
+    # Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit.
+    is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
+    return (namespace, hashlib.sha256(text).digest(), len(job_name) if is_indexed else 0)
 
 
 def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobs.SlotFacts:

@@ -1,13 +1,14 @@
 """Which finished Jobs are too many.
 
-Successful and failed ones have limits of their own, oldest first. A Job is the proof that its slot
-ran, so only those whose slot lies at or below the watermark *as the API server has it* may go:
-nobody will ask for that slot again. Pure.
+Successful and failed ones have limits of their own, regular, manual and backfilled ones together;
+those go first that were made first. A Job is the proof that its slot ran, so it may go only once
+nobody will ask for that slot again: a regular one when its slot lies at or below the watermark *as
+the API server has it*, one that a ScheduleRun wanted when the queue holds that slot no more. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from duepoint.schedules.rule import Policy
@@ -15,27 +16,40 @@ from duepoint.schedules.rule import Policy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedJob:
-    """A Job that has ended and still exists."""
+    """A Job that has ended and still exists.
+
+    Attributes:
+        is_wanted: a ScheduleRun wanted it; the slot is not one of the regular sequence.
+    """
 
     namespace: str
     name: str
     uid: str
     slot_us: int
     succeeded: bool
+    created_us: int = 0
+    is_wanted: bool = False
 
 
-def excess(
-    finished: Iterable[FinishedJob], policy: Policy, settled_us: int
-) -> tuple[FinishedJob, ...]:
-    """The Jobs to delete, oldest first."""
-    listed = sorted(finished, key=lambda job: (job.slot_us, job.name))
+def too_many(finished: Iterable[FinishedJob], policy: Policy) -> tuple[FinishedJob, ...]:
+    """The Jobs beyond the limits, oldest first."""
+    listed = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
     groups = (
         ([job for job in listed if job.succeeded], policy.successful_limit),
         ([job for job in listed if not job.succeeded], policy.failed_limit),
     )
+    return tuple(job for group, limit in groups for job in group[: max(0, len(group) - limit)])
+
+
+def excess(
+    finished: Iterable[FinishedJob],
+    policy: Policy,
+    settled_us: int,
+    wanted_us: Collection[int] = (),
+) -> tuple[FinishedJob, ...]:
+    """The Jobs to delete now, oldest first; ``wanted_us``: slots that ScheduleRuns still want."""
     return tuple(
         job
-        for group, limit in groups
-        for job in group[: max(0, len(group) - limit)]
-        if job.slot_us <= settled_us
+        for job in too_many(finished, policy)
+        if (job.slot_us not in wanted_us if job.is_wanted else job.slot_us <= settled_us)
     )

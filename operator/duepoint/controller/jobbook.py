@@ -12,6 +12,7 @@ from typing import Any
 
 from duepoint.controller.history import FinishedJob
 from duepoint.kube import jobs, port, schedules, times
+from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 
@@ -134,6 +135,8 @@ def _finished(job: jobs.Job, ended: jobs.Finished) -> FinishedJob:
         uid=job.metadata.uid,
         slot_us=_slot_us(job),
         succeeded=ended.succeeded,
+        created_us=_instant_us(job.metadata.creation_timestamp),
+        is_wanted=_trigger(job) not in summaries.REGULAR,
     )
 
 
@@ -157,7 +160,7 @@ def _event(job: jobs.Job, owner: port.OwnerReference, ended: jobs.Finished) -> R
         name=owner.name,
         generation=0,
         slot_us=_slot_us(job),
-        trigger=(job.metadata.annotations or {}).get(jobs.TRIGGER, "Schedule"),
+        trigger=_trigger(job),
         state=RunState.SUCCEEDED if ended.succeeded else RunState.FAILED,
         reason=Reason.SUCCEEDED if ended.succeeded else Reason.JOB_FAILED,
         message="" if ended.succeeded else f"{ended.reason}: {ended.message}",
@@ -166,6 +169,10 @@ def _event(job: jobs.Job, owner: port.OwnerReference, ended: jobs.Finished) -> R
         finished_us=at_us,
         job_name=job.metadata.name,
     )
+
+
+def _trigger(job: jobs.Job) -> str:
+    return (job.metadata.annotations or {}).get(jobs.TRIGGER, "Schedule")
 
 
 def _slot_us(job: jobs.Job) -> int:

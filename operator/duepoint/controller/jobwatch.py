@@ -9,7 +9,7 @@ suspended Schedule, and never above the watermark that the API server has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
@@ -22,8 +22,13 @@ from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunEvent
+from duepoint.schedules.definition import Definition
 
 _CLEANERS = 2
+
+#: The slots of a schedule that the queue holds because of ScheduleRuns.
+Wanted = Callable[[Definition], Awaitable[frozenset[int]]]
+
 #: A list and watch that lived so long begins its waits anew.
 _HEALTHY_SECONDS = 60.0
 
@@ -32,6 +37,7 @@ class JobWatch:
     """The service; one for each term of a leader.
 
     Args:
+        wanted: which slots of a schedule ScheduleRuns want and have not got; raises TryLater.
         namespaces: the namespaces to watch; empty = the whole cluster.
     """
 
@@ -40,12 +46,14 @@ class JobWatch:
         *,
         api: port.Api,
         reporter: Reporter,
+        wanted: Wanted,
         namespaces: tuple[str, ...],
         clock: Clock,
         health: services.Health,
     ) -> None:
         self._api = api
         self._reporter = reporter
+        self._wanted = wanted
         self._namespaces = namespaces
         self._clock = clock
         self._health = health
@@ -143,7 +151,7 @@ class JobWatch:
 
     async def _clean(self, schedule_uid: str) -> float | None:
         try:
-            await self._delete_excess(schedule_uid)
+            done = await self._delete_excess(schedule_uid)
         except (kube_errors.ApiError, errors.TryLater) as trouble:
             telemetry.logger.debug("history not cleaned", uid=schedule_uid, error=str(trouble))
             return next(self._waits.setdefault(schedule_uid, _backoff()))
@@ -151,21 +159,28 @@ class JobWatch:
             telemetry.logger.error("history not cleaned", uid=schedule_uid, exc_info=bug)
             return next(self._waits.setdefault(schedule_uid, _backoff()))
         self._waits.pop(schedule_uid, None)
-        return None
+        return None if done else _WANTED_AGAIN_SECONDS
 
-    async def _delete_excess(self, schedule_uid: str) -> None:
+    async def _delete_excess(self, schedule_uid: str) -> bool:
+        """False where something is to be looked at again though nothing may be told of it."""
         finished = self._book.finished(schedule_uid)
         if not finished:
-            return
+            return True
         known = await self._reporter.definition(schedule_uid)
         if known is None:
-            return  # refused, or gone: its Jobs stay until somebody says how many may
+            return True  # refused, or gone: its Jobs stay until somebody says how many may
+        policy = known.rule.policy
+        is_any_wanted = any(job.is_wanted for job in history.too_many(finished, policy))
+        wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
         settled_us = self._reporter.settled_us(schedule_uid)
-        for job in history.excess(finished, known.rule.policy, settled_us):
+        for job in history.excess(finished, policy, settled_us, wanted_us):
             await jobs.delete(self._api, job.namespace, job.name, job.uid)
             self._book.drop_uid(schedule_uid, job.uid)
+        return not wanted_us
 
 
+#: A slot that a ScheduleRun wants and whose Job has ended is settled within moments.
+_WANTED_AGAIN_SECONDS = 30.0
 _LABELLED = jobs.SCHEDULE_LABEL
 
 

@@ -162,7 +162,12 @@ class Leadership:
             tell=recorder.note,
         )
         jobs = JobWatch(
-            api=self._api, reporter=reporter, namespaces=namespaces, clock=clock, health=health
+            api=self._api,
+            reporter=reporter,
+            wanted=reconcile.wanted,
+            namespaces=namespaces,
+            clock=clock,
+            health=health,
         )
         reporter.on_written = jobs.look
         reconciler = Reconciler(reconcile=reconcile, reports=reporter, health=health, clock=clock)

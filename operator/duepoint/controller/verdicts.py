@@ -28,7 +28,7 @@ REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried be
 
 def ready(spec: ScheduleSpec, made: plan.Plan, *, awaits_check: bool = False) -> Report:
     """The queue holds this generation; with ``awaits_check`` a worker has a word in it first."""
-    reason, message = _standing(made.definition)
+    reason, message = _standing(made.definition, spec.suspend_reason)
     report = _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
     return dataclasses.replace(report, awaits_check=awaits_check)
 
@@ -127,13 +127,18 @@ def completion(known: Definition | None, started: int) -> str:
     return "no slot is left"
 
 
-def _standing(known: Definition) -> tuple[Reason, str]:
+def _standing(known: Definition, why: str) -> tuple[Reason, str]:
+    """Of a Schedule that the queue holds; ``why`` it is suspended, in its author's words."""
     timing = known.rule.timing
     if known.is_complete:
         return Reason.COMPLETED, completion(known, known.started)
     if known.state is State.SUSPENDED:
-        return Reason.SUSPENDED, "spec.suspend is true"
+        return Reason.SUSPENDED, _because("spec.suspend is true", why)
     if timing.suspend and timing.suspend_until_us is not None:
         until = times.time_text(timing.suspend_until_us)
-        return Reason.SUSPENDED, f"suspended until {until}; slots from then on run"
+        return Reason.SUSPENDED, _because(f"suspended until {until}, slots from then on run", why)
     return _ARMED
+
+
+def _because(told: str, why: str) -> str:
+    return f"{told}: {why}" if why else told

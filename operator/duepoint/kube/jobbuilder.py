@@ -110,8 +110,18 @@ def _owner(facts: SlotFacts) -> dict[str, Any]:
     }
 
 
+#: Ours: what an author writes under them is not handed on, not even where we have nothing to say.
+_OWN_KEYS = frozenset(
+    {SCHEDULED_TIME, PREVIOUS_TIME, TRIGGER, PAYLOAD, CRONJOB_SCHEDULED_TIMESTAMP}
+)
+
+
+def _others(annotations: dict[str, Any]) -> dict[str, Any]:
+    return {key: text for key, text in annotations.items() if key not in _OWN_KEYS}
+
+
 def _job_annotations(own: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
-    annotations = own | {
+    annotations = _others(own) | {
         SCHEDULED_TIME: times.time_text(facts.slot_us),
         TRIGGER: facts.trigger,
         CRONJOB_SCHEDULED_TIMESTAMP: times.time_text_in(facts.slot_us, facts.time_zone),
@@ -120,7 +130,7 @@ def _job_annotations(own: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
 
 
 def _pod_annotations(own: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
-    annotations = own | {
+    annotations = _others(own) | {
         SCHEDULED_TIME: times.time_text(facts.slot_us),
         TRIGGER: facts.trigger,
     }

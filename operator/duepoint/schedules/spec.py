@@ -36,6 +36,7 @@ class ScheduleSpec:
 
     Attributes:
         created_us: metadata.creationTimestamp.
+        suspend_reason: what the author says about a suspension; empty = nothing.
     """
 
     namespace: str
@@ -45,6 +46,7 @@ class ScheduleSpec:
     created_us: int
     rule: rules.Rule
     action: actions.Action
+    suspend_reason: str = ""
 
     @property
     def identity(self) -> str:
@@ -144,6 +146,7 @@ def parse(
         created_us=created_us,
         rule=rule,
         action=action,
+        suspend_reason=fields.suspend_reason or "",
     )
 
 

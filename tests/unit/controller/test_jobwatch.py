@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from duepoint.controller import history
 from duepoint.controller.history import FinishedJob
+from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
 from duepoint.runs.run import RunState
+from duepoint.schedules import points
 from duepoint.schedules.rule import Policy
-from tests.support.builders import at
+from tests.support.builders import JOB_TEMPLATE, at
 from tests.unit.controller.test_reporter import event
-from tests.unit.controller.world import NAMESPACE, World
+from tests.unit.controller.world import EPOCH, NAMESPACE, World
 
 S = 1_000_000
 FIRST = at("2026-03-01 12:05:00")
@@ -184,4 +188,80 @@ async def test_a_deletion_that_fails_is_tried_again():
         name = await run_slot(world, made, FIRST)
         world.api.end_job(NAMESPACE, name)
         await world.clock.advance(30)
+        assert world.api.all_stored("jobs") == []
+
+
+def wanted(slot: int, *, created: int) -> FinishedJob:
+    return dataclasses.replace(finished(slot), created_us=created, is_wanted=True)
+
+
+def test_what_was_made_first_goes_first_whatever_its_slot():
+    """A backfill makes Jobs of old slots; they are not the oldest Jobs for that."""
+    listed = [dataclasses.replace(finished(slot), created_us=slot) for slot in (10, 20, 30)]
+    listed += [wanted(1, created=40), wanted(2, created=41)]
+    left_out = history.excess(listed, Policy(successful_limit=3), 100)
+    assert [job.slot_us for job in left_out] == [10, 20]
+
+
+def test_a_job_that_a_schedulerun_wanted_goes_once_the_queue_holds_its_slot_no_more():
+    policy = Policy(successful_limit=0)
+    above_the_watermark = wanted(101, created=1)
+    assert history.excess([above_the_watermark], policy, 100, {101}) == ()
+    assert len(history.excess([above_the_watermark], policy, 100, {55})) == 1
+
+
+async def a_manual_job(world: World, made, slot_us: int) -> str:
+    metadata = made["metadata"]
+    facts = jobs.SlotFacts(
+        namespace=NAMESPACE,
+        schedule_name=metadata["name"],
+        schedule_uid=metadata["uid"],
+        slot_us=slot_us,
+        previous_us=None,
+        trigger="Manual",
+        payload=None,
+        time_zone="Etc/UTC",
+        run_uid=f"run-{slot_us}",
+    )
+    await jobs.create(world.api, NAMESPACE, jobs.job_for(JOB_TEMPLATE, facts))
+    await world.clock.settle()
+    return jobs.job_name(facts)
+
+
+async def test_manual_jobs_of_a_suspended_schedule_obey_the_limits():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=1, suspend=True)
+        names = []
+        for _ in range(3):
+            await world.clock.advance(60)
+            names.append(await a_manual_job(world, made, world.clock.now_us()))
+            world.api.end_job(NAMESPACE, names[-1])
+            await world.clock.advance(5)
+        left = [job["metadata"]["name"] for job in world.api.all_stored("jobs")]
+        assert left == names[-1:]
+
+
+async def test_a_manual_job_stays_while_the_queue_still_holds_its_slot():
+    """Its worker died after the Job was made: whoever takes the slot over must find the Job."""
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0, suspend=True)
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(60)
+        slot_us = world.clock.now_us()
+        known = world.definition(uid)
+        point = points.DuePoint(
+            schedule_id=known.id,
+            timing_version=known.timing_version,
+            kind=points.PointKind.MANUAL,
+            due_us=slot_us,
+            slot_us=slot_us,
+            run_tag=points.run_tag("run"),
+        )
+        record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
+        await world.queue.enqueue(known, point, record, EPOCH)
+        world.api.end_job(NAMESPACE, await a_manual_job(world, made, slot_us))
+        await world.clock.advance(60)
+        assert len(world.api.all_stored("jobs")) == 1
+        await world.queue.withdraw(known, point, EPOCH)
+        await world.clock.advance(60)
         assert world.api.all_stored("jobs") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import itertools
 import json
@@ -9,12 +10,13 @@ import json
 import pytest
 
 from duepoint import errors
-from duepoint.controller import sighting
+from duepoint.controller import dryruns, plan, sighting
 from duepoint.delayqueue import messages, scripting
 from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs
 from duepoint.schedules import points
 from duepoint.schedules.definition import State
-from tests.support.builders import JOB_TEMPLATE, at
+from tests.support.builders import JOB_TEMPLATE, a_spec, at
 from tests.unit.controller.world import NAMESPACE, World
 
 
@@ -308,7 +310,46 @@ async def test_a_job_template_is_tried_once_for_many_schedules():
         assert all(world.ready(f"report-{n}") == ("True", "Armed") for n in range(10, 30))
         assert world.api.all_stored("jobs") == []
         await world.apply_job("a-longer-name")
+        assert dry_runs(world) == 1
+
+
+async def test_an_indexed_job_is_tried_once_for_each_length_of_name():
+    """Its Pods' host names leave the less room the longer the Job's name is."""
+    indexed = json.loads(json.dumps(JOB_TEMPLATE))
+    indexed["spec"] |= {"completionMode": "Indexed", "completions": 3}
+    async with World().leader() as world:
+        for name in ("report-1", "report-2", "a-longer-name", "another-names"):
+            await world.apply(name, jobTemplate=indexed)
         assert dry_runs(world) == 2
+
+
+async def test_ten_thousand_schedules_of_one_template_cost_one_dry_run():
+    world = World()
+    asked = dryruns.DryRuns(world.api)
+    one = a_spec(jobTemplate=JOB_TEMPLATE)
+    specs = [dataclasses.replace(one, name=f"report-{n}", uid=f"u{n}") for n in range(10_000)]
+    found = await asyncio.gather(
+        *(
+            asked.verdict(
+                plan.decide(one, None, plan.Shown(), one.created_us, target="t").definition,
+                one.action.target,
+                None,
+            )
+            for one in specs
+        )
+    )
+    assert dry_runs(world) == 1
+    assert set(found) == {jobs.Valid()}
+
+
+async def test_why_a_schedule_is_suspended_is_shown():
+    async with World().leader() as world:
+        await world.apply(suspend=True, suspendReason="INC-42")
+        assert world.condition("Ready")["message"] == "spec.suspend is true: INC-42"
+        await world.apply(suspend=True, suspendReason="INC-42", suspendUntil="2026-03-02T00:00:00Z")
+        assert world.condition("Ready")["message"] == (
+            "suspended until 2026-03-02T00:00:00Z, slots from then on run: INC-42"
+        )
 
 
 async def test_a_template_that_the_api_server_refuses_is_stalled_and_not_armed():

@@ -67,6 +67,7 @@ class World:
         self.jobwatch = JobWatch(
             api=self.api,
             reporter=self.reporter,
+            wanted=self.reconcile.wanted,
             namespaces=namespaces,
             clock=self.clock,
             health=self.health,

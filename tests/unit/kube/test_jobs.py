@@ -167,6 +167,21 @@ def test_what_is_unknown_is_not_annotated():
     assert "duepoint.dev/payload" not in annotations
 
 
+def test_what_an_author_writes_under_our_keys_is_not_handed_on():
+    junk = dict.fromkeys(
+        ("scheduled-time", "previous-time", "trigger", "payload"), "junk"
+    )  # without a slot before, or a payload, there is nothing of ours in its place
+    annotations = {f"duepoint.dev/{key}": text for key, text in junk.items()}
+    annotations["batch.kubernetes.io/cronjob-scheduled-timestamp"] = "junk"
+    template = a_template()
+    template["metadata"] = {"annotations": annotations | {"own": "kept"}}
+    template["spec"]["template"]["metadata"] = {"annotations": annotations | {"own": "kept"}}
+    job = jobs.job_for(template, replace(FACTS, previous_us=None, payload=None))
+    for found in (job["metadata"], job["spec"]["template"]["metadata"]):
+        assert "junk" not in found["annotations"].values()
+        assert found["annotations"]["own"] == "kept"
+
+
 @pytest.mark.parametrize(
     ("written", "used"), [(0, 600), (599, 600), (600, 600), (3600, 3600), (None, None)]
 )
