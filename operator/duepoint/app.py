@@ -23,6 +23,7 @@ from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.maintenance import elector, leasehealth
 from duepoint.maintenance import watchdog as watchdogs
 from duepoint.targets import (
+    activejobs,
     circuits,
     egress,
     egressrules,
@@ -97,7 +98,9 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         loop = claimer.Claimer(
             queue,
-            dispatcher.Dispatcher(queue, targets, clock, _bounds(chosen)),
+            dispatcher.Dispatcher(
+                queue, targets, clock, _bounds(chosen), jobs=activejobs.ActiveJobs(api)
+            ),
             clock,
             health,
             worker=chosen.identity,

@@ -23,13 +23,14 @@ ROLES = ("operator", "worker", "viewer")
 WORKER_SCRIPTS = frozenset(
     {
         *("append", "appendmany", "beat", "circuits", "claim", "deliver", "extend", "plan"),
-        *("release", "rights", "settle"),
+        *("admit", "release", "rights", "settle"),
     }
 )
 #: Scripts of the commands that only look.
 VIEWER_SCRIPTS = frozenset({"leases"})
-#: Scripts that both call: a worker finishes a move that an operator left behind.
-SHARED_SCRIPTS = frozenset({"moves", "intern", "import", "forget"})
+#: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
+#: tells of Jobs that have ended.
+SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "import", "forget"})
 #: Plain commands of either process besides its scripts.
 PLAIN = frozenset(
     {

@@ -11,6 +11,7 @@ from duepoint import services
 from duepoint.delayqueue import messages, sharding
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
+from duepoint.targets import activejobs
 from duepoint.testing.fakeclock import FakeClock
 from duepoint.testing.memoryqueue import MemoryDelayQueue
 from duepoint.testing.recordingtarget import RecordingTarget
@@ -31,6 +32,7 @@ class Workplace:
         self.clock = clock or FakeClock()
         self.queue = MemoryDelayQueue(self.clock)
         self.target = RecordingTarget(self.clock)
+        self.jobs: activejobs.Jobs = activejobs.NO_JOBS
         self.health = services.Health()
 
     async def arm(
@@ -50,7 +52,9 @@ class Workplace:
         bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
         return Claimer(
             self.queue,
-            Dispatcher(self.queue, self.target, self.clock, bounds, dice=lambda: 0.5),
+            Dispatcher(
+                self.queue, self.target, self.clock, bounds, dice=lambda: 0.5, jobs=self.jobs
+            ),
             self.clock,
             self.health,
             worker=name,

@@ -1,13 +1,15 @@
 """The delay queue over Redis or Valkey: ``port.Queue`` as the processes get it.
 
 One part per question: who may use the index and how it is cut (membership), what is to run
-(arming, filling, reading), what is due (claiming), what became of it (settling), whether it is all
-still true (sweeping). They share one connection pool and one set of scripts (core).
+(arming, filling, reading), what is due (claiming), what may start beside what runs and what became
+of it (admitting, settling), whether it is all still true (sweeping). They share one connection pool
+and one set of scripts (core).
 """
 
 from __future__ import annotations
 
 from duepoint.delayqueue import (
+    admitting,
     circuits,
     claiming,
     collecting,
@@ -20,7 +22,6 @@ from duepoint.delayqueue import (
     partitioning,
     port,
     reading,
-    settling,
     shardstats,
     sweeping,
     wakeups,
@@ -33,7 +34,7 @@ class DelayQueue(
     keepalive.Keepalive,
     filling.Filling,
     claiming.Claiming,
-    settling.Settling,
+    admitting.Admitting,
     sweeping.Sweeping,
     shardstats.ShardStats,
     letters.Letters,

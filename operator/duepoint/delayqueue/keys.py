@@ -101,6 +101,14 @@ class ShardKeys:
         """The points of one namespace or set, by its interned number."""
         return f"{self.tag}:points:{number}"
 
+    def active(self, schedule_id: points.ScheduleId) -> str:
+        """The runs of a schedule that count for its concurrency policy."""
+        return f"{self.tag}:active:{schedule_id.hex()}"
+
+    def waiting(self, schedule_id: points.ScheduleId) -> str:
+        """The slots of a schedule that wait for one of those to end."""
+        return f"{self.tag}:waiting:{schedule_id.hex()}"
+
     def bucket(self, population: str, number: int) -> str:
         return f"{self.tag}:defs:{population}:{number}"
 

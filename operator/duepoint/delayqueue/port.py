@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Protocol
 
 from duepoint import settings
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import activeruns, messages
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
@@ -369,6 +369,35 @@ class Queue(Protocol):
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
     ) -> tuple[bool, ...]:
         """``plan`` for many chain points in one script; False where the chain was not held."""
+        ...
+
+    async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+        """Whether a claimed occurrence may start beside the active runs of its schedule.
+
+        If so it is one of them from here on; asking again is harmless.
+        """
+        ...
+
+    async def leave(
+        self,
+        claim: messages.Claim,
+        known: definitions.Definition,
+        runs: Sequence[activeruns.Run] = (),
+        *,
+        jobs: Collection[str] = (),
+        look: activeruns.Run | None = None,
+    ) -> activeruns.Finished:
+        """These runs, or the runs of these Jobs, have ended; slots that wait are due instead.
+
+        A run that is still an occurrence is being tried, and stays; one whose Job is told of stays
+        only if it was replaced meanwhile. ``look`` asks how that run stands.
+        """
+        ...
+
+    async def finish(
+        self, known: definitions.Definition, jobs: Collection[str], epoch: messages.Epoch
+    ) -> activeruns.Finished:
+        """The same for who holds no claim: these Jobs have ended."""
         ...
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:

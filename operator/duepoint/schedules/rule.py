@@ -41,6 +41,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     catch_up: str = "Latest"
     catch_up_limit: int = 100
     concurrency: str = "Allow"
+    max_concurrency: int = 1
+    queue_limit: int = 1
     successful_limit: int = 3
     failed_limit: int = 1
 

@@ -8,6 +8,7 @@ instead. Null means absent everywhere. Pure; the only entry is ``parse``.
 
 from __future__ import annotations
 
+import functools
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ PAYLOAD_LIMIT_BYTES = 64 * 1024
 TEMPLATE_LIMIT_BYTES = 256 * 1024
 _MAX_SCHEDULES = 32
 _MOST_CAUGHT_UP = 10_000
+_MOST_AT_ONCE = 10_000
 
 T = TypeVar("T")
 
@@ -93,6 +95,8 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 _decoder = msgspec.json.Decoder(_Spec)
+#: Longer texts are not kept: some megabytes of memory, at most.
+_SHAPE_LIMIT = 4_096
 _NULL = b"null"
 
 
@@ -126,6 +130,37 @@ def parse(
     Raises:
         errors.InvalidSpec: with every error found, in field order.
     """
+    shape = _shape(raw) if len(raw) <= _SHAPE_LIMIT else _shape.__wrapped__(raw)
+    findings = _Findings(list(shape.errors))
+    if not findings.errors:
+        _check_slots(shape.rule, findings, identity=f"{namespace}/{name}", created_us=created_us)
+    if findings.errors or shape.action is None:
+        raise errors.InvalidSpec(tuple(findings.errors))
+    return ScheduleSpec(
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        generation=generation,
+        created_us=created_us,
+        rule=shape.rule,
+        action=shape.action,
+        suspend_reason=shape.suspend_reason,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a text says, whoever it is the spec of; of wrong ones what is wrong."""
+
+    rule: rules.Rule
+    action: actions.Action | None
+    suspend_reason: str
+    errors: tuple[errors.FieldError, ...]
+
+
+@functools.lru_cache(maxsize=2_048)
+def _shape(raw: bytes) -> _Shape:
+    """Kept, because many schedules are made from one template and look the same."""
     fields = _decode(raw)
     findings = _Findings()
     action = _action(fields, findings)
@@ -134,20 +169,7 @@ def parse(
         policy=_policy(fields, findings),
         whole_seconds=_is_given(fields.job_template),
     )
-    if not findings.errors:
-        _check_slots(rule, findings, identity=f"{namespace}/{name}", created_us=created_us)
-    if findings.errors or action is None:
-        raise errors.InvalidSpec(tuple(findings.errors))
-    return ScheduleSpec(
-        namespace=namespace,
-        name=name,
-        uid=uid,
-        generation=generation,
-        created_us=created_us,
-        rule=rule,
-        action=action,
-        suspend_reason=fields.suspend_reason or "",
-    )
+    return _Shape(rule, action, fields.suspend_reason or "", tuple(findings.errors))
 
 
 def _decode(raw: bytes) -> _Spec:
@@ -254,13 +276,6 @@ def _check_slots(rule: rules.Rule, findings: _Findings, *, identity: str, create
 
 
 def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
-    concurrency = fields.concurrency_policy or "Allow"
-    if concurrency != "Allow":
-        findings.add(
-            Reason.INVALID_SCHEDULE,
-            "spec.concurrencyPolicy",
-            f"{errors.quoted(concurrency)} is not available in this version; write Allow",
-        )
     defaults = rules.Policy()
     return rules.Policy(
         deadline_seconds=_at_least(
@@ -276,6 +291,16 @@ def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
             findings,
         )
         or defaults.catch_up_limit,
+        concurrency=_choice(
+            fields.concurrency_policy,
+            ("Allow", "Forbid", "Replace", "Queue"),
+            "spec.concurrencyPolicy",
+            findings,
+        ),
+        max_concurrency=_only_with(
+            fields.max_concurrency, fields, ("Forbid", "Queue"), "spec.maxConcurrency", findings
+        ),
+        queue_limit=_only_with(fields.queue_limit, fields, ("Queue",), "spec.queueLimit", findings),
         successful_limit=_limit(
             fields.successful_jobs_history_limit, "successful", defaults.successful_limit, findings
         ),
@@ -283,6 +308,19 @@ def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
             fields.failed_jobs_history_limit, "failed", defaults.failed_limit, findings
         ),
     )
+
+
+def _only_with(
+    value: int | None, fields: _Spec, policies: tuple[str, ...], path: str, findings: _Findings
+) -> int:
+    """A number of runs or slots that means something beside these concurrency policies alone."""
+    if value is None:
+        return 1
+    if fields.concurrency_policy not in policies:
+        message = f"means nothing here: write concurrencyPolicy: {' or '.join(policies)} beside it"
+        findings.add(Reason.INVALID_SCHEDULE, path, f"{message}, or take it out")
+    checked = _at_most(_at_least(value, 1, path, findings), _MOST_AT_ONCE, path, findings)
+    return checked or 1
 
 
 def _limit(value: int | None, which: str, default: int, findings: _Findings) -> int:

@@ -61,6 +61,11 @@ class JobTarget:
         return outcome.Delivered(accepted_us=self._clock.now_us(), running=True, job_name=name)
 
 
+def job_name(firing: target.Firing) -> str:
+    """The one name that the Job of this slot can have."""
+    return jobs.job_name(_facts(firing))
+
+
 def _template(action: actions.Action) -> dict[str, object]:
     if not isinstance(action.target, actions.JobAction):
         raise base.Bug(f"a {type(action.target).__name__} was handed to the Job target")

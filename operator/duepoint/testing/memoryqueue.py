@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import (
+    activeruns,
     alarms,
     claiming,
     membership,
@@ -29,7 +30,13 @@ from duepoint.delayqueue import (
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
-from duepoint.testing import memorycircuits, memoryledger, memorymoves, memoryshard
+from duepoint.testing import (
+    memoryactive,
+    memorycircuits,
+    memoryledger,
+    memorymoves,
+    memoryshard,
+)
 
 
 class MemoryWakeups(alarms.Alarms):
@@ -57,6 +64,7 @@ class MemoryDelayQueue:
         self._workers: dict[str, int] = {}
         self._circuits = memorycircuits.MemoryCircuits(clock)
         self._moves = memorymoves.Record()
+        self.active = memoryactive.ActiveSets()
         self._wakeups: list[MemoryWakeups] = []
         self._ledgers: list[memoryledger.MemoryLedger] = []
 
@@ -86,6 +94,7 @@ class MemoryDelayQueue:
 
     def flush(self) -> None:
         """Everything is gone, as after FLUSHALL."""
+        self.active.forget()
         self.shards.clear()
         self.streams.clear()
         self._workers.clear()
@@ -298,6 +307,7 @@ class MemoryDelayQueue:
             if (one := stored.get(points.ScheduleId(chain[:8]))) is not None
             and one.state is definitions.State.ARMED
             and one.timing_version == chain[8:]
+            and one.rule.timing.max_runs is None
         }
         kinds = [briefs.Kind(one.namespace, one.rule, one.target) for one in known.values()]
         return briefs.Briefs(
@@ -342,6 +352,37 @@ class MemoryDelayQueue:
         answers = shard.plan(claim.id, splits)
         self._tell(shard, ran=any(planning.outcomes for planning in splits))
         return tuple(answers)
+
+    async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+        shard = self._shard(claim.shard)
+        answer = self.active.admit(shard, claim.id, entry, self._clock.now_us())
+        self._tell(shard)
+        return answer
+
+    async def leave(
+        self,
+        claim: messages.Claim,
+        known: definitions.Definition,
+        runs: Sequence[activeruns.Run] = (),
+        *,
+        jobs: Collection[str] = (),
+        look: activeruns.Run | None = None,
+    ) -> activeruns.Finished:
+        shard, told = self._shard(claim.shard), memoryactive.Told(runs=runs, jobs=jobs, look=look)
+        finished = self.active.finish(shard, known, told, self._clock.now_us())
+        self._tell(shard)
+        return finished
+
+    async def finish(
+        self, known: definitions.Definition, jobs: Collection[str], epoch: messages.Epoch
+    ) -> activeruns.Finished:
+        removed = called = 0
+        for shard in self._homes(known.id, epoch):
+            told = memoryactive.Told(jobs=jobs)
+            finished = self.active.finish(shard, known, told, self._clock.now_us())
+            removed, called = removed + finished.removed, called + finished.called
+            self._tell(shard)
+        return activeruns.Finished(removed=removed, called=called)
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         now = self._clock.now_us()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import activeruns, messages
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
@@ -253,8 +253,10 @@ def _assign_chain(
             assignment.events.extend(missed)
             if missed and decision.following is None:
                 assignment.events.append(_completed(known, decision.newest_us, claim.now_us))
-        case (only,) if not missed and (
-            is_last or _may_hold(decision.following, claim.now_us, limit_us)
+        case (only,) if (
+            not missed
+            and not _is_judged(known)
+            and (is_last or _may_hold(decision.following, claim.now_us, limit_us))
         ):
             attempt = _attempt(known, chain, only, timeline, following=decision.following)
             assignment.attempts.append((attempt,))
@@ -285,6 +287,11 @@ def _decide(
     )
 
 
+def _is_judged(known: definitions.Definition) -> bool:
+    """Whether a policy decides if a slot starts: only a slot of its own can be told to wait."""
+    return known.rule.policy.concurrency != activeruns.ALLOW
+
+
 def _may_hold(following: DueSlot | None, now_us: int, limit_us: int) -> bool:
     return following is None or following.due_us >= now_us + limit_us
 
@@ -307,7 +314,7 @@ def _split(
     decision: policies.Decision,
 ) -> None:
     following = decision.following
-    alone = len(decision.run) == 1 and not decision.missed
+    alone = len(decision.run) == 1 and not decision.missed and not _is_judged(known)
     attempts = tuple(
         _attempt(known, _planned(chain, one), one, timeline, following=following, eager=alone)
         for one in decision.run
@@ -372,11 +379,6 @@ def _assign_occurrence(
     if point.kind is PointKind.CHECK:
         _assign_check(assignment, claim, point, known)
         return
-    if point.kind is PointKind.QUEUED:
-        # Written by a newer version: nothing here can act on them, and they must not be lost.
-        reason = f"points of kind {point.kind.name} are not known to this version"
-        _give_up(assignment, claim, point, known, reason)
-        return
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
     record = claim.records.get(point.member, _NO_RECORD)
     if _has_no_run(point, known, record):
@@ -391,7 +393,8 @@ def _assign_occurrence(
         due_us=_occurrence_due_us(point, record, timeline),
         previous_us=timeline.previous_before(point.slot_us),
         trigger=record.trigger,
-        number=record.attempt + 1,
+        # A slot that waited was not tried: its record counts how often it was put off.
+        number=1 if point.kind is PointKind.QUEUED else record.attempt + 1,
         first_try_us=record.first_try_us,
         record=record,
         completes=timeline.next_after(point.slot_us) is None,

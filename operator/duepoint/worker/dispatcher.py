@@ -24,10 +24,10 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import batches
+from duepoint.targets import activejobs, batches
 from duepoint.targets import target as targets
 from duepoint.worker import assignment as assignments
-from duepoint.worker import overrides, runlimits
+from duepoint.worker import concurrency, overrides, runlimits
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
@@ -82,8 +82,10 @@ class Dispatcher:
         bounds: Bounds,
         *,
         dice: Callable[[], float] = random.random,
+        jobs: activejobs.Jobs = activejobs.NO_JOBS,
     ) -> None:
         self._queue = queue
+        self._gate = concurrency.Gate(queue, jobs)
         self._target = target
         self._clock = clock
         self._actions = ActionCache(queue)
@@ -313,15 +315,35 @@ class Dispatcher:
             put_off = _unreadable(action, attempt, started_us)
             return self._closed(settler, attempt, firing, put_off, started_us)
         firing = self._firing(settler, attempt, action)
-        answer = _too_late(attempt, action, firing, started_us)
+        answer: outcomes.Outcome | None = _too_late(attempt, action, firing, started_us)
         if answer is None and self._settles(action):
             await split.wait()  # what is not in the queue yet cannot be settled
             answer = await self._hand_over(handover, attempt, firing, started_us)
             if answer is None or isinstance(answer, outcomes.Delivered):
                 return None
         if answer is None:
+            if concurrency.judges(attempt, action):
+                return await self._try_judged(settler, attempt, firing)
             answer = await self._fire(firing)
         return self._closed(settler, attempt, firing, answer, started_us)
+
+    async def _try_judged(
+        self, settler: settlers.Settler, attempt: Attempt, firing: targets.Firing
+    ) -> settlers.Closing:
+        """Of a schedule whose policy says whether it may start now."""
+        verdict = await self._gate.ask(settler, attempt, firing)
+        started_us = settler.now_us()
+        match verdict:
+            case concurrency.Start():
+                answer = await self._fire(firing)
+                await self._gate.started(settler, attempt, verdict, answer)
+                closed = self._closed(settler, attempt, firing, answer, started_us)
+            case outcomes.Retry():
+                closed = self._closed(settler, attempt, firing, verdict, started_us)
+            case concurrency.End() | concurrency.Waits():
+                closed = concurrency.closing(attempt, verdict, now_us=started_us)
+                _count_ended(closed.events)
+        return concurrency.leaving(closed, attempt, firing, verdict)
 
     def _closed(
         self,

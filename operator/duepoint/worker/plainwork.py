@@ -186,7 +186,8 @@ def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -
 def is_plain(rule: rules.Rule) -> bool:
     """Whether what hangs on a schedule's own name has no say in its slots."""
     timing = rule.timing
-    return slots.is_alike(timing) and not rule.whole_seconds and timing.max_runs is None
+    is_counted = timing.max_runs is not None or rule.policy.concurrency != "Allow"
+    return slots.is_alike(timing) and not rule.whole_seconds and not is_counted
 
 
 def plain_kinds(

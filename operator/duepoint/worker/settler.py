@@ -19,7 +19,7 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, rearming, scripting
+from duepoint.delayqueue import activeruns, messages, rearming, scripting
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run
@@ -55,6 +55,15 @@ class Closing:
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
     events: Sequence[RunEvent | run.Together] = ()
+    left: tuple[Left, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A run that counted for its schedule's concurrency policy and has ended."""
+
+    definition: definitions.Definition
+    run: activeruns.ActiveRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +271,32 @@ def _is_last(tried: Tried) -> bool:
     return tried.attempt.definition.runs_left == 1 and _is_counted(tried)
 
 
+def unrun(
+    attempt: Attempt, state: RunState, reason: Reason, message: str, *, now_us: int
+) -> Closing:
+    """The slot of an occurrence ends without this attempt."""
+    known = attempt.definition
+    event = RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=attempt.slot_us,
+        trigger=attempt.trigger,
+        state=state,
+        reason=reason,
+        message=message,
+        at_us=now_us,
+        started_us=attempt.first_try_us,
+        finished_us=now_us if state is RunState.FAILED else 0,
+        attempts=attempt.number - 1,
+        settled_us=attempt.slot_us if attempt.is_regular else 0,
+        completed=attempt.completes and attempt.is_regular,
+        run_uid=attempt.run_uid,
+    )
+    return Closing(finished=(attempt.point.member,), events=(event,))
+
+
 def _event(
     tried: Tried,
     state: RunState,
@@ -336,6 +371,8 @@ class Settler:
         self.cut_off = False
         self._begun = clock.monotonic()
         self._gathered: list[Closing] = []
+        #: Runs that have ended and still count in the queue.
+        self._left: list[Left] = []
         self._number = 0
         self._current: messages.Settlement | None = None
         self._news = asyncio.Event()
@@ -355,7 +392,12 @@ class Settler:
     def add(self, closed: Closing) -> None:
         """Take note of one more point that has ended."""
         self._gathered.append(closed)
+        self._left += closed.left
         self._news.set()
+
+    def over(self, schedule_id: points.ScheduleId) -> tuple[activeruns.ActiveRun, ...]:
+        """Runs of a schedule that have ended, of which the queue has not been told."""
+        return tuple(left.run for left in self._left if left.definition.id == schedule_id)
 
     def finish(self) -> None:
         """Nothing more will come: ``run`` returns after the last settlement."""
@@ -381,6 +423,23 @@ class Settler:
                 self._number += 1
                 self._current = _settlement(part, number=self._number)
                 await self._settle(self._current)
+            if self._left:
+                await self._leave()
+
+    async def _leave(self) -> None:
+        """What waits for the ended runs has its turn; untold, it looks again by itself."""
+        pending = [left for closed in self._gathered for left in closed.left]
+        ended = [left for left in self._left if left not in pending]
+        runs: dict[points.ScheduleId, tuple[definitions.Definition, list[activeruns.Run]]] = {}
+        for left in ended:
+            _, listed = runs.setdefault(left.definition.id, (left.definition, []))
+            listed.append(left.run.run)
+        self._left = pending
+        try:
+            for known, listed in runs.values():
+                await self._queue.leave(self.claim, known, listed)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.warning("ends of runs not told", error=str(trouble))
 
     async def hand_over(
         self, entries: messages.Entries, closed: Sequence[Closing]

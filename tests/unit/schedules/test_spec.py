@@ -31,6 +31,17 @@ def test_unset_fields_have_the_documented_values():
     assert webhook.retry == actions.RetryRule()
 
 
+@pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace", "Queue"])
+def test_a_concurrency_policy_is_taken_over(policy):
+    assert a_spec(concurrencyPolicy=policy).rule.policy.concurrency == policy
+
+
+def test_what_a_policy_is_given_is_taken_over_and_is_no_timing():
+    queued = a_spec(concurrencyPolicy="Queue", maxConcurrency=3, queueLimit=7).rule
+    assert (queued.policy.max_concurrency, queued.policy.queue_limit) == (3, 7)
+    assert queued.timing == a_spec().rule.timing
+
+
 def test_null_means_absent_everywhere():
     explicit = a_spec(
         timeZone=None,
@@ -91,10 +102,34 @@ def test_every_error_is_told_at_once_with_its_field():
         ),
         ({"maxRuns": 0}, "InvalidSchedule", "spec.maxRuns", "0 is too small; write 1 or more"),
         (
-            {"concurrencyPolicy": "Forbid"},
+            {"concurrencyPolicy": "Sometimes"},
             "InvalidSchedule",
             "spec.concurrencyPolicy",
-            "not available",
+            "write one of Allow, Forbid, Replace, Queue",
+        ),
+        (
+            {"concurrencyPolicy": "Replace", "maxConcurrency": 2},
+            "InvalidSchedule",
+            "spec.maxConcurrency",
+            "write concurrencyPolicy: Forbid or Queue beside it",
+        ),
+        (
+            {"concurrencyPolicy": "Forbid", "queueLimit": 2},
+            "InvalidSchedule",
+            "spec.queueLimit",
+            "write concurrencyPolicy: Queue beside it",
+        ),
+        (
+            {"concurrencyPolicy": "Queue", "queueLimit": 10_001},
+            "InvalidSchedule",
+            "spec.queueLimit",
+            "write 10000 or less",
+        ),
+        (
+            {"concurrencyPolicy": "Queue", "maxConcurrency": 0},
+            "InvalidSchedule",
+            "spec.maxConcurrency",
+            "write 1 or more",
         ),
         (
             {"webhook": {"url": "https://a", "service": {"name": "b"}}},

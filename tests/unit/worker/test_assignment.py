@@ -206,10 +206,22 @@ def test_members_of_no_known_format_go_to_the_dead_letters():
     assert [letter.member for letter in work.dead] == [b"junk"]
 
 
-def test_points_of_a_kind_from_the_future_are_kept_as_dead_letters():
+def test_a_slot_that_waited_is_tried_for_the_first_time_however_often_it_was_put_off():
     known = a_definition("*/5 * * * *")
-    work = assign(a_claim(occurrence_of(known, PointKind.QUEUED)), known)
-    assert work.dead[0].entry["kind"] == "QUEUED"
+    point = occurrence_of(known, PointKind.QUEUED)
+    record = messages.OccurrenceRecord(attempt=7, trigger="CatchUp")
+    (group,) = assign(a_claim(point, records={point.member: record}), known).attempts
+    assert (group[0].number, group[0].trigger, group[0].is_retry) == (1, "CatchUp", False)
+
+
+@pytest.mark.parametrize("policy", ["Forbid", "Replace", "Queue"])
+def test_a_chain_whose_slots_a_policy_judges_moves_on_before_anything_is_tried(policy):
+    known = a_definition("*/5 * * * *", rule=a_rule("*/5 * * * *", policy={"concurrency": policy}))
+    work = assign(a_claim(chain_of(known)), known)
+    (group,) = work.attempts
+    assert [one.point.kind for one in group] == [PointKind.PLANNED]
+    assert not group[0].eager
+    assert work.opened[0] is not None
 
 
 @pytest.mark.parametrize("kind", [PointKind.MANUAL, PointKind.BACKFILL])

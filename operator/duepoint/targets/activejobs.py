@@ -1,0 +1,136 @@
+"""What the API server says of a Schedule's Jobs, for whoever decides by what is active.
+
+A Job is active until it has finished, was told to go (a deletion is not waited for) or is not
+there; a Job of that name which another owner controls is none of ours. All methods raise
+``kube.errors.ApiError`` where there is no answer; what that means is the caller's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Collection, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from duepoint.kube import errors, jobs, port, times, wire
+
+#: Of more Jobs than this, all Jobs of the Schedule are listed in one request.
+_MOST_LOOKED_AT = 8
+
+_decoder = msgspec.json.Decoder(jobs.Job)
+
+
+class JobState(enum.Enum):
+    """How a Job stands."""
+
+    ACTIVE = "active"
+    OVER = "over"  # finished, or told to go
+    ABSENT = "absent"  # or somebody else's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A Job of the Schedule. ``slot_us`` is None where somebody took the annotation away."""
+
+    name: str
+    slot_us: int | None
+    state: JobState
+
+
+class Jobs(Protocol):
+    """What a policy needs of an API server."""
+
+    async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
+        """Every Job that this Schedule made and that exists."""
+        ...
+
+    async def states(
+        self, namespace: str, schedule: str, uid: str, names: Collection[str]
+    ) -> Mapping[str, JobState]:
+        """How these Jobs stand now, each name answered for."""
+        ...
+
+    async def delete(self, namespace: str, uid: str, name: str) -> None:
+        """The Job, if it is this Schedule's and has not finished, is told to go."""
+        ...
+
+
+class ActiveJobs:
+    """``Jobs`` through one API server."""
+
+    def __init__(self, api: port.Api) -> None:
+        self._api = api
+
+    async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
+        found = await jobs.of_schedule(self._api, namespace, name, uid)
+        return tuple(
+            Listed(name=job.metadata.name, slot_us=_slot_us(job), state=_state(job, uid))
+            for job in found
+        )
+
+    async def states(
+        self, namespace: str, schedule: str, uid: str, names: Collection[str]
+    ) -> Mapping[str, JobState]:
+        if len(names) > _MOST_LOOKED_AT:
+            listed = await self.of_schedule(namespace, schedule, uid)
+            return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
+        found = await _all(self._read(namespace, name) for name in names)
+        return {
+            name: JobState.ABSENT if job is None else _state(job, uid)
+            for name, job in zip(names, found, strict=True)
+        }
+
+    async def delete(self, namespace: str, uid: str, name: str) -> None:
+        job = await self._read(namespace, name)
+        if job is not None and _state(job, uid) is JobState.ACTIVE:
+            await jobs.delete(self._api, namespace, name, job.metadata.uid)
+
+    async def _read(self, namespace: str, name: str) -> jobs.Job | None:
+        path = jobs.path(namespace, name)
+        try:
+            return wire.decoded(_decoder, await self._api.request("GET", path), f"GET {path}")
+        except errors.NotFound:
+            return None
+
+
+class _NoJobs:
+    """Of who has no API server: slots that depend on Jobs are put off."""
+
+    async def of_schedule(self, *place: str) -> tuple[Listed, ...]:
+        raise _not_asked(*place)
+
+    async def states(self, *place: str | Collection[str]) -> Mapping[str, JobState]:
+        raise _not_asked(*place[:2])
+
+    async def delete(self, *place: str) -> None:
+        raise _not_asked(*place)
+
+
+def _not_asked(*place: object) -> errors.Unavailable:
+    return errors.Unavailable(f"Jobs of {place[0]}/{place[1]}: no API server", sent=False)
+
+
+NO_JOBS: Jobs = _NoJobs()
+
+
+async def _all(reads: Iterable[Coroutine[Any, Any, jobs.Job | None]]) -> list[jobs.Job | None]:
+    return list(await asyncio.gather(*reads))
+
+
+def _state(job: jobs.Job, schedule_uid: str) -> JobState:
+    if not jobs.is_controlled_by(job, schedule_uid):
+        return JobState.ABSENT
+    if job.metadata.deletion_timestamp is not None or jobs.finished(job) is not None:
+        return JobState.OVER
+    return JobState.ACTIVE
+
+
+def _slot_us(job: jobs.Job) -> int | None:
+    text = (job.metadata.annotations or {}).get(jobs.SCHEDULED_TIME)
+    try:
+        return times.parse_us(text) if text else None
+    except ValueError:
+        return None

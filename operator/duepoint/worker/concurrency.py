@@ -1,0 +1,367 @@
+"""Whether a claimed slot may start now, by its schedule's concurrency policy.
+
+The queue decides in one script and knows what is active; what it believes of Jobs is looked up
+before a slot is refused or put off because of it, so that a Job that was deleted by hand, or ended
+while nobody watched, holds nobody up. No leader is needed for any of it. Streams end at once and
+are never asked about; schedules that allow everything are not either. Nothing here writes a
+settlement: the answer says how the attempt goes on, or ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from duepoint import errors, telemetry
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.activeruns import Facts, Verdict
+from duepoint.delayqueue.port import Queue
+from duepoint.kube import errors as kube_errors
+from duepoint.runs import outcome as outcomes
+from duepoint.runs.outcome import Retry
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.points import PointKind
+from duepoint.targets import activejobs, target
+from duepoint.targets import job as jobtarget
+from duepoint.targets.activejobs import JobState
+from duepoint.worker import settler as settlers
+from duepoint.worker.assignment import Attempt
+
+#: A slot that waits looks again by itself after this, doubled each time up to the other.
+BACKSTOP_US = 30_000_000
+LONGEST_BACKSTOP_US = 300_000_000
+#: Questions about one slot before it is put off: each answers what the one before has asked.
+_ROUNDS = 8
+_LOOK_AGAIN_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """It may start.
+
+    Attributes:
+        run: as it counts; None where its Job exists already and nothing is counted.
+        replaced: Jobs that were told to go in its favour.
+    """
+
+    run: activeruns.ActiveRun | None
+    replaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """It ends without this attempt."""
+
+    state: RunState
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """It stands in the queue again, and is not the claim's any more."""
+
+
+Answer = Start | End | Waits | Retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One slot on its way through the questions."""
+
+    settler: settlers.Settler
+    attempt: Attempt
+    policy: str
+    job: str
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        known = self.attempt.definition
+        return known.namespace, known.name, known.uid
+
+
+def judges(attempt: Attempt, action: actions.Action) -> bool:
+    """Whether a policy has a say in this attempt."""
+    own = attempt.definition.rule.policy.concurrency
+    is_open = own == activeruns.ALLOW and policy_of(attempt) == activeruns.ALLOW
+    return not is_open and not isinstance(action.target, actions.StreamAction)
+
+
+def policy_of(attempt: Attempt) -> str:
+    """The schedule's policy, or the one that a ScheduleRun wants instead."""
+    return attempt.record.concurrency or attempt.definition.rule.policy.concurrency
+
+
+def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> settlers.Closing:
+    """What the settlement is to say of a slot that does not start."""
+    if isinstance(verdict, Waits):
+        return settlers.Closing()
+    told = (verdict.state, verdict.reason, verdict.message)
+    return settlers.unrun(attempt, *told, now_us=now_us)
+
+
+def leaving(
+    closed: settlers.Closing, attempt: Attempt, firing: target.Firing, verdict: Answer
+) -> settlers.Closing:
+    """The closing with the run's end, unless it goes on: as a Job, as a retry, by waiting."""
+    is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not _is_missed(closed)
+    if is_running or closed.occurrences or isinstance(verdict, Waits):
+        return closed
+    run = _run(attempt, _job_name(firing))
+    left = settlers.Left(definition=attempt.definition, run=run)
+    return dataclasses.replace(closed, left=(left,))
+
+
+def _is_missed(closed: settlers.Closing) -> bool:
+    return any(
+        isinstance(event, RunEvent) and event.state is not RunState.RUNNING
+        for event in closed.events
+    )
+
+
+def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
+    run = activeruns.run_of(attempt.point.member)
+    return activeruns.active(run, attempt.point.timing_version, job)
+
+
+class Gate:
+    """Asks for attempts, one by one."""
+
+    def __init__(self, queue: Queue, jobs: activejobs.Jobs) -> None:
+        self._queue = queue
+        self._jobs = jobs
+
+    async def ask(
+        self, settler: settlers.Settler, attempt: Attempt, firing: target.Firing
+    ) -> Answer:
+        """How the attempt goes on; raises nothing of the queue's or the API server's."""
+        if _waited_too_long(attempt, settler.now_us()):
+            told = "startingDeadlineSeconds passed while it waited for a run to end"
+            return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=told)
+        asked = _Asked(
+            settler=settler, attempt=attempt, policy=policy_of(attempt), job=_job_name(firing)
+        )
+        try:
+            return await self._ask(asked)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.warning("concurrency not judged", error=str(trouble))
+            return target.not_started()
+
+    async def _ask(self, asked: _Asked) -> Answer:
+        known = asked.attempt.definition
+        facts = Facts(over=asked.settler.over(known.id), checked=not asked.job)
+        for _ in range(_ROUNDS):
+            entry = _entry(asked, facts)
+            answer = await self._queue.admit(asked.settler.claim, entry)
+            match answer.verdict:
+                case Verdict.IN:
+                    return await self._start(asked, entry.run, answer.runs)
+                case Verdict.UNKNOWN | Verdict.CHECK:
+                    more = await self._found_out(asked, facts, answer)
+                    if not isinstance(more, Facts):
+                        return more
+                    facts = more
+                case Verdict.REPLACED:
+                    return await self._replaced(asked)
+                case verdict:
+                    return _ended(asked, verdict)
+        return _put_off("runs began and ended while it was looked at them", _LOOK_AGAIN_US)
+
+    # -- what the API server says ----------------------------------------------------------------
+
+    async def _found_out(
+        self, asked: _Asked, facts: Facts, answer: activeruns.Admission
+    ) -> Facts | Answer:
+        """What was wanted to be known; or the end of asking."""
+        try:
+            if answer.verdict is Verdict.UNKNOWN:
+                return await self._listed(asked, facts, answer.mark)
+            return await self._looked_at(asked, facts, answer.runs)
+        except kube_errors.ApiError as trouble:
+            if asked.policy == activeruns.QUEUE:
+                return dataclasses.replace(facts, blind=True)  # it may wait just as well
+            return _unasked(trouble)
+
+    async def _listed(self, asked: _Asked, facts: Facts, mark: str) -> Facts | Start:
+        listed = await self._jobs.of_schedule(*asked.place)
+        own = next((job for job in listed if job.name == asked.job), None)
+        if own is not None and own.state is JobState.OVER:
+            return Start(run=None)
+        version, schedule = asked.attempt.point.timing_version, asked.attempt.definition.name
+        seen = tuple(
+            activeruns.active(
+                activeruns.run_of_job(job.name, schedule, job.slot_us), version, job.name
+            )
+            for job in listed
+            if job.state is JobState.ACTIVE
+        )
+        verified = facts.verified | {one.run for one in seen}
+        return dataclasses.replace(
+            facts, listed=mark, seen=seen, verified=verified, checked=own is None
+        )
+
+    async def _looked_at(
+        self, asked: _Asked, facts: Facts, runs: tuple[activeruns.ActiveRun, ...]
+    ) -> Facts | Start:
+        names = {one.job for one in runs} | ({asked.job} if asked.job else set())
+        states = await self._jobs.states(*asked.place, names)
+        if asked.job and states[asked.job] is not JobState.ABSENT:
+            # It started before, whatever became of the word of it: firing it again finds its Job.
+            return Start(run=None)
+        is_active = {one: states[one.job] is JobState.ACTIVE for one in runs}
+        return dataclasses.replace(
+            facts,
+            checked=True,
+            over=facts.over + tuple(one for one in runs if not is_active[one]),
+            verified=facts.verified | {one.run for one in runs if is_active[one]},
+        )
+
+    # -- Replace ---------------------------------------------------------------------------------
+
+    async def _start(
+        self,
+        asked: _Asked,
+        run: activeruns.ActiveRun,
+        replaced: tuple[activeruns.ActiveRun, ...],
+    ) -> Start | Retry:
+        """Its place is sure; what it replaces is told to go before it starts."""
+        namespace, _, uid = asked.place
+        names = tuple(one.job for one in replaced)
+        try:
+            for name in names:
+                await self._jobs.delete(namespace, uid, name)
+        except kube_errors.ApiError as trouble:
+            return _unasked(trouble)
+        return Start(run=run, replaced=names)
+
+    async def _replaced(self, asked: _Asked) -> Answer:
+        """A newer slot has its place; a Job that came into being meanwhile goes."""
+        told = "a newer slot took its place before it started"
+        attempt = asked.attempt
+        if not asked.job:
+            if not attempt.first_try_us:
+                return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=told)
+            told = "a newer slot took its place; it is not tried again"
+            return End(state=RunState.FAILED, reason=Reason.REPLACED, message=told)
+        namespace, schedule, uid = asked.place
+        try:
+            states = await self._jobs.states(namespace, schedule, uid, [asked.job])
+            if states[asked.job] is not JobState.ABSENT:
+                await self._jobs.delete(namespace, uid, asked.job)
+                return Start(run=None)  # its Job exists, and the watch tells how it ended
+        except kube_errors.ApiError as trouble:
+            return _unasked(trouble)
+        return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=told)
+
+    async def started(
+        self, settler: settlers.Settler, attempt: Attempt, start: Start, answer: outcomes.Outcome
+    ) -> None:
+        """A Job that replaced others exists: they are forgotten; was it replaced itself, it goes.
+
+        Without an answer of the queue nothing is lost: the next slot finds both again.
+        """
+        if start.run is None or not start.run.job or policy_of(attempt) != activeruns.REPLACE:
+            return
+        if not isinstance(answer, outcomes.Delivered):
+            return
+        known = attempt.definition
+        try:
+            found = await self._queue.leave(
+                settler.claim, known, jobs=start.replaced, look=start.run.run
+            )
+            if found.state is activeruns.State.REPLACED:
+                await self._jobs.delete(known.namespace, known.uid, start.run.job)
+        except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
+            telemetry.logger.warning("replaced runs not told of", error=str(trouble))
+
+
+# -- what is asked -------------------------------------------------------------------------------
+
+
+def _entry(asked: _Asked, facts: Facts) -> activeruns.Entry:
+    attempt, policy = asked.attempt, asked.attempt.definition.rule.policy
+    known = attempt.definition
+    is_queue = asked.policy == activeruns.QUEUE
+    mark = str(known.generation)
+    if policy.concurrency == activeruns.ALLOW:
+        mark = f"{mark}/{asked.settler.claim.id.hex()}"  # what else runs is counted by nobody
+    return activeruns.Entry(
+        member=attempt.point.member,
+        run=_run(attempt, asked.job),
+        version=known.timing_version,
+        policy=asked.policy,
+        most=1 if asked.policy == activeruns.REPLACE else policy.max_concurrency,
+        mark=mark,
+        waiting=_waiting(attempt, asked.settler.now_us()) if is_queue else None,
+        limit=policy.queue_limit,
+        facts=facts,
+    )
+
+
+def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
+    """What stands for the slot while it waits: of a retry or a wanted run, that itself."""
+    point, record = attempt.point, attempt.record
+    if point.kind in (PointKind.PLANNED, PointKind.QUEUED):
+        before = record.attempt if point.kind is PointKind.QUEUED else 0
+        record = dataclasses.replace(record, attempt=before + 1, trigger=attempt.trigger)
+        point = dataclasses.replace(point, kind=PointKind.QUEUED)
+        wait_us = min(BACKSTOP_US << min(before, 10), LONGEST_BACKSTOP_US)
+    else:
+        wait_us = BACKSTOP_US
+    due_us = now_us + wait_us
+    if (deadline_us := _deadline_us(attempt)) is not None:
+        due_us = max(min(due_us, deadline_us + 1), now_us)
+    return messages.Occurrence(point=dataclasses.replace(point, due_us=due_us), record=record)
+
+
+def _deadline_us(attempt: Attempt) -> int | None:
+    """Until when a slot that waits may start; a ScheduleRun waits for as long as it takes."""
+    deadline_us = attempt.definition.rule.policy.deadline_us
+    if deadline_us is None or not attempt.is_regular:
+        return None
+    return attempt.due_us + deadline_us
+
+
+def _waited_too_long(attempt: Attempt, now_us: int) -> bool:
+    deadline_us = _deadline_us(attempt)
+    waited = attempt.point.kind is PointKind.QUEUED
+    return waited and deadline_us is not None and now_us > deadline_us
+
+
+def _job_name(firing: target.Firing) -> str:
+    if not isinstance(firing.action.target, actions.JobAction):
+        return ""
+    return jobtarget.job_name(firing)
+
+
+# -- what is answered ----------------------------------------------------------------------------
+
+
+def _ended(asked: _Asked, verdict: Verdict) -> Answer:
+    most = asked.attempt.definition.rule.policy.max_concurrency
+    active = "a former run is" if most == 1 else f"{most} former runs are"
+    match verdict:
+        case Verdict.FORBIDDEN:
+            reason, told = Reason.CONCURRENCY_FORBIDDEN, f"{active} active"
+        case Verdict.FULL:
+            limit = asked.attempt.definition.rule.policy.queue_limit
+            reason, told = Reason.QUEUE_FULL, f"more than {limit} waited while {active} active"
+        case Verdict.WAITS:
+            return Waits()
+        case _:
+            return target.not_started()
+    return End(state=RunState.SKIPPED, reason=reason, message=told)
+
+
+def _unasked(trouble: kube_errors.ApiError) -> Retry:
+    if isinstance(trouble, kube_errors.Forbidden):
+        return _put_off(str(trouble), None, Reason.FORBIDDEN)
+    seconds = trouble.retry_after_seconds if isinstance(trouble, errors.TryLater) else None
+    after_us = None if seconds is None else int(seconds * 1_000_000)
+    return _put_off(str(trouble), after_us, Reason.API_UNAVAILABLE)
+
+
+def _put_off(message: str, after_us: int | None, reason: Reason = Reason.INTERNAL_ERROR) -> Retry:
+    return Retry(reason=reason, message=message, after_us=after_us, started=False, counted=False)

@@ -1,0 +1,582 @@
+"""Concurrency policies as a worker carries them out, in virtual time, with an API server."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from duepoint.delayqueue import activeruns, messages
+from duepoint.kube import errors, jobs
+from duepoint.runs import outcome as outcomes
+from duepoint.runs.run import RunState
+from duepoint.schedules import actions, points
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import activejobs, target
+from duepoint.targets.job import JobTarget
+from duepoint.testing.fakekubernetes import FakeKubernetes
+from duepoint.testing.recordingtarget import RecordingTarget
+from tests.support.builders import a_definition, a_rule, at
+from tests.support.workplace import EPOCH, WEBHOOK, Workplace
+
+NOON = at("2026-03-01 12:00:00")
+SECOND = 1_000_000
+POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+JOB = actions.Action(target=actions.JobAction(template={"spec": {"template": {"spec": POD}}}))
+STREAM = actions.Action(target=actions.StreamAction(name="events", max_length=100))
+UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
+DOWN = errors.Unavailable("no answer", sent=False)
+
+
+class Cluster(Workplace):
+    """A workplace whose Jobs are made at an API server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.api = FakeKubernetes(now_us=self.clock.now_us)
+        self.webhooks = RecordingTarget(self.clock)
+        self.target = target.Targets(
+            job=JobTarget(self.api, self.clock), webhook=self.webhooks, stream=self.webhooks
+        )
+        self.jobs = activejobs.ActiveJobs(self.api)
+
+    def jobs_there(self) -> list[str]:
+        return [job["metadata"]["name"] for job in self.api.all_stored("jobs")]
+
+    def active(self) -> list[str]:
+        return [
+            job["metadata"]["name"]
+            for job in self.api.all_stored("jobs")
+            if not job.get("status", {}).get("conditions")
+        ]
+
+    async def end(self, slot: int) -> None:
+        """The Job of this slot ends, and the operator tells of it."""
+        self.api.end_job("default", name(slot))
+        await self.queue.finish(self.known, [name(slot)], EPOCH)
+
+    async def schedule(self, policy: str, action: actions.Action = JOB, **changes):
+        rule = a_rule(
+            changes.pop("schedule", "@every 10s"),
+            whole_seconds=action is JOB,
+            policy={"concurrency": policy, **changes.pop("also", {})},
+        )
+        made = a_definition(rule=rule, created_us=NOON, not_before_us=NOON, **changes)
+        self.known = await self.arm(made, action)
+        return self.known
+
+    async def told(self) -> list[tuple[int, RunState, str]]:
+        """Slots in seconds after noon, with how they ended."""
+        return [
+            ((event.slot_us - NOON) // SECOND, event.state, event.reason)
+            for event in await self.events()
+            if event.state is not RunState.PENDING
+        ]
+
+    def fired(self) -> list[int]:
+        return [(firing.slot_us - NOON) // SECOND for firing in self.webhooks.fired]
+
+
+def name(slot: int) -> str:
+    return f"report-{NOON // SECOND + slot}"
+
+
+@pytest.fixture
+async def place():
+    made = Cluster()
+    await made.queue.open_layout(4, EPOCH)
+    return made
+
+
+def gets(place: Cluster) -> int:
+    return sum(1 for request in place.api.requests if request[0] == "GET")
+
+
+# -- Forbid ------------------------------------------------------------------------------------
+
+
+async def test_a_slot_is_skipped_for_good_while_a_job_runs(place):
+    await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(25)
+        await place.end(10)
+        await place.clock.advance(4)
+        assert place.jobs_there() == [name(10)]  # what was skipped stays skipped
+        await place.clock.advance(2)
+    assert place.jobs_there() == [name(10), name(30)]
+    assert await place.told() == [
+        (10, RunState.RUNNING, Reason.CREATED),
+        (20, RunState.SKIPPED, Reason.CONCURRENCY_FORBIDDEN),
+        (30, RunState.RUNNING, Reason.CREATED),
+    ]
+
+
+async def test_a_skipped_slot_says_what_was_in_its_way_and_moves_the_watermark(place):
+    await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(21)
+    (skipped,) = [e for e in await place.events() if e.state is RunState.SKIPPED]
+    assert (skipped.message, skipped.settled_us) == (
+        "a former run is active", NOON + 20 * SECOND,
+    )  # fmt: skip
+
+
+async def test_a_job_that_ended_while_nobody_watched_holds_nobody_up(place):
+    await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        place.api.end_job("default", name(10))
+        await place.clock.advance(10)
+    assert place.jobs_there() == [name(10), name(20)]
+
+
+async def test_a_job_that_was_deleted_by_hand_holds_nobody_up(place):
+    await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        await place.api.request("DELETE", jobs.path("default", name(10)), {})
+        await place.clock.advance(10)
+    assert place.jobs_there() == [name(20)]
+
+
+async def test_several_may_run_where_the_limit_says_so(place):
+    await place.schedule("Forbid", also={"max_concurrency": 3})
+    async with place.working(place.a_worker("a"), place.a_worker("b")):
+        await place.clock.advance(62)
+    assert place.jobs_there() == [name(10), name(20), name(30)]
+
+
+async def test_two_workers_that_catch_up_start_no_more_than_may_run(place):
+    await place.schedule("Forbid", also={"catch_up": "All"})
+    await place.clock.advance(55)
+    async with place.working(place.a_worker("a"), place.a_worker("b")):
+        await place.clock.advance(1)
+    assert place.jobs_there() == [name(10)]
+    skipped = [slot for slot, state, _ in await place.told() if state is RunState.SKIPPED]
+    assert skipped == [20, 30, 40, 50]
+
+
+async def test_a_slot_is_not_skipped_unless_the_jobs_can_be_looked_at(place):
+    await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        place.api.end_job("default", name(10))
+        for _ in range(3):
+            place.api.fail_next(DOWN, verb="GET")
+        await place.clock.advance(17)
+    told = await place.told()
+    assert (20, RunState.RUNNING, Reason.CREATED) in told
+    assert not [one for one in told if one[1] is RunState.SKIPPED]
+
+
+async def test_jobs_are_known_again_after_redis_lost_everything(place):
+    known = await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+    place.queue.flush()
+    await place.queue.open_layout(4, EPOCH)
+    await place.arm(dataclasses.replace(known, not_before_us=NOON + 10 * SECOND), JOB)
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(10)
+    assert place.jobs_there() == [name(10)]
+    assert (20, RunState.SKIPPED, Reason.CONCURRENCY_FORBIDDEN) in await place.told()
+
+
+async def test_jobs_are_known_after_redis_came_back_with_an_older_copy(place):
+    await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        for known in place.queue.active._sets.values():
+            known.runs.clear()  # the run came after the copy
+        place.queue.active.history = "second"
+        await place.clock.advance(10)
+    assert place.jobs_there() == [name(10)]
+
+
+async def test_a_job_made_before_the_policy_counts(place):
+    known = await place.schedule("Allow")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        edited = a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Forbid"})
+        await place.queue.upsert(
+            messages.Arming(
+                definition=dataclasses.replace(known, rule=edited, generation=2),
+                due_us=None,
+                keep_chain=True,
+            ),
+            actions.encode(JOB),
+            EPOCH,
+        )
+        await place.clock.advance(10)
+    assert place.jobs_there() == [name(10)]
+
+
+async def test_a_slot_whose_job_exists_already_is_no_other_run(place):
+    """Redis lost the slot's end, and the slot is due again while its own Job runs."""
+    known = await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+    place.queue.flush()
+    await place.queue.open_layout(4, EPOCH)
+    await place.arm(known, JOB)
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(1)
+    told = await place.told()
+    assert told == [(10, RunState.RUNNING, Reason.CREATED)]
+
+
+async def test_a_job_that_the_quota_refuses_is_tried_again_and_not_in_its_own_way(place):
+    await place.schedule("Forbid", schedule="@every 10m")
+    place.api.job_quota["default"] = 0
+    async with place.working(place.a_worker()):
+        await place.clock.advance(605)
+        del place.api.job_quota["default"]
+        await place.clock.advance(120)
+    assert place.jobs_there() == [name(600)]
+
+
+async def test_a_worker_that_dies_with_a_slot_let_in_leaves_no_run_behind(place):
+    await place.schedule("Forbid", WEBHOOK)
+    place.webhooks.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(10.5)
+        assert place.fired() == [10]
+    place.webhooks.let_go()  # the worker was killed in the middle of it
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(22)
+    assert place.fired() == [10, 10, 30] or place.fired() == [10, 10, 20, 30]
+
+
+async def test_a_webhook_s_slot_is_skipped_while_another_delivery_is_tried(place):
+    await place.schedule("Forbid", WEBHOOK)
+    place.webhooks.reply(UNREACHABLE, UNREACHABLE, UNREACHABLE)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(10.5)
+        place.webhooks.always_reply(UNREACHABLE)
+        await place.clock.advance(10)
+    assert set(place.fired()) == {10}
+    assert (20, RunState.SKIPPED, Reason.CONCURRENCY_FORBIDDEN) in await place.told()
+
+
+async def test_webhooks_that_are_caught_up_with_are_delivered_one_after_the_other(place):
+    await place.schedule("Forbid", WEBHOOK, also={"catch_up": "All"})
+    await place.clock.advance(45)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(1)
+    assert place.fired() == [10, 20, 30, 40]
+
+
+# -- Replace -----------------------------------------------------------------------------------
+
+
+async def test_the_newer_job_takes_the_place_of_the_one_that_runs(place):
+    await place.schedule("Replace")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(31)
+    assert place.jobs_there() == [name(30)]
+    states = [(slot, state) for slot, state, _ in await place.told()]
+    assert states == [(slot, RunState.RUNNING) for slot in (10, 20, 30)]
+
+
+async def test_a_finished_job_is_not_replaced(place):
+    await place.schedule("Replace")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        place.api.end_job("default", name(10))
+        await place.clock.advance(10)
+    assert place.jobs_there() == [name(10), name(20)]
+
+
+async def test_nothing_starts_where_the_former_job_cannot_be_deleted(place):
+    await place.schedule("Replace", schedule="@every 60s")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(61)
+        for _ in range(2):
+            place.api.fail_next(DOWN, verb="DELETE")
+        await place.clock.advance(59.2)
+        assert place.jobs_there() == [name(60)]
+        await place.clock.advance(20)
+    assert place.jobs_there() == [name(120)]
+
+
+async def test_a_slot_whose_job_exists_already_replaces_nothing(place):
+    known = await place.schedule("Replace", schedule="@every 60s")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(61)
+    before = place.api.stored("jobs", "default", name(60))
+    place.queue.flush()
+    await place.queue.open_layout(4, EPOCH)
+    await place.arm(known, JOB)
+    async with place.working(place.a_worker("b")):
+        await place.clock.advance(5)
+    assert place.api.stored("jobs", "default", name(60)) == before
+
+
+async def test_the_retries_of_a_replaced_delivery_end_as_a_failed_run(place):
+    await place.schedule("Replace", WEBHOOK)
+    place.webhooks.reply(outcomes.Retry(reason=Reason.NETWORK, message="x", after_us=60 * SECOND))
+    async with place.working(place.a_worker()):
+        await place.clock.advance(21)
+    assert place.fired() == [10, 20]
+    told = await place.told()
+    assert (10, RunState.FAILED, Reason.REPLACED) in told
+    assert (20, RunState.SUCCEEDED, Reason.SUCCEEDED) in told
+
+
+async def test_a_delivery_under_way_is_not_cut_by_the_one_that_replaces_it(place):
+    await place.schedule("Replace", WEBHOOK, schedule="@every 2s")
+    place.webhooks.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(4.5)
+        place.webhooks.let_go()
+        await place.clock.advance(0.1)
+    assert place.fired() == [2, 4]
+    assert [state for _, state, _ in await place.told()] == [RunState.SUCCEEDED] * 2
+
+
+class _SlowJobs:
+    """An API server whose first answer to a POST is late, while the Job is not there yet."""
+
+    def __init__(self, target_: target.Target) -> None:
+        self._target = target_
+        self.open = asyncio.Event()
+        self.began = 0
+
+    async def fire(self, firing: target.Firing) -> outcomes.Outcome:
+        self.began += 1
+        if self.began == 1:
+            await self.open.wait()
+        return await self._target.fire(firing)
+
+
+async def test_a_job_that_comes_into_being_after_it_was_replaced_goes(place):
+    await place.schedule("Replace", schedule="@every 2s")
+    slow = _SlowJobs(place.target.job)
+    place.target = dataclasses.replace(place.target, job=slow)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(4.5)
+        assert place.jobs_there() == [name(4)]
+        slow.open.set()
+        await place.clock.advance(0.2)
+        assert place.jobs_there() == [name(4)]
+        await place.clock.advance(1.6)
+        assert place.jobs_there() == [name(6)]
+
+
+# -- Queue -------------------------------------------------------------------------------------
+
+
+async def test_a_waiting_slot_starts_when_the_active_job_ends_and_keeps_its_time(place):
+    await place.schedule("Queue")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(25)
+        assert place.jobs_there() == [name(10)]
+        await place.end(10)
+        await place.clock.advance(0.1)
+        assert place.jobs_there() == [name(10), name(20)]
+    job = place.api.stored("jobs", "default", name(20))
+    assert job["metadata"]["annotations"][jobs.SCHEDULED_TIME] == "2026-03-01T12:00:20Z"
+
+
+async def test_beyond_the_limit_the_oldest_waiting_slot_is_skipped(place):
+    await place.schedule("Queue")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(35)
+        await place.end(10)
+        await place.clock.advance(0.1)
+    assert place.jobs_there() == [name(10), name(30)]
+    assert (20, RunState.SKIPPED, Reason.QUEUE_FULL) in await place.told()
+
+
+async def test_waiting_slots_start_in_their_order(place):
+    await place.schedule("Queue", also={"queue_limit": 10})
+    async with place.working(place.a_worker("a"), place.a_worker("b")):
+        await place.clock.advance(41)
+        for slot in (10, 20, 30):
+            assert place.active() == [name(slot)]
+            await place.end(slot)
+            await place.clock.advance(0.1)
+        assert place.active() == [name(40)]
+
+
+async def test_without_anybody_to_tell_of_it_a_waiting_slot_finds_the_end_by_itself(place):
+    await place.schedule("Queue", schedule="@every 5m")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(605)
+        assert place.active() == [name(300)]
+        place.api.end_job("default", name(300))
+        await place.clock.advance(31)
+        assert place.active() == [name(600)]
+
+
+async def test_a_slot_that_waits_long_looks_ever_less_often(place):
+    await place.schedule("Queue", schedule="@every 20m", also={"queue_limit": 2})
+    async with place.working(place.a_worker()):
+        await place.clock.advance(2_401)
+        looks = gets(place)
+        await place.clock.advance(1_199)
+    assert 4 <= (gets(place) - looks) / 2 <= 8  # its own Job, and the one that runs
+
+
+async def test_a_waiting_slot_is_missed_once_its_deadline_has_passed(place):
+    await place.schedule("Queue", schedule="@every 5m", also={"deadline_seconds": 45})
+    async with place.working(place.a_worker()):
+        await place.clock.advance(646)
+        assert (600, RunState.MISSED, Reason.DEADLINE_EXCEEDED) in await place.told()
+        await place.end(300)
+        await place.clock.advance(1)
+    assert place.jobs_there() == [name(300)]
+
+
+async def test_a_timing_edit_supersedes_what_waits(place):
+    known = await place.schedule("Queue", schedule="@every 5m")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(605)
+        edited = dataclasses.replace(
+            known,
+            generation=2,
+            timing_generation=2,
+            rule=dataclasses_replace_rule(known.rule, "@every 7m"),
+            not_before_us=place.clock.now_us(),
+        )
+        place.known = await place.arm(edited, JOB)
+        await place.end(300)
+        await place.clock.advance(1)
+    assert place.jobs_there() == [name(300)]
+    assert (600, RunState.SUPERSEDED, Reason.STALE_VERSION) in await place.told()
+
+
+def dataclasses_replace_rule(rule, schedule):
+    import msgspec
+
+    timing = msgspec.structs.replace(rule.timing, schedules=(schedule,))
+    return msgspec.structs.replace(rule, timing=timing)
+
+
+async def test_a_deleted_schedule_s_waiting_slots_go_with_it(place):
+    known = await place.schedule("Queue")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(25)
+        await place.queue.remove(known.id, known.uid, known.namespace, EPOCH)
+        place.api.end_job("default", name(10))
+        await place.queue.finish(known, [name(10)], EPOCH)
+        await place.clock.advance(600)
+    assert place.jobs_there() == [name(10)]
+    assert not any(shard.members for shard in place.queue.shards.values())
+
+
+async def test_deliveries_queue_one_behind_the_other(place):
+    await place.schedule("Queue", WEBHOOK, schedule="@every 2s", also={"queue_limit": 5})
+    place.webhooks.hold()
+    async with place.working(place.a_worker("a"), place.a_worker("b")):
+        await place.clock.advance(6.5)
+        assert place.fired() == [2]
+        place.webhooks.let_go()
+        await place.clock.advance(0.5)
+    assert place.fired() == [2, 4, 6]
+
+
+async def test_a_slot_that_cannot_be_judged_waits_in_the_queue(place):
+    await place.schedule("Queue", schedule="@every 5m")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(301)
+        place.api.fail_next(DOWN, verb="GET")
+        await place.clock.advance(300)
+        assert place.jobs_there() == [name(300)]
+        place.api.end_job("default", name(300))
+        await place.clock.advance(31)
+    assert place.jobs_there() == [name(300), name(600)]
+
+
+# -- whom it does not concern --------------------------------------------------------------------
+
+
+async def test_nothing_is_asked_for_where_everything_is_allowed(place, monkeypatch):
+    async def never(*_):
+        raise AssertionError("a schedule that allows everything was judged")
+
+    monkeypatch.setattr(place.queue, "admit", never)
+    monkeypatch.setattr(place.queue, "leave", never)
+    await place.schedule("Allow")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(31)
+    assert len(place.jobs_there()) == 3
+    assert gets(place) == 0
+
+
+@pytest.mark.parametrize("policy", ["Forbid", "Replace", "Queue"])
+async def test_a_stream_s_entries_end_at_once_and_no_policy_holds_them_up(
+    place, monkeypatch, policy
+):
+    async def never(*_):
+        raise AssertionError("a stream was judged")
+
+    monkeypatch.setattr(place.queue, "admit", never)
+    await place.schedule(policy, STREAM)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(31)
+    assert place.fired() == [10, 20, 30]
+
+
+async def test_a_run_by_hand_may_have_another_policy(place):
+    known = await place.schedule("Forbid")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        for uid, policy in (("uid-1", ""), ("uid-2", "Allow")):
+            await place.queue.enqueue(known, _manual(known, uid), _record(uid, policy), EPOCH)
+        await place.clock.advance(1)
+    manual = [one for one in place.jobs_there() if one != name(10)]
+    assert len(manual) == 1
+    skipped = [e for e in await place.events() if e.state is RunState.SKIPPED]
+    assert [(e.reason, e.trigger, e.settled_us) for e in skipped] == [
+        (Reason.CONCURRENCY_FORBIDDEN, "Manual", 0)
+    ]
+
+
+async def test_a_run_by_hand_waits_and_is_found_among_the_jobs(place):
+    known = await place.schedule("Queue", schedule="@every 5m")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(301)
+        await place.queue.enqueue(known, _manual(known, "uid-1"), _record("uid-1", ""), EPOCH)
+        await place.clock.advance(10)
+        assert place.jobs_there() == [name(300)]
+        await place.end(300)
+        await place.clock.advance(0.1)
+        (manual,) = place.active()
+        run = activeruns.run_of_job(manual, "report", NOON)
+        assert run[8:] == points.run_tag("uid-1")
+
+
+def _manual(known, uid):
+    return points.DuePoint(
+        schedule_id=known.id,
+        timing_version=known.timing_version,
+        kind=points.PointKind.MANUAL,
+        due_us=0,
+        slot_us=NOON,
+        run_tag=points.run_tag(uid),
+    )
+
+
+def _record(uid, policy):
+    return messages.OccurrenceRecord(trigger="Manual", run_uid=uid, concurrency=policy)
+
+
+def test_a_job_s_run_is_read_from_its_name_and_slot():
+    slot_us = NOON + 10 * SECOND
+    regular = activeruns.run_of_job(name(10), "report", slot_us)
+    assert regular == slot_us.to_bytes(8, "big")
+    facts = jobs.SlotFacts(
+        namespace="default", schedule_name="report", schedule_uid="u", slot_us=slot_us,
+        previous_us=None, trigger="Manual", payload=None, time_zone="Etc/UTC", run_uid="uid-1",
+    )  # fmt: skip
+    manual = activeruns.run_of_job(jobs.job_name(facts), "report", slot_us)
+    assert manual == regular + points.run_tag("uid-1")
+
+
+@pytest.mark.parametrize("slot_us", [None, -1, NOON, 2**60])
+def test_a_job_of_another_s_making_is_a_run_of_its_own(slot_us):
+    run = activeruns.run_of_job("by-hand", "report", slot_us)
+    assert len(run) == 8
+    assert int.from_bytes(run, "big") >= points.DUE_LIMIT_US
