@@ -802,7 +802,8 @@ async def test_the_definitions_of_many_chains_are_read_in_short_and_in_order(har
             )  # fmt: skip
             assert told == (whole.uid, whole.name, whole.generation, whole.created_us)
             kind = found.kind_of[found.kinds[row]]
-            assert kind == (whole.namespace, whole.rule, whole.target)
+            told = (kind.namespace, kind.rule, kind.target)
+            assert told == (whole.namespace, whole.rule, whole.target)
 
 
 async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(harness):

@@ -1,12 +1,13 @@
 """Reading the definitions of hundreds of claimed chains: one script, one reply, no object for each.
 
 The usual reading sends a command for each bucket, and each reply costs a client more than the
-server. Here a script gathers them. Nothing is remembered but the names of buckets: taking a record
-apart costs less than looking for it in a cache, and its numbers are resolved anew each time.
+server. Here a script gathers them. Records are not remembered, because taking one apart costs less
+than looking for it in a cache; what is remembered are names of buckets and kinds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
 from collections.abc import Hashable, Sequence
@@ -17,8 +18,9 @@ import msgspec
 from duepoint.delayqueue import messages, reading, scripting, sharding
 from duepoint.schedules import briefs, points
 
-#: Names of buckets that are remembered, of all shards together.
+#: Names of buckets that are remembered, of all shards together, and kinds of each shard.
 _REMEMBERED = 65_536
+_REMEMBERED_KINDS = 4_096
 _VERSION_AT = 8
 _NAMESPACE_BITS = 0xFFFC
 #: The bits of an id that choose its shard's layout, population and bucket; its timing version.
@@ -97,16 +99,28 @@ class Briefing(reading.Reading):
     async def _kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
     ) -> dict[Hashable, briefs.Kind]:
+        known: dict[bytes, briefs.Kind | None] = self._interned.derived(shard)
+        listed = {kind: known[kind] for kind in kinds if kind in known}
+        if len(listed) < len(kinds):
+            learned = await self._read_kinds(shard, kinds - listed.keys())
+            if len(known) >= _REMEMBERED_KINDS:
+                known.clear()
+            known.update(learned)
+            listed.update(learned)
+        return {kind: one for kind, one in listed.items() if one is not None}
+
+    async def _read_kinds(
+        self, shard: messages.ShardId, kinds: set[bytes]
+    ) -> dict[bytes, briefs.Kind | None]:
+        """None = one that cannot be read; that is told in the log when it is read whole."""
         numbers_of = {kind: briefs.numbers(kind) for kind in kinds}
         await self._learn_numbers(shard, set(itertools.chain.from_iterable(numbers_of.values())))
-        found: dict[Hashable, briefs.Kind] = {}
+        read: dict[bytes, briefs.Kind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
-            try:
-                found[kind] = briefs.Kind(
+            with contextlib.suppress(msgspec.DecodeError):
+                read[kind] = briefs.Kind(
                     self._text(shard, namespace).decode(),
                     reading.parsed_rule(self._text(shard, rule)),
                     self._text(shard, target).decode(),
                 )
-            except msgspec.DecodeError:
-                continue  # told in the log when it is read as a definition
-        return found
+        return read

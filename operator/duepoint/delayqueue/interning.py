@@ -9,6 +9,7 @@ asked for stays, so that a batch which learns a text cannot lose another that it
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 from duepoint.delayqueue import messages
 
@@ -52,6 +53,7 @@ class Interned:
         self._incarnations: dict[messages.ShardId, str] = {}
         self._young = _Generation()
         self._old = _Generation()
+        self._derived: dict[messages.ShardId, dict[bytes, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._young.texts) + len(self._old.texts)
@@ -68,13 +70,19 @@ class Interned:
 
     def forget(self, shard: messages.ShardId) -> None:
         self._incarnations.pop(shard, None)
+        self._derived.pop(shard, None)
         self._young.forget(shard)
         self._old.forget(shard)
 
     def forget_all(self) -> None:
         """Of every shard: what the server says from now on may be of an earlier time."""
         self._incarnations.clear()
+        self._derived.clear()
         self._young, self._old = _Generation(), _Generation()
+
+    def derived(self, shard: messages.ShardId) -> dict[bytes, Any]:
+        """A place for what was made of this shard's numbers; forgotten with them."""
+        return self._derived.setdefault(shard, {})
 
     def learn(self, shard: messages.ShardId, number: int, text: bytes) -> None:
         if len(self._young.texts) >= LIMIT // 2:

@@ -15,6 +15,7 @@ import binascii
 import re
 import struct
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, overload
 
 from duepoint.schedules import definition as definitions
@@ -39,8 +40,13 @@ _USUAL = re.compile(
 _HEX_UID = struct.Struct("8s4s4s4s12s")
 
 
-class Kind(NamedTuple):
-    """What schedules of one kind share; ``target`` is the digest of the action."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What schedules of one kind share; ``target`` is the digest of the action.
+
+    The same kind is the same object for as long as it is known, so that what is worked out of it
+    can be found again without looking into it.
+    """
 
     namespace: str
     rule: rules.Rule
@@ -79,19 +85,15 @@ class Columns(NamedTuple):
 def unpack(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
     """The rows of those records that are usual and of the timing version beside them."""
     found = [_USUAL.fullmatch(record or b"") for record in records]
-    indexes: Sequence[int] = range(len(found))
     parts = [match.groups() for match in found if match is not None]
+    indexes: Sequence[int] = range(len(found))
     if len(parts) < len(found):
         indexes = [index for index, match in enumerate(found) if match is not None]
         versions = [versions[index] for index in indexes]
-    if not _are_sound(parts, versions):
-        sound = [
-            row
-            for row, (part, version) in enumerate(zip(parts, versions, strict=True))
-            if _are_sound([part], [version])
-        ]
+    if parts and not _are_sound(parts, versions):
+        sound = [row for row in range(len(parts)) if _are_sound([parts[row]], [versions[row]])]
         indexes, parts = [indexes[row] for row in sound], [parts[row] for row in sound]
-    return _columns(indexes, parts)
+    return _columns(indexes, parts) if parts else Columns((), (), (), (), (), ())
 
 
 def numbers(kind: bytes) -> tuple[int, int, int]:
@@ -104,27 +106,23 @@ def numbers(kind: bytes) -> tuple[int, int, int]:
 
 def _are_sound(parts: Sequence[tuple[bytes, ...]], versions: Sequence[bytes]) -> bool:
     """Whether all are of their timing versions, and their names whole."""
-    if not parts:
-        return True
     told, *_, lengths, names = zip(*parts, strict=True)
     length_of = _values(lengths)
     try:
         b"\n".join(names).decode()
     except UnicodeDecodeError:
         return False
-    return told == tuple(versions) and [length_of[one] for one in lengths] == list(map(len, names))
+    told_lengths = list(map(length_of.__getitem__, lengths))
+    return told == tuple(versions) and told_lengths == list(map(len, names))
 
 
 def _columns(indexes: Sequence[int], parts: Sequence[tuple[bytes, ...]]) -> Columns:
-    if not parts:
-        return Columns((), (), (), (), (), ())
     _, uids, generations, created, kinds, _, names = zip(*parts, strict=True)
-    generation_of = _values(generations)
     return Columns(
         indexes=indexes,
         uids=_texts(uids),
         names=list(map(bytes.decode, names)),
-        generations=[generation_of[one] for one in generations],
+        generations=list(map(_values(generations).__getitem__, generations)),
         created_us=_Instants(created),
         kinds=kinds,
     )

@@ -8,6 +8,7 @@ for each point. Every other point is left, untouched, to ``assignment``. Pure.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,13 +19,20 @@ from duepoint.schedules import rule as rules
 from duepoint.worker import assignment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainKind:
-    """A kind whose points can be fired together: its action and how long an attempt may take."""
+class PlainKind(NamedTuple):
+    """A kind whose points can be fired together.
+
+    Attributes:
+        limit_us: how long an attempt may take.
+        age_us: how old a slot may be and still be run, where it is the only one.
+        is_anchored: its slots hang on when a schedule was made.
+    """
 
     kind: briefs.Kind
     action: actions.Action
     limit_us: int
+    age_us: int
+    is_anchored: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,57 +81,65 @@ class _Step(NamedTuple):
     into: _Group
 
 
+#: What was found out of kinds and their dues; they come back every few minutes.
+_REMEMBERED = 16_384
+
 #: Namespace, target and trigger of points that are fired together.
 _Groups = dict[tuple[str, str, str], _Group]
 
 
-class _Kind:
-    """The steps of one kind at one moment."""
-
-    def __init__(self, plain: PlainKind, groups: _Groups, now_us: int) -> None:
-        self._kind = plain.kind
-        self._action = plain.action
-        self._groups = groups
-        self._now_us = now_us
-        self._held_us = now_us + plain.limit_us
-        self.is_anchored = slots.is_anchored(plain.kind.rule.timing)
-        self._oldest_us = now_us - _oldest(plain.kind.rule.policy)
-
-    def step(self, due_us: int, created_us: int) -> _Step | None:
-        try:
-            timeline = slots.for_rule(self._kind.rule, identity="", created_us=created_us)
-        except errors.DuepointError:  # told of where the point is judged alone
-            return None
-        slot_us = timeline.at_or_before(due_us)
-        if slot_us is None or not self._oldest_us <= slot_us <= self._now_us:
-            return None
-        following = timeline.next_after(slot_us)
-        if following is None or following.due_us <= self._now_us:
-            return None  # the last one, or several are overdue
-        if following.due_us < self._held_us:
-            return None
-        late = self._now_us - slot_us > policies.ON_TIME_US
-        trigger = assignment.TRIGGER_CATCH_UP if late else assignment.TRIGGER_SCHEDULE
-        return _Step(slot_us, following.due_us, self._group(trigger))
-
-    def _group(self, trigger: str) -> _Group:
-        key = self._kind.namespace, self._kind.target, trigger
-        return self._groups.setdefault(key, _Group(self._kind.namespace, self._action, trigger))
-
-
 class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
-    """Steps by kind and due, each worked out when it is first asked for."""
+    """Steps by kind and due at one moment, each judged when it is first asked for."""
 
-    def __init__(self, kinds: Mapping[Hashable, _Kind]) -> None:
+    def __init__(self, plain: Mapping[Hashable, PlainKind], now_us: int) -> None:
         super().__init__()
-        self._kinds = kinds
+        self._plain = plain
+        self._now_us = now_us
+        self.groups: _Groups = {}
 
     def __missing__(self, key: tuple[Hashable, int]) -> _Step | None:
         kind, due_us = key
-        known = self._kinds.get(kind)
-        found = None if known is None or known.is_anchored else known.step(due_us, 0)
-        self[key] = found
+        known = self._plain.get(kind)
+        judged = known is not None and not known.is_anchored
+        found = self[key] = self.judge(known, due_us, 0) if known and judged else None
         return found
+
+    def judge(self, plain: PlainKind, due_us: int, created_us: int) -> _Step | None:
+        """Where points of this due go; None = not here."""
+        now_us = self._now_us
+        found = _slot_and_next(plain.kind, due_us, created_us)
+        if found is None:
+            return None
+        slot_us, following_us = found
+        if not now_us - plain.age_us <= slot_us <= now_us:
+            return None
+        if following_us <= now_us or following_us < now_us + plain.limit_us:
+            return None  # several are overdue, or will be before an attempt ends
+        late = now_us - slot_us > policies.ON_TIME_US
+        trigger = assignment.TRIGGER_CATCH_UP if late else assignment.TRIGGER_SCHEDULE
+        return _Step(slot_us, following_us, self._group(plain, trigger))
+
+    def _group(self, plain: PlainKind, trigger: str) -> _Group:
+        namespace = plain.kind.namespace
+        key = namespace, plain.kind.target, trigger
+        found = self.groups.get(key)
+        if found is None:
+            found = self.groups[key] = _Group(namespace, plain.action, trigger)
+        return found
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _slot_and_next(kind: briefs.Kind, due_us: int, created_us: int) -> tuple[int, int] | None:
+    """The slot of a due, and the due of the slot after it; None where there is not both."""
+    try:
+        timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
+    except errors.DuepointError:  # told of where the point is judged alone
+        return None
+    slot_us = timeline.at_or_before(due_us)
+    following = None if slot_us is None else timeline.next_after(slot_us)
+    if slot_us is None or following is None:
+        return None
+    return slot_us, following.due_us
 
 
 def choose(
@@ -135,36 +151,33 @@ def choose(
         dues: of all points of the claim, also of those without a brief.
         plain: the kinds that may be fired together, without those for which ``is_plain`` is false.
     """
-    groups: _Groups = {}
-    kinds = {key: _Kind(one, groups, now_us) for key, one in plain.items()}
     own = [dues[index] for index in found.indexes]
-    steps = list(map(_Steps(kinds).__getitem__, zip(found.kinds, own, strict=True)))
-    if any(kind.is_anchored for kind in kinds.values()):
-        _add_anchored(steps, found, own, kinds)
+    known = _Steps(plain, now_us)
+    steps = list(map(known.__getitem__, zip(found.kinds, own, strict=True)))
+    if any(kind.is_anchored for kind in plain.values()):
+        _add_anchored(steps, known, found, own, plain)
     for row, step in enumerate(steps):
         if step is not None:
             step.into.rows.append(row)
-    batches = [_plain(group, found, steps) for group in groups.values()]
+    batches = [_plain(group, found, steps) for group in known.groups.values()]
+    if sum(len(batch.indexes) for batch in batches) == len(dues):
+        return PlainWork(batches=batches, rest=[])
     taken = {index for batch in batches for index in batch.indexes}
-    rest = [] if len(taken) == len(dues) else [n for n in range(len(dues)) if n not in taken]
-    return PlainWork(batches=batches, rest=rest)
+    return PlainWork(batches=batches, rest=[n for n in range(len(dues)) if n not in taken])
 
 
 def _add_anchored(
     steps: list[_Step | None],
+    known: _Steps,
     found: briefs.Briefs,
     dues: Sequence[int],
-    kinds: Mapping[Hashable, _Kind],
+    plain: Mapping[Hashable, PlainKind],
 ) -> None:
     """The steps of kinds whose slots hang on when a schedule was made."""
-    known: dict[tuple[Hashable, int, int], _Step | None] = {}
     for row, kind in enumerate(found.kinds):
-        if kind not in kinds or not kinds[kind].is_anchored:
-            continue
-        key = kind, dues[row], found.created_us[row]
-        if key not in known:
-            known[key] = kinds[kind].step(*key[1:])
-        steps[row] = known[key]
+        one = plain.get(kind)
+        if one is not None and one.is_anchored:
+            steps[row] = known.judge(one, dues[row], found.created_us[row])
 
 
 def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -> Plain:
@@ -196,12 +209,27 @@ def plain_kinds(
     limit_us: Callable[[actions.Action], int],
 ) -> dict[Hashable, PlainKind]:
     """The kinds that can be fired together; ``action_of`` gives None where the target cannot."""
+    limited: dict[tuple[str, str], tuple[actions.Action, int] | None] = {}
     plain: dict[Hashable, PlainKind] = {}
     for key, kind in found.items():
-        action = action_of(kind) if is_plain(kind.rule) else None
-        if action is not None:
-            plain[key] = PlainKind(kind=kind, action=action, limit_us=limit_us(action))
+        nature = _nature(kind)
+        if nature is None:
+            continue
+        target = kind.namespace, kind.target
+        if target not in limited:
+            action = action_of(kind)
+            limited[target] = None if action is None else (action, limit_us(action))
+        if (known := limited[target]) is not None:
+            plain[key] = PlainKind(kind, *known, *nature)
     return plain
+
+
+@functools.lru_cache(maxsize=_REMEMBERED)
+def _nature(kind: briefs.Kind) -> tuple[int, bool] | None:
+    """The greatest age of its slots and whether it is anchored; None where it is not plain."""
+    if not is_plain(kind.rule):
+        return None
+    return _oldest(kind.rule.policy), slots.is_anchored(kind.rule.timing)
 
 
 def _oldest(policy: rules.Policy) -> int:
