@@ -1,4 +1,4 @@
-"""What kopf calls: a login, and one handler for every change of a Schedule.
+"""What kopf calls: a login, and one handler for every change of a Schedule or ScheduleRun.
 
 ``on.event`` only: it writes nothing to the object and sees its newest state. (Handlers for create
 and update would patch an annotation onto every object, an index is quadratic.) The handlers decide
@@ -14,13 +14,14 @@ from typing import Any
 
 import kopf
 
-from duepoint.controller import sighting
+from duepoint.controller import runsighting, sighting
+from duepoint.controller.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
 from duepoint.kube import schedules
 from duepoint.kube.credentials import Login
 
 #: Told of each object; the flag says that it comes from a list, so kopf has just listed.
-Deliver = Callable[[Sighting, bool], None]
+Deliver = Callable[[Sighting | RunSighting, bool], None]
 
 #: Credentials are asked for again this often, so that a rotated token is used in time.
 _LOGIN_SECONDS = 300
@@ -37,6 +38,10 @@ def registry(deliver: Deliver, login: Callable[[], Awaitable[Login]]) -> kopf.Op
     @kopf.on.event(schedules.GROUP, schedules.VERSION, schedules.PLURAL, registry=handlers)
     async def schedule_changed(event: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401
         deliver(sighting.of_watched(event["type"], event["object"]), event["type"] is None)
+
+    @kopf.on.event(schedules.GROUP, schedules.VERSION, schedules.RUN_PLURAL, registry=handlers)
+    async def run_changed(event: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401
+        deliver(runsighting.of_watched(event["type"], event["object"]), event["type"] is None)
 
     return handlers
 

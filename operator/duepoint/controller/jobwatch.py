@@ -39,6 +39,10 @@ class JobWatch:
     Args:
         wanted: which slots of a schedule ScheduleRuns want and have not got; raises TryLater.
         namespaces: the namespaces to watch; empty = the whole cluster.
+
+    Attributes:
+        keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
+            tell yet how it ended; whoever says so calls ``look`` once it may go.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class JobWatch:
         self._waits: dict[str, Iterator[float]] = {}
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
         reporter.on_started = lambda run: self._lost.doubt([run])
+        self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
@@ -174,6 +179,8 @@ class JobWatch:
         wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
         settled_us = self._reporter.settled_us(schedule_uid)
         for job in history.excess(finished, policy, settled_us, wanted_us):
+            if self.keeps(job.namespace, job.name):
+                continue
             await jobs.delete(self._api, job.namespace, job.name, job.uid)
             self._book.drop_uid(schedule_uid, job.uid)
         return not wanted_us

@@ -21,6 +21,7 @@ import kopf
 from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import handlers, tuning
+from duepoint.controller.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
 from duepoint.kube.credentials import Credentials, Login
 
@@ -34,7 +35,8 @@ class KopfThread:
     """The service; hands each object, and news of lists, to callbacks in our loop.
 
     Args:
-        offer: told of every object.
+        offer: told of every Schedule.
+        offer_run: told of every ScheduleRun.
         on_list: told whenever kopf has (re)listed or is about to: deletions may have been missed.
         namespaces: the namespaces to watch; empty = the whole cluster.
     """
@@ -45,6 +47,7 @@ class KopfThread:
         credentials: Credentials,
         namespaces: tuple[str, ...],
         offer: Callable[[Sighting], None],
+        offer_run: Callable[[RunSighting], None],
         on_list: Callable[[], None],
         clock: Clock,
         health: services.Health,
@@ -52,6 +55,7 @@ class KopfThread:
         self._credentials = credentials
         self._namespaces = namespaces
         self._offer = offer
+        self._offer_run = offer_run
         self._on_list = on_list
         self._clock = clock
         self._health = health
@@ -131,27 +135,28 @@ class KopfThread:
             self._health.well("watch")
             self._on_list()
 
-    def _take(self, seen: Sighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+    def _take(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
         if is_listed:
             self._on_list()
-        self._offer(seen)
+        if isinstance(seen, RunSighting):
+            self._offer_run(seen)
+        else:
+            self._offer(seen)
 
 
 class _Life:
     """The bridge between kopf's thread and our loop, for one life."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, take: Callable[[Sighting, bool], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: handlers.Deliver) -> None:
         self.stop = threading.Event()
         self.is_over = False
         self._loop = loop
         self._take = take
-        self._bundle: deque[tuple[Sighting, bool]] = deque()
+        self._bundle: deque[tuple[Sighting | RunSighting, bool]] = deque()
         self._lock = threading.Lock()
         self._is_called = False
 
-    def deliver(self, seen: Sighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+    def deliver(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
         """Called in kopf's thread."""
         self._bundle.append((seen, is_listed))
         with self._lock:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import layoutnote
+from duepoint.controller import layoutnote, scheduleruns
 from duepoint.controller.collector import Collector
 from duepoint.controller.dryruns import DryRuns
 from duepoint.controller.gauges import QueueGauges
@@ -38,7 +38,17 @@ from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
 
 #: Parts of a leader's health; a standby has none of these troubles.
-PARTS = ("queue", fitness.PART, "watch", "resync", "status", "jobs", "outcomes", "partition")
+PARTS = (
+    "queue",
+    fitness.PART,
+    "watch",
+    "resync",
+    "status",
+    "jobs",
+    "outcomes",
+    "partition",
+    scheduleruns.PART,
+)
 
 
 class Term(Protocol):
@@ -64,6 +74,7 @@ class _Services:
     kopf: KopfThread
     outcomes: Outcomes
     jobs: JobWatch
+    runs: scheduleruns.ScheduleRuns
     sweeper: Sweeper
     index: IndexWatch
     gauges: QueueGauges
@@ -138,7 +149,7 @@ class Leadership:
             group.create_task(made.gauges.run())
             group.create_task(made.collector.run())
             group.create_task(made.partitioner.run())
-            for run in (made.outcomes.run, made.jobs.run, made.sweeper.run):
+            for run in (made.outcomes.run, made.jobs.run, made.runs.run, made.sweeper.run):
                 group.create_task(_after(made.resyncer.first_done, run))
 
     def _made(self, layout: messages.Layout, epoch: messages.Epoch, term: Term) -> _Services:
@@ -180,18 +191,47 @@ class Leadership:
             namespaces=namespaces,
             clock=clock,
         )
+        outcomes = Outcomes(
+            queue=queue,
+            reporter=reporter,
+            open_slots=OpenReader(queue=queue, reporter=reporter, clock=clock),
+            consumer=self._settings.identity,
+            clock=clock,
+            health=health,
+        )
+        runs = scheduleruns.ScheduleRuns(
+            api=self._api,
+            queue=queue,
+            epoch=epoch,
+            definitions=reconcile.stored,
+            catch_up=outcomes.catch_up,
+            namespaces=namespaces,
+            clock=clock,
+            health=health,
+            writes_per_second=self._settings.status_writes_per_second,
+            tell=recorder.note,
+        )
+        runs.on_released = jobs.look
+        jobs.keeps = runs.keeps
+        reporter.on_run_event = runs.event
+        reconciler.on_settled = runs.schedule_changed
         sweeper = Sweeper(
             queue=queue,
             epoch=epoch,
             watermark_us=reporter.watermark_us,
             clock=clock,
         )
+
+        def compared() -> None:
+            sweeper.request()
+            runs.request()
+
         resyncer = Resyncer(
             resync=resync.run,
             every_seconds=self._settings.resync_seconds,
             clock=clock,
             health=health,
-            on_done=sweeper.request,
+            on_done=compared,
         )
 
         def doubt() -> None:
@@ -207,19 +247,14 @@ class Leadership:
                 credentials=self._credentials,
                 namespaces=namespaces,
                 offer=reconciler.offer,
+                offer_run=runs.offer,
                 on_list=resyncer.request,
                 clock=clock,
                 health=health,
             ),
-            outcomes=Outcomes(
-                queue=queue,
-                reporter=reporter,
-                open_slots=OpenReader(queue=queue, reporter=reporter, clock=clock),
-                consumer=self._settings.identity,
-                clock=clock,
-                health=health,
-            ),
+            outcomes=outcomes,
             jobs=jobs,
+            runs=runs,
             sweeper=sweeper,
             gauges=QueueGauges(queue=queue, clock=clock),
             collector=Collector(queue=queue, epoch=epoch, clock=clock),

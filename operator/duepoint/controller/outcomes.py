@@ -63,6 +63,8 @@ class Outcomes:
         self._consumer = consumer
         self._clock = clock
         self._health = health
+        self._reading = asyncio.Lock()
+        self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
         self._done: list[messages.OutcomeEntry] = []
         self._some_done = asyncio.Event()
@@ -86,18 +88,39 @@ class Outcomes:
         try:
             await self._ledger.start()
             await self._compare_open_slots()
-            self._take(await self._ledger.recover_outcomes(GROUP, self._consumer), replayed=True)
+            await self._recover()
+            self._has_begun.set()
             while True:
                 shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
                 self._health.well("outcomes")
                 if shards:
                     await self._clock.sleep(GATHER_SECONDS)
-                while shards and (entries := await self._read_some(shards)):
-                    self._take(entries, replayed=False)
+                if shards:
+                    await self._read_all(shards)
                 if self._is_time_to_compare():
                     await self._compare_open_slots()
         finally:
             await self._ledger.close()
+
+    async def catch_up(self) -> None:
+        """Every outcome that was told before the call has been handed on; raises QueueUnavailable.
+
+        What a read that broke off has taken from the stream is among them.
+        """
+        await self._has_begun.wait()
+        await self._recover()
+        await self._read_all(None)
+
+    async def _recover(self) -> None:
+        async with self._reading:
+            entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
+            self._take(entries, replayed=True)
+
+    async def _read_all(self, shards: tuple[messages.ShardId, ...] | None) -> None:
+        """One reader at a time: what is read is handed on before anybody else finds nothing new."""
+        async with self._reading:
+            while entries := await self._read_some(shards):
+                self._take(entries, replayed=False)
 
     async def _compare_open_slots(self) -> None:
         await self._open_slots.compare()
@@ -107,7 +130,9 @@ class Outcomes:
         age = self._clock.monotonic() - self._compared_at
         return age >= _COMPARE_SECONDS and self._reporter.has_open_slots()
 
-    async def _read_some(self, shards: tuple[messages.ShardId, ...]) -> list[messages.OutcomeEntry]:
+    async def _read_some(
+        self, shards: tuple[messages.ShardId, ...] | None
+    ) -> list[messages.OutcomeEntry]:
         while len(self._outstanding) >= _MOST_OUTSTANDING:
             self._some_done.clear()
             await self._some_done.wait()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
@@ -80,6 +80,8 @@ class Reconciler:
         self._object_waits: dict[str, Iterator[float]] = {}
         self._queue_waits = self._new_queue_waits()
         self.outages = 0
+        #: Told of each state of an object that the queue holds now, or that it is gone from it.
+        self.on_settled: Callable[[Sighting], None] = lambda _: None
 
     async def run(self) -> None:
         """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
@@ -168,6 +170,7 @@ class Reconciler:
             await self._reconcile.remove(seen)
             self._reconcile.forget(seen.uid)
             self._reports.forget(seen.uid)
+            self.on_settled(seen)
             telemetry.reconciled_total.labels("removed").inc()
             return True
         if self._applied.get(seen.uid, -1) >= seen.generation:
@@ -185,6 +188,7 @@ class Reconciler:
             self._reports.report(seen.uid, applied.report)
         if applied.is_final:
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
+            self.on_settled(seen)
             self._log(seen, applied.definition)
         return applied.is_final
 

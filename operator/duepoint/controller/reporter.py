@@ -49,6 +49,8 @@ _PARALLEL_WRITES = 16
 Definitions = Callable[[str, str], Awaitable[Definition | None]]
 #: Told (namespace, name, uid, generation, message) of a template that is refused for good.
 Refused = Callable[[str, str, str, int, str], None]
+#: Told of every event, for those whom it concerns beside the Schedule.
+RunTold = Callable[[RunEvent, Receipt | None], None]
 #: Told (uid) when a status has been written.
 Written = Callable[[str], None]
 #: Told of a run that goes on in a Job.
@@ -90,6 +92,7 @@ class Reporter:
         self.on_written: Written = lambda _uid: None
         self.on_refused: Refused = lambda *_: None
         self.on_started: Started = lambda _run: None
+        self.on_run_event: RunTold = lambda *_: None
         self._lines: dict[str, _Line] = {}
         self._agenda = Agenda()
         self._news = asyncio.Event()
@@ -131,10 +134,13 @@ class Reporter:
         self, event: RunEvent, *, replayed: bool = False, receipt: Receipt | None = None
     ) -> None:
         """Something happened to a slot; the receipt is settled once the status tells."""
+        self.on_run_event(event, receipt)
         line = self._lines.get(event.uid)
         if line is None:
             return  # of a Schedule that is gone
         if event.state is RunState.PENDING:
+            if event.run_uid:
+                return  # its ScheduleRun tells
             # The queue holds the slot and tells of it again at the next beginning: no receipt.
             self._put_off(line, event)
             return

@@ -65,12 +65,17 @@ class SlotFacts:
 
 def job_name(facts: SlotFacts) -> str:
     """The one name that this slot's Job can have; at most 63 characters."""
-    seconds = facts.slot_us // 1_000_000
-    if not facts.run_uid:
-        return f"{facts.schedule_name}-{seconds}"
-    digest = hashlib.sha256(facts.run_uid.encode()).hexdigest()[:10]
+    return name_of(facts.schedule_name, facts.slot_us, facts.run_uid)
+
+
+def name_of(schedule_name: str, slot_us: int, run_uid: str = "") -> str:
+    """The same from what decides it; ``run_uid`` of a ScheduleRun."""
+    seconds = slot_us // 1_000_000
+    if not run_uid:
+        return f"{schedule_name}-{seconds}"
+    digest = hashlib.sha256(run_uid.encode()).hexdigest()[:10]
     # A cut may leave a dot at the end, and a name whose part begins with "-" is none.
-    return f"{facts.schedule_name[:41].rstrip('.')}-{seconds}-{digest}"
+    return f"{schedule_name[:41].rstrip('.')}-{seconds}-{digest}"
 
 
 def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:

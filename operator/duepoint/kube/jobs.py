@@ -26,6 +26,7 @@ from duepoint.kube.jobbuilder import (
     SlotFacts,
     job_for,
     job_name,
+    name_of,
 )
 from duepoint.schedules.conditions import Reason
 
@@ -39,6 +40,7 @@ __all__ = [
     "SlotFacts",
     "job_for",
     "job_name",
+    "name_of",
 ]
 
 #: A deletion between "exists already" and the look at it is met by asking again, this often.

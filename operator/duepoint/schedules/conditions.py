@@ -28,6 +28,10 @@ class Reason(enum.StrEnum):
     SECRETS_PENDING = "SecretsPending"
     DRY_RUN_PENDING = "DryRunPending"
     INTERNAL_ERROR = "InternalError"
+    # Reconciling, of a ScheduleRun
+    RUNNING = "Running"
+    SCHEDULE_NOT_FOUND = "ScheduleNotFound"
+    SCHEDULE_NOT_READY = "ScheduleNotReady"
     # Stalled
     INVALID_SCHEDULE = "InvalidSchedule"
     NEVER_FIRES = "NeverFires"
@@ -37,6 +41,10 @@ class Reason(enum.StrEnum):
     INVALID_WEBHOOK = "InvalidWebhook"
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
     UNSUPPORTED = "Unsupported"
+    # Stalled, of a ScheduleRun
+    INVALID_SPEC = "InvalidSpec"
+    TOO_MANY_SLOTS = "TooManySlots"
+    RUN_FAILED = "RunFailed"
     # Skipped
     CONCURRENCY_FORBIDDEN = "ConcurrencyForbidden"
     QUEUE_FULL = "QueueFull"
@@ -70,7 +78,7 @@ class Reason(enum.StrEnum):
 
 
 class ConditionType(enum.StrEnum):
-    """Every condition type of a Schedule."""
+    """Every condition type of a Schedule and a ScheduleRun."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -80,6 +88,9 @@ class ConditionType(enum.StrEnum):
     CIRCUIT_OPEN = "CircuitOpen"
     OVERDUE = "Overdue"
     NAME_CONFLICT = "NameConflict"
+    # of a ScheduleRun only
+    COMPLETE = "Complete"
+    FAILED = "Failed"
 
 
 #: Longest message kept in a condition, in characters.

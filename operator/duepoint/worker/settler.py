@@ -181,7 +181,7 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]
     has_started = tried.kind is not actions.JobAction and attempt.first_try_us > 0
     if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
         return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)
-    if has_started or not attempt.is_regular:
+    if has_started or not (attempt.is_regular or attempt.run_uid):
         return ()
     put_off = _event(tried, RunState.PENDING, wanted.reason, wanted.message, settled=False)
     return (msgspec.structs.replace(put_off, due_us=attempt.due_us, completed=False),)

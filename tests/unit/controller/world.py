@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from duepoint import errors, services
-from duepoint.controller import dryruns, outcomes, plan, sighting
+from duepoint.controller import dryruns, outcomes, plan, runsighting, sighting
 from duepoint.controller.jobwatch import JobWatch
 from duepoint.controller.openreader import OpenReader
 from duepoint.controller.outcomes import Outcomes
@@ -20,6 +20,7 @@ from duepoint.controller.reconcile import Reconcile
 from duepoint.controller.reconciler import Reconciler
 from duepoint.controller.reporter import Reporter
 from duepoint.controller.resync import Resync
+from duepoint.controller.scheduleruns import ScheduleRuns
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobs, port, schedules
@@ -93,17 +94,38 @@ class World:
             clock=self.clock,
             health=self.health,
         )
+        self.runs = ScheduleRuns(
+            api=self.api,
+            queue=self.queue,
+            epoch=messages.Epoch(epoch),
+            definitions=self.reconcile.stored,
+            catch_up=self.outcomes.catch_up,
+            namespaces=namespaces,
+            clock=self.clock,
+            health=self.health,
+            tell=self.news.append,
+        )
+        self.runs.on_released = self.jobwatch.look
+        self.jobwatch.keeps = self.runs.keeps
+        self.reporter.on_run_event = self.runs.event
+        self.reconciler.on_settled = self.runs.schedule_changed
         version = str(self.api._version)
         running = self.running = [
             asyncio.create_task(work)
-            for work in (self.reconciler.run(), self.reporter.run(), self._play_kopf(version))
+            for work in (
+                self.reconciler.run(),
+                self.reporter.run(),
+                self._play_kopf(version),
+                self._play_kopf_of_runs(version),
+            )
         ]
         try:
             await self.clock.settle()
             with contextlib.suppress(errors.TryLater):
                 await self.resync.run()
             running += [
-                asyncio.create_task(work) for work in (self.outcomes.run(), self.jobwatch.run())
+                asyncio.create_task(work)
+                for work in (self.outcomes.run(), self.jobwatch.run(), self.runs.run())
             ]
             await self.clock.settle()
             yield self
@@ -121,6 +143,15 @@ class World:
             async for change in self.api.watch(path, schedules.Schedule, version):
                 if self.watches:
                     self._offer(change)
+
+    async def _play_kopf_of_runs(self, version: str) -> None:
+        path = schedules.collection(plural=schedules.RUN_PLURAL)
+        with contextlib.suppress(kube_errors.Gone):
+            async for change in self.api.watch(path, schedules.ScheduleRun, version):
+                if self.watches:
+                    seen = runsighting.of_listed(change.item)
+                    is_gone = change.type is port.ChangeType.DELETED
+                    self.runs.offer(dataclasses.replace(seen, deleted=seen.deleted or is_gone))
 
     def _offer(self, change: port.Change) -> None:
         seen = sighting.of_listed(change.item)

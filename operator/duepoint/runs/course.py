@@ -1,0 +1,160 @@
+"""How far a ScheduleRun has come: the slots that are open, and how the others ended.
+
+A slot is *opened* when it is to be handed over, and is open until its run has ended. A cursor
+names the slot opened last, so nothing is kept of the slots before it that have ended, and nothing
+of those after it. Counting is exact although events arrive at least once and in any order: only an
+open slot can end, and it ends once. What is known of an open slot: whether the queue is sure to
+hold it (``Standing``), and whether its run has started.
+
+Mutable, because it changes with every event; no I/O, no clock. Which slots there are is not known
+here (``schedules.manualruns``).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from dataclasses import dataclass, field
+
+from duepoint.runs.run import RunEvent, RunState
+
+
+class Standing(enum.Enum):
+    """Where an open slot is."""
+
+    WANTED = "to be handed over"
+    UNKNOWN = "perhaps handed over, perhaps not"
+    HANDED = "in the queue, or running"
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenSlot:
+    """A slot that has not ended.
+
+    Attributes:
+        started_us: when its run began; 0 = not yet.
+        job_name: of its Job, once that is known.
+    """
+
+    standing: Standing = Standing.WANTED
+    started_us: int = 0
+    job_name: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """One ScheduleRun.
+
+    Attributes:
+        cursor_us: the slot opened last; None = none was.
+        open: open slots.
+        first_us, last_us: when the first run began and the last one ended; 0 = not yet.
+        trouble: the newest thing that went wrong, in words.
+        skip_reason, skip_message: why the newest skipped slot was skipped.
+        waits_for: what open slots wait for, in words; empty = they run.
+    """
+
+    started: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    skipped: int = 0
+    cursor_us: int | None = None
+    open: dict[int, OpenSlot] = field(default_factory=dict)
+    first_us: int = 0
+    last_us: int = 0
+    trouble: str = ""
+    skip_reason: str = ""
+    skip_message: str = ""
+    waits_for: str = ""
+
+    @property
+    def ended(self) -> int:
+        """Slots that have ended, however they did."""
+        return self.succeeded + self.failed + self.skipped
+
+    @property
+    def opened(self) -> int:
+        """Slots that were ever opened."""
+        return self.ended + len(self.open)
+
+    def in_standing(self, standing: Standing) -> list[int]:
+        """The open slots of which this is true, in the order in which they were opened."""
+        return [slot_us for slot_us, one in self.open.items() if one.standing is standing]
+
+
+def opened(course: Course, slot_us: int, standing: Standing = Standing.WANTED) -> OpenSlot:
+    """The slot is open, and the newest."""
+    course.cursor_us = slot_us
+    course.open[slot_us] = OpenSlot(standing=standing)
+    return course.open[slot_us]
+
+
+def doubted(course: Course) -> None:
+    """Nobody knows any more which of the open slots the queue holds."""
+    for one in course.open.values():
+        if one.standing is Standing.HANDED:
+            one.standing = Standing.UNKNOWN
+
+
+def told(course: Course, event: RunEvent) -> bool:
+    """Take an event into account; False where it tells nothing new."""
+    one = course.open.get(event.slot_us)
+    if one is None:
+        return False
+    match event.state:
+        case RunState.RUNNING:
+            return _started(course, one, event)
+        case RunState.SUCCEEDED | RunState.FAILED:
+            _started(course, one, event)
+            _ended(course, event)
+        case RunState.MISSED | RunState.SUPERSEDED | RunState.SKIPPED:
+            _ended(course, event)
+        case RunState.PENDING:
+            return _waits(course, one, event)
+        case RunState.CHECKED:
+            return False
+    return True
+
+
+def _started(course: Course, one: OpenSlot, event: RunEvent) -> bool:
+    if one.standing is Standing.WANTED:  # in doubt it stays: the event may be an old one
+        one.standing = Standing.HANDED
+    one.job_name = event.job_name or one.job_name
+    if one.started_us:
+        return False
+    one.started_us = event.started_us or event.at_us
+    course.started += 1
+    course.waits_for = ""
+    course.first_us = min(course.first_us or one.started_us, one.started_us)
+    return True
+
+
+def _ended(course: Course, event: RunEvent) -> None:
+    del course.open[event.slot_us]
+    course.waits_for = ""
+    course.last_us = max(course.last_us, event.finished_us or event.at_us)
+    said = f"{event.reason}: {event.message}" if event.message else event.reason
+    match event.state:
+        case RunState.SUCCEEDED:
+            course.succeeded += 1
+        case RunState.SKIPPED:
+            course.skipped += 1
+            course.skip_reason, course.skip_message = event.reason, event.message
+        case _:
+            course.failed += 1
+            course.trouble = f"{_instant(event.slot_us)} {said}"
+
+
+def _waits(course: Course, one: OpenSlot, event: RunEvent) -> bool:
+    said = f"{event.reason}: {event.message}" if event.message else event.reason
+    if one.standing is Standing.WANTED:
+        one.standing = Standing.HANDED
+    if not said or said == course.waits_for:
+        return False
+    course.waits_for = said
+    return True
+
+
+def _instant(slot_us: int) -> str:
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=slot_us)  # noqa: DTZ001 - UTC
+    return f"{moment.isoformat(timespec='auto')}Z"

@@ -1,0 +1,134 @@
+"""The world of the controller with ScheduleRuns in it, and workers that act on them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from duepoint import services
+from duepoint.kube import jobs, schedules
+from duepoint.targets.job import JobTarget
+from duepoint.targets.target import Targets
+from duepoint.testing.recordingtarget import RecordingTarget
+from duepoint.worker.claimer import Claimer, Limits
+from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.unit.controller.world import NAMESPACE, World
+
+DAY = ("2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z")
+
+
+class RunWorld(World):
+    """One API server, one queue, at most one leader, and workers when asked for.
+
+    Attributes:
+        target: records what webhooks and streams are handed; Jobs are created in the API server.
+    """
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.target = RecordingTarget(self.clock)
+
+    @contextlib.asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """A worker at work; killed without a word at the end."""
+        targets = Targets(
+            job=JobTarget(self.api, self.clock), webhook=self.target, stream=self.target
+        )
+        worker = Claimer(
+            self.queue,
+            Dispatcher(
+                self.queue,
+                targets,
+                self.clock,
+                Bounds(concurrency=64, lease_seconds=10.0),
+                dice=lambda: 0.5,
+            ),
+            self.clock,
+            services.Health(),
+            worker="worker-a",
+            limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
+        )
+        task = asyncio.create_task(worker.run())
+        await self.clock.settle()
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # -- what tests do -----------------------------------------------------------------------
+
+    async def run_schedule(self, name: str = "again", **spec: Any) -> dict[str, Any]:
+        """Create a ScheduleRun; it triggers ``nightly`` unless told otherwise."""
+        metadata = {"namespace": NAMESPACE, "name": name, **spec.pop("metadata", {})}
+        spec = {"scheduleName": "nightly", **spec}
+        if "backfill" not in spec:
+            spec.setdefault("trigger", {})
+        made = await self.api.apply("scheduleruns", {"metadata": metadata, "spec": spec})
+        await self.clock.settle()
+        return made
+
+    async def backfill(self, name: str = "again", **fields: Any) -> dict[str, Any]:
+        begin, end = DAY
+        return await self.run_schedule(name, backfill={"from": begin, "to": end, **fields})
+
+    async def delete_run(self, name: str = "again") -> None:
+        path = schedules.path(NAMESPACE, name, plural=schedules.RUN_PLURAL)
+        await self.api.request("DELETE", path)
+        await self.clock.settle()
+
+    async def finish_jobs(self, *, succeeded: bool = True, names: tuple[str, ...] = ()) -> int:
+        """Every Job that runs ends, or those named; how many."""
+        ended = 0
+        for job in self.jobs():
+            name = job["metadata"]["name"]
+            if job.get("status") or (names and name not in names):
+                continue
+            condition = {
+                "type": "Complete" if succeeded else "Failed",
+                "status": "True",
+                "reason": "" if succeeded else "BackoffLimitExceeded",
+                "message": "" if succeeded else "the Pod failed",
+                "lastTransitionTime": "2026-03-01T12:00:01Z",
+            }
+            status = {"conditions": [condition]}
+            await self.api.request(
+                "PATCH",
+                f"{jobs.path(NAMESPACE, name)}/status",
+                {"status": status},
+                content_type="application/merge-patch+json",
+            )
+            ended += 1
+        await self.clock.settle()
+        return ended
+
+    # -- what tests see ------------------------------------------------------------------------
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return self.api.all_stored("jobs")
+
+    def slots_of_jobs(self) -> list[str]:
+        return sorted(
+            job["metadata"]["annotations"]["duepoint.dev/scheduled-time"] for job in self.jobs()
+        )
+
+    def run_object(self, name: str = "again") -> dict[str, Any] | None:
+        return self.api.stored("scheduleruns", NAMESPACE, name)
+
+    def run_status(self, name: str = "again") -> dict[str, Any]:
+        found = self.run_object(name)
+        assert found is not None
+        return found["status"]
+
+    def run_condition(self, type_: str, name: str = "again") -> dict[str, Any] | None:
+        listed = self.run_status(name).get("conditions", [])
+        return next((one for one in listed if one["type"] == type_), None)
+
+    def counts(self, name: str = "again") -> tuple[int, ...]:
+        """planned, started, succeeded, failed, skipped"""
+        runs = self.run_status(name)["runs"]
+        return tuple(
+            runs[each] for each in ("planned", "started", "succeeded", "failed", "skipped")
+        )
