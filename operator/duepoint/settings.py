@@ -224,7 +224,9 @@ class OperatorSettings(Settings):
         _seconds(5, 86_400), 600.0, "how often all objects are compared with the queue"
     )
     status_writes_per_second: int = _setting(
-        _between(1, 1000), 50, "most status writes a second; newest state wins when there are more"
+        _between(1, 1000),
+        50,
+        "status writes a second; more only where a status would get older than a minute",
     )
 
 

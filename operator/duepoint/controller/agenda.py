@@ -47,6 +47,10 @@ class Agenda:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
+    def first(self) -> str | None:
+        """The soonest name; it stays on the agenda."""
+        return None if self.next_due() is None else self._heap[0][2]
+
     def take(self, now: float) -> str | None:
         """The soonest name that is due, taken off the agenda; None where none is."""
         due = self.next_due()
@@ -58,19 +62,38 @@ class Agenda:
 
 
 class Allowance:
-    """A rate with a second's worth of burst."""
+    """A rate with a second's worth of burst, which grows when the agenda has waited for long.
+
+    A burst of news mostly comes with a burst of creations, and a status costs the API server as
+    much as one of those: so statuses stay at the rate while those go on. What has waited for
+    ``PATIENCE_SECONDS`` raises it, by half of itself for each second more, so that ten thousand
+    names are written within a minute where the API server can.
+    """
+
+    #: A burst of ten thousand creations is over by then.
+    PATIENCE_SECONDS = 20.0
 
     def __init__(self, per_second: float, now: float) -> None:
         self._per_second = per_second
         self._left = per_second
         self._at = now
 
-    def take(self, now: float) -> float:
-        """0.0 and one less left, or the seconds until there is one again."""
-        self._left = min(self._per_second, self._left + (now - self._at) * self._per_second)
+    def take(self, now: float, waited_seconds: float = 0.0) -> float:
+        """0.0 and one less left, or the seconds until there is one again.
+
+        Args:
+            now: monotonic.
+            waited_seconds: how long the name that would be taken has been due.
+        """
+        rate = self._rate(waited_seconds)
+        self._left = min(rate, self._left + (now - self._at) * rate)
         self._at = now
         if self._left >= 1:
             self._left -= 1
             return 0.0
         # Less than a clock's step would be no wait at all, and whoever waits would spin.
-        return max((1 - self._left) / self._per_second, _LEAST_WAIT_SECONDS)
+        return max((1 - self._left) / rate, _LEAST_WAIT_SECONDS)
+
+    def _rate(self, waited_seconds: float) -> float:
+        impatience = max(0.0, waited_seconds - self.PATIENCE_SECONDS)
+        return self._per_second * (1 + impatience / 2)

@@ -299,11 +299,16 @@ class Reporter:
         due = self._agenda.next_due()
         if due is None or due > now:
             return None
-        if (seconds := self._allowance.take(now)) > 0:
+        if (seconds := self._allowance.take(now, self._waited(now))) > 0:
             self._pause_until = now + seconds
             return None
         uid = self._agenda.take(now)
         return None if uid is None else self._lines.get(uid)
+
+    def _waited(self, now: float) -> float:
+        """Seconds since the first change that the next write will tell."""
+        line = self._lines.get(self._agenda.first() or "")
+        return 0.0 if line is None or line.changed_at is None else now - line.changed_at
 
     async def _write_one(self, line: _Line) -> None:
         changed_at, receipts = line.changed_at, line.receipts

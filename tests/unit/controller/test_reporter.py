@@ -141,6 +141,17 @@ async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state()
         assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
 
 
+async def test_no_status_of_many_waits_longer_than_a_minute():
+    async with World(writes_per_second=2).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(300)]
+        await world.clock.advance(60)
+        assert all(world.ready(f"s{n}") == ("True", "Armed") for n in range(300))
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+        await world.clock.advance(60)
+        assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(300))
+
+
 async def test_the_answer_to_an_edit_goes_before_the_news_of_runs():
     async with World(writes_per_second=2).leader() as world:
         made = [await world.apply(f"s{number}") for number in range(20)]

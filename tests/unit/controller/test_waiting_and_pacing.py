@@ -74,6 +74,19 @@ def test_an_allowance_has_a_burst_and_then_a_rate():
     assert allowance.take(100.2) == pytest.approx(0.0, abs=0.002)
 
 
+def test_ten_thousand_names_are_written_within_a_minute():
+    """And while a burst of creations goes on, at the usual rate."""
+    allowance, now, written, after_20_s = Allowance(50, 0.0), 0.0, 0, 0
+    while written < 10_000:
+        wait = allowance.take(now, waited_seconds=now)
+        written += wait == 0.0
+        now += wait
+        if now <= 20.0:
+            after_20_s = written
+    assert after_20_s <= 50 * 21
+    assert now < 50
+
+
 def test_an_allowance_never_asks_for_a_wait_too_short_to_pass():
     allowance = Allowance(3, 1e9)
     waits = [allowance.take(1e9 + number * 0.3333333) for number in range(50)]
