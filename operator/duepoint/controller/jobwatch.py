@@ -43,6 +43,8 @@ class JobWatch:
     Attributes:
         keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
             tell yet how it ended; whoever says so calls ``look`` once it may go.
+        on_end: told the uid of a Schedule and which of its Jobs has ended or was told to go; an
+            empty name where one is gone that was not seen to end.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class JobWatch:
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
         reporter.on_started = lambda run: self._lost.doubt([run])
         self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
+        self.on_end: Callable[[str, str], None] = lambda _schedule_uid, _name: None
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
@@ -87,7 +90,7 @@ class JobWatch:
 
     def see(self, job: jobs.Job) -> None:
         """The Job was found otherwise."""
-        self._tell(*self._book.put(job), replayed=True)
+        self._put(job, replayed=True)
 
     def is_over(self, run: Unended) -> bool:
         """Whether the run has ended by what is known now."""
@@ -118,9 +121,11 @@ class JobWatch:
         )
         async for change in changes:
             if change.type is port.ChangeType.DELETED:
-                self._tell(*self._book.drop(change.item), replayed=False)
+                schedule_uid, ended = self._book.drop(change.item)
+                self._tell(schedule_uid, ended, replayed=False)
+                self._tell_end(schedule_uid, change.item)
             else:
-                self._tell(*self._book.put(change.item), replayed=False)
+                self._put(change.item, replayed=False)
 
     async def _list(self, namespace: str | None) -> str:
         version = ""
@@ -132,13 +137,24 @@ class JobWatch:
             version = page.metadata.resource_version
             for job in page.items:
                 seen.add(job.metadata.uid)
-                self._tell(*self._book.put(job), replayed=True)
+                self._put(job, replayed=True)
         for schedule_uid in self._book.keep_only(namespace, seen):
             self._tell_active(schedule_uid)
+            self.on_end(schedule_uid, "")
         for schedule_uid, runs in self._reporter.shown_unended(namespace):
             self._tell_active(schedule_uid)
             self._lost.doubt(runs, patience_seconds=0)
         return version
+
+    def _put(self, job: jobs.Job, *, replayed: bool) -> None:
+        schedule_uid, ended = self._book.put(job)
+        self._tell(schedule_uid, ended, replayed=replayed)
+        if ended is not None or job.metadata.deletion_timestamp is not None:
+            self._tell_end(schedule_uid, job)
+
+    def _tell_end(self, schedule_uid: str, job: jobs.Job) -> None:
+        if schedule_uid:
+            self.on_end(schedule_uid, job.metadata.name)
 
     def _tell(self, schedule_uid: str, ended: RunEvent | None, *, replayed: bool) -> None:
         if not schedule_uid:

@@ -31,6 +31,7 @@ from duepoint.controller.reconciler import Reconciler
 from duepoint.controller.reporter import Reporter
 from duepoint.controller.resync import Resync
 from duepoint.controller.resyncer import Resyncer
+from duepoint.controller.runends import RunEnds
 from duepoint.controller.sweeper import Sweeper
 from duepoint.delayqueue import fitness, messages, port
 from duepoint.kube import events
@@ -74,6 +75,7 @@ class _Services:
     kopf: KopfThread
     outcomes: Outcomes
     jobs: JobWatch
+    ends: RunEnds
     runs: scheduleruns.ScheduleRuns
     sweeper: Sweeper
     index: IndexWatch
@@ -149,7 +151,13 @@ class Leadership:
             group.create_task(made.gauges.run())
             group.create_task(made.collector.run())
             group.create_task(made.partitioner.run())
-            for run in (made.outcomes.run, made.jobs.run, made.runs.run, made.sweeper.run):
+            for run in (
+                made.outcomes.run,
+                made.jobs.run,
+                made.runs.run,
+                made.sweeper.run,
+                made.ends.run,
+            ):
                 group.create_task(_after(made.resyncer.first_done, run))
 
     def _made(self, layout: messages.Layout, epoch: messages.Epoch, term: Term) -> _Services:
@@ -181,6 +189,8 @@ class Leadership:
             health=health,
         )
         reporter.on_written = jobs.look
+        ends = RunEnds(queue=queue, definitions=reporter.definition, epoch=epoch, clock=clock)
+        jobs.on_end = ends.note
         reconciler = Reconciler(reconcile=reconcile, reports=reporter, health=health, clock=clock)
         reporter.on_refused = reconciler.refuse
         resync = Resync(
@@ -254,6 +264,7 @@ class Leadership:
             ),
             outcomes=outcomes,
             jobs=jobs,
+            ends=ends,
             runs=runs,
             sweeper=sweeper,
             gauges=QueueGauges(queue=queue, clock=clock),

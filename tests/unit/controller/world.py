@@ -20,6 +20,7 @@ from duepoint.controller.reconcile import Reconcile
 from duepoint.controller.reconciler import Reconciler
 from duepoint.controller.reporter import Reporter
 from duepoint.controller.resync import Resync
+from duepoint.controller.runends import RunEnds
 from duepoint.controller.scheduleruns import ScheduleRuns
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
@@ -74,6 +75,13 @@ class World:
             health=self.health,
         )
         self.reporter.on_written = self.jobwatch.look
+        self.ends = RunEnds(
+            queue=self.queue,
+            definitions=self.reporter.definition,
+            epoch=messages.Epoch(epoch),
+            clock=self.clock,
+        )
+        self.jobwatch.on_end = self.ends.note
         self.reconciler = Reconciler(
             reconcile=self.reconcile, reports=self.reporter, health=self.health, clock=self.clock
         )
@@ -125,7 +133,12 @@ class World:
                 await self.resync.run()
             running += [
                 asyncio.create_task(work)
-                for work in (self.outcomes.run(), self.jobwatch.run(), self.runs.run())
+                for work in (
+                    self.outcomes.run(),
+                    self.jobwatch.run(),
+                    self.runs.run(),
+                    self.ends.run(),
+                )
             ]
             await self.clock.settle()
             yield self
