@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-FOR_EVER = 3600.0
+FOR_EVER = 600.0  # longer than any history, and no longer than a lease may be
 NOT_AT_ALL = 0.0
 
 
@@ -94,6 +94,26 @@ class Model:
             if member in held:
                 del self.points[member]
         self.end_if_empty(key)
+
+    def split(
+        self, key: bytes, chain: bytes, slots: list[tuple[bytes, int]], due: int | None
+    ) -> bool:
+        """The chain becomes slots of the claim and goes on; whether it is held, or was before."""
+        if self.points.get(chain) != key:
+            return bool(slots) and self.points.get(slots[0][0]) == key
+        for member, slot in slots:
+            self.points[member] = key
+            self.dues[member] = slot
+        if due is None:
+            del self.points[chain]
+        else:
+            self.points[chain] = due
+        return True
+
+    def sweep(self, chains: list[bytes], due: int) -> None:
+        """Armed schedules whose chain is nowhere have one again; nothing else is wrong."""
+        for chain in chains:
+            self.points.setdefault(chain, due)
 
     def release(self, key: bytes, members: list[bytes]) -> None:
         for member in members:

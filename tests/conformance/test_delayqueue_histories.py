@@ -43,6 +43,7 @@ class Histories(RuleBasedStateMachine):
         self.model = Model(now_us=self.start_us)
         self.stored: dict[str, definition.Definition] = {}
         self.claims: list[messages.Claim] = []
+        self.completed: set[bytes] = set()
 
     def run(self, awaitable):
         return self.runner.run(awaitable)
@@ -178,6 +179,61 @@ class Histories(RuleBasedStateMachine):
         assert settled.remaining == len(self.model.held(claim.id))
         for member, due in retries.items():
             self.model.dues[member] = due
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), slots=st.integers(0, 3), due=st.one_of(st.none(), DUES))
+    def split(self, data, slots, due):
+        claim = self.pick(data)
+        chains = [one for one in claim.points if one.kind is points.PointKind.CHAIN]
+        if not chains:
+            return
+        chain = data.draw(st.sampled_from(chains))
+        next_due_us = None if due is None else self.start_us + due
+        planned = tuple(
+            queueing.a_planned(chain, chain.slot_us - number) for number in range(slots)
+        )
+        planning = messages.Planning(chain=chain, slots=planned, next_due_us=next_due_us)
+        answer = self.run(self.harness.queue.split(claim, [planning]))
+        known = claim.id in self.model.claims
+        before = self.model.points.get(chain.member)
+        wanted = known and self.model.split(
+            claim.id,
+            chain.member,
+            [(one.point.member, one.point.due_us) for one in planned],
+            next_due_us,
+        )
+        assert answer == (wanted,)
+        if not known or before != claim.id:
+            return
+        if due is None:
+            self.completed.add(chain.member)
+        self.model.end_if_empty(claim.id)
+
+    @rule()
+    def sweep(self):
+        """Chains that a worker ended without saying that the schedule has ended come back."""
+        due_us = self.start_us + FUTURE
+        swept = self.run(self.sweep_all(due_us))
+        chains = [
+            _chain(one)
+            for one in self.stored.values()
+            if one.state is definition.State.ARMED and _chain(one) not in self.completed
+        ]
+        lost = [chain for chain in chains if chain not in self.model.points]
+        assert (swept["armed"], swept["dropped"], swept["mended"]) == (len(lost), 0, 0)
+        self.model.sweep(chains, due_us)
+
+    async def sweep_all(self, due_us):
+        found, cursor = {"armed": 0, "dropped": 0, "mended": 0}, None
+        while True:
+            step = await self.harness.queue.sweep(
+                SHARD, cursor, queueing.EPOCH, due_of=lambda _known: due_us
+            )
+            for name in found:
+                found[name] += getattr(step, name)
+            cursor = step.cursor
+            if cursor is None:
+                return found
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
