@@ -11,6 +11,7 @@ Raises QueueUnavailable, and WorldChanged where a newer leader has been here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duepoint import errors
@@ -41,6 +42,25 @@ class Applied:
     report: Report | None
     definition: Definition | None = None
     is_final: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One object to be looked at: as ``Reconcile.apply`` takes it."""
+
+    seen: Sighting
+    shown: plan.Shown
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A plan for a schedule of which the queue holds nothing."""
+
+    spec: spec.ScheduleSpec
+    plan: plan.Plan
+    arming: messages.Arming
+    blob: bytes
 
 
 class Reconcile:
@@ -76,18 +96,43 @@ class Reconcile:
             await self.remove(seen)
             return Applied(report=verdicts.refused_again_and_again(seen.generation, refusal))
         try:
-            wanted = spec.parse(
-                seen.spec,
-                namespace=seen.namespace,
-                name=seen.name,
-                uid=seen.uid,
-                generation=seen.generation,
-                created_us=seen.created_us,
-            )
+            wanted = _parsed(seen)
             return await self._apply(seen, wanted, shown, since_us, is_absent=is_absent)
         except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
             await self.remove(seen)
             return Applied(report=verdicts.invalid(seen.generation, error))
+
+    async def apply_new(self, looks: Sequence[Look]) -> list[Applied | None]:
+        """As ``apply`` of many of which the queue was found to hold nothing.
+
+        None for those that need a look of their own: refused or wrong, never accepted with
+        something to ask for first, or held by the queue after all.
+        """
+        made = [self._new(look) for look in looks]
+        wanted = [(one.arming, one.blob) for one in made if one is not None]
+        try:
+            answers = iter(await self._queue.upsert_many(wanted, self._epoch))
+        except errors.InvalidSpec:
+            return [None] * len(looks)
+        return [None if one is None else _applied_new(one, next(answers)) for one in made]
+
+    def _new(self, look: Look) -> _New | None:
+        seen = look.seen
+        if self._refusal(seen, look.shown) or seen.uid in self.collisions:
+            return None
+        try:
+            wanted = _parsed(seen)
+            blob = actions.encode(wanted.action)
+            digest = self._queue.digest(wanted.namespace, blob)
+            made = plan.decide(wanted, None, look.shown, look.since_us, target=digest)
+        except errors.InvalidSpec:
+            return None
+        if made is None or made.arming is None or _awaits_check(wanted, look.shown):
+            return None
+        was_accepted = look.shown.accepted and look.shown.observed_generation == wanted.generation
+        if isinstance(wanted.action.target, actions.JobAction) and not was_accepted:
+            return None
+        return _New(wanted, made, made.arming, blob)
 
     def refuse(self, uid: str, generation: int, message: str) -> None:
         """Nothing of this generation, nor of an older one, belongs into the queue any more."""
@@ -216,6 +261,23 @@ class Reconcile:
     def _note_collision(self, uid: str, collision: int) -> None:
         if collision:
             self.collisions[uid] = collision
+
+
+def _parsed(seen: Sighting) -> spec.ScheduleSpec:
+    return spec.parse(
+        seen.spec,
+        namespace=seen.namespace,
+        name=seen.name,
+        uid=seen.uid,
+        generation=seen.generation,
+        created_us=seen.created_us,
+    )
+
+
+def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
+    if armed is not messages.Armed.APPLIED:
+        return None
+    return Applied(report=verdicts.ready(one.spec, one.plan), definition=one.plan.definition)
 
 
 def _awaits_check(wanted: spec.ScheduleSpec, shown: plan.Shown) -> bool:

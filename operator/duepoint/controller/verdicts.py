@@ -30,7 +30,7 @@ def ready(spec: ScheduleSpec, made: plan.Plan, *, awaits_check: bool = False) ->
     """The queue holds this generation; with ``awaits_check`` a worker has a word in it first."""
     reason, message = _standing(made.definition, spec.suspend_reason)
     report = _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
-    return dataclasses.replace(report, awaits_check=awaits_check)
+    return dataclasses.replace(report, awaits_check=True) if awaits_check else report
 
 
 def as_checked(report: Report, check: RunEvent | None) -> Report:

@@ -13,12 +13,26 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from duepoint import clock as clocks
 from duepoint.clock import Clock
 
 ItemT = TypeVar("ItemT")
+
+#: Does the work of several keys at once, with an answer for each.
+HandlerOfMany = Callable[[list[ItemT]], Awaitable[list[float | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Together(Generic[ItemT]):
+    """Items that are worked on together, where they stand in line one behind the other."""
+
+    fits: Callable[[ItemT], bool]
+    handle: HandlerOfMany[ItemT]
+    most: int
+
 
 #: Does the work; answers with the seconds after which to try again, or None when it is done.
 Handler = Callable[[ItemT], Awaitable[float | None]]
@@ -58,26 +72,48 @@ class WorkQueue(Generic[ItemT]):
         """No worker takes a new key for so long; the longest pause counts."""
         self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
-    async def run(self, handler: Handler[ItemT], workers: int) -> None:
+    async def run(
+        self, handler: Handler[ItemT], workers: int, together: Together[ItemT] | None = None
+    ) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._retry_in_time())
             for _ in range(workers):
-                group.create_task(self._work(handler))
+                group.create_task(self._work(handler, together))
 
-    async def _work(self, handler: Handler[ItemT]) -> None:
+    async def _work(self, handler: Handler[ItemT], together: Together[ItemT] | None) -> None:
         while True:
             await self._news.acquire()
             while (seconds := self._paused_until - self._clock.monotonic()) > 0:
                 await self._clock.sleep(seconds)
-            key = self._ready.popleft()
-            item = self._dirty.pop(key)
-            self._busy.add(key)
+            if not self._ready:
+                continue  # another worker took it along with its neighbours
+            taken = dict([self._take()])
+            (first,) = taken.values()
+            if together is not None and together.fits(first):
+                self._take_more(taken, together)
             try:
-                again = await handler(item)
+                if together is None or len(taken) == 1:
+                    answers = [await handler(first)]
+                else:
+                    answers = await together.handle(list(taken.values()))
             finally:
-                self._busy.discard(key)
-            self._after(key, item, again)
+                self._busy.difference_update(taken)
+            for (key, item), again in zip(taken.items(), answers, strict=True):
+                self._after(key, item, again)
+
+    def _take(self) -> tuple[str, ItemT]:
+        key = self._ready.popleft()
+        self._busy.add(key)
+        return key, self._dirty.pop(key)
+
+    def _take_more(self, taken: dict[str, ItemT], together: Together[ItemT]) -> None:
+        """Those next in line, as long as they fit."""
+        while len(taken) < together.most and self._ready:
+            if not together.fits(self._dirty[self._ready[0]]):
+                return
+            key, item = self._take()
+            taken[key] = item
 
     def _after(self, key: str, item: ItemT, again: float | None) -> None:
         if key in self._dirty:

@@ -10,6 +10,7 @@ that tell which key was used (a hash of it), the content deflated. Pure.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import hmac
 import zlib
@@ -21,6 +22,7 @@ _KEY_NAME_LENGTH = 4
 _DIGEST_LENGTH = 18  # bytes; 24 characters of base64 without padding
 #: Largest content that is read back, in bytes: a forged one must not fill the memory.
 CONTENT_LIMIT = 4 * 1024 * 1024
+_KEPT_LIMIT = 4_096  # bytes of a content whose digest is kept
 
 
 class BlobMissing(errors.WorldChanged):
@@ -40,10 +42,17 @@ class Seal:
                 "blob_key", "is shorter than 16 bytes; write 32 random ones"
             )
         self._key = key
+        # Schedules made from one template ask for the same again and again.
+        self._digests = functools.lru_cache(maxsize=2_048)(self._digest)
         self._key_name = hashlib.sha256(b"duepoint key name\n" + key).digest()[:_KEY_NAME_LENGTH]
 
     def digest(self, namespace: str, content: bytes) -> str:
         """The name of this content in this namespace."""
+        if len(content) > _KEPT_LIMIT:
+            return self._digest(namespace, content)
+        return self._digests(namespace, content)
+
+    def _digest(self, namespace: str, content: bytes) -> str:
         mac = hmac.digest(self._key, namespace.encode() + b"\n" + content, "sha256")
         return base64.urlsafe_b64encode(mac[:_DIGEST_LENGTH]).decode()
 

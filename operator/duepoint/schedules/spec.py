@@ -8,8 +8,8 @@ instead. Null means absent everywhere. Pure; the only entry is ``parse``.
 
 from __future__ import annotations
 
-import functools
 import datetime as dt
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar

@@ -1,0 +1,161 @@
+"""An emptied queue is filled many at a time, and each object ends as it would have alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint import errors
+from duepoint.controller.workqueue import Together, WorkQueue
+from duepoint.delayqueue import messages
+from duepoint.testing.fakeclock import FakeClock
+from tests.unit.controller.world import World
+
+
+async def _emptied(world: World) -> None:
+    world.queue.flush()
+    await world.queue.open_layout(world.shards, world.reconcile._epoch)
+
+
+def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many schedules were armed together, and alone."""
+    counts = {"together": 0, "alone": 0}
+    upsert = world.queue.upsert
+
+    async def alone(*args):
+        counts["alone"] += 1
+        return await upsert(*args)
+
+    async def together(wanted, epoch):
+        counts["together"] += len(wanted)
+        return [await upsert(*one, epoch) for one in wanted]
+
+    monkeypatch.setattr(world.queue, "upsert", alone)
+    monkeypatch.setattr(world.queue, "upsert_many", together)
+    return counts
+
+
+async def test_an_emptied_queue_is_filled_together(monkeypatch):
+    world = World()
+    async with world.leader():
+        for number in range(40):
+            await world.apply(f"s{number}")
+        held = world.definitions()
+        writes = world.status_writes()
+        await _emptied(world)
+        counts = _counted(world, monkeypatch)
+        await world.resync.run()
+        await world.clock.settle()
+        assert counts == {"together": 40, "alone": 0}
+        assert {one.identity: one.rule for one in world.definitions()} == {
+            one.identity: one.rule for one in held
+        }
+        await world.clock.advance(10)
+        assert world.status_writes() == writes
+
+
+async def test_wrong_and_suspended_ones_among_them_end_as_they_do_alone(monkeypatch):
+    world = World()
+    async with world.leader():
+        for number in range(5):
+            await world.apply(f"s{number}")
+        await world.apply("wrong", schedule="61 * * * *")
+        await world.apply("asleep", suspend=True)
+        await world.apply_job("job")
+        said = {name: world.ready(name) for name in ("s0", "wrong", "asleep", "job")}
+        await _emptied(world)
+        counts = _counted(world, monkeypatch)
+        await world.resync.run()
+        await world.clock.advance(10)
+        assert {name: world.ready(name) for name in said} == said
+        assert sorted(one.name for one in world.definitions()) == sorted(
+            ["asleep", "job", *(f"s{n}" for n in range(5))]
+        )
+        assert counts["together"] >= 7
+
+
+async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
+    world = World()
+    async with world.leader():
+        for number in range(30):
+            await world.apply(f"s{number}")
+        await _emptied(world)
+        upsert_many = world.queue.upsert_many
+        left = [3]
+
+        async def failing(wanted, epoch):
+            if left[0]:
+                left[0] -= 1
+                raise errors.QueueUnavailable("away")
+            return await upsert_many(wanted, epoch)
+
+        monkeypatch.setattr(world.queue, "upsert_many", failing)
+        await world.resync.run()
+        await world.clock.advance(60)
+        assert len(world.definitions()) == 30
+
+
+async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
+    world = World()
+    async with world.leader():
+        for number in range(4):
+            await world.apply(f"s{number}")
+        held = {one.uid: one for one in world.definitions()}
+        await _emptied(world)
+
+        async def unchanged(wanted, epoch):
+            for one, blob in wanted:
+                await world.queue.upsert(one, blob, epoch)
+            return [messages.Armed.UNCHANGED] * len(wanted)
+
+        monkeypatch.setattr(world.queue, "upsert_many", unchanged)
+        await world.resync.run()
+        await world.clock.settle()
+        assert {one.uid for one in world.definitions()} == held.keys()
+
+
+async def test_items_that_fit_are_handed_over_together_and_in_order():
+    queue: WorkQueue[int] = WorkQueue(FakeClock())
+    seen: list[list[int]] = []
+
+    async def alone(item: int) -> None:
+        seen.append([item])
+
+    async def many(items: list[int]) -> list[float | None]:
+        seen.append(items)
+        return [None] * len(items)
+
+    for number in (1, 2, 30, 3, 4, 5, 40):
+        queue.put(str(number), number)
+    together = Together(lambda item: item < 10, many, 2)
+    running = asyncio.create_task(queue.run(alone, 1, together))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert seen == [[1, 2], [30], [3, 4], [5], [40]]
+    assert len(queue) == 0
+
+
+async def test_one_of_many_may_ask_for_another_try():
+    clock = FakeClock()
+    queue: WorkQueue[int] = WorkQueue(clock)
+    seen: list[list[int]] = []
+
+    async def many(items: list[int]) -> list[float | None]:
+        seen.append(items)
+        return [1.0 if item == 2 and len(seen) == 1 else None for item in items]
+
+    async def alone(item: int) -> None:
+        seen.append([item])
+
+    for number in (1, 2, 3):
+        queue.put(str(number), number)
+    together = Together(lambda item: True, many, 10)
+    running = asyncio.create_task(queue.run(alone, 1, together))
+    await clock.settle()
+    await clock.advance(2)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert seen == [[1, 2, 3], [2]]
