@@ -32,13 +32,13 @@ class Sink(asyncio.Protocol):
         arrived_us = time.time_ns() // 1000
         self._got += data
         head, separator, body = self._got.partition(b"\r\n\r\n")
-        if separator and len(body) >= _length(head):
+        if separator and len(body) >= length(head):
             self._got = b""
             self._transport.write(ANSWER)
             self._lines.append((arrived_us, body))
 
 
-def _length(head: bytes) -> int:
+def length(head: bytes) -> int:
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):
             return int(line.partition(b":")[2])

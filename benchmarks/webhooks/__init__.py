@@ -1,0 +1,1 @@
+"""What webhooks cost, and what the trouble of one receiver costs the others."""
