@@ -1,0 +1,267 @@
+"""The scripts by which a schedule goes to another shard, each alone and with a second client.
+
+Shard 0 is drained, shard 1 filled; what is exported from the one is imported into the other, with
+its number of the namespace as it stands (the texts are interned by the caller elsewhere).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+
+import pytest
+
+from duepoint.delayqueue import messages, moving, scripting
+from duepoint.schedules import definition
+from tests.support import queueing
+
+FROM, TO = messages.ShardId(0), messages.ShardId(1)
+
+
+@dataclasses.dataclass
+class Move:
+    """Both shards, and the scripts with their usual arguments."""
+
+    harness: queueing.Harness
+    schedules: list[definition.Definition]
+
+    def names(self, shard):
+        return self.harness.queue._shard(shard)
+
+    @property
+    def client(self):
+        return self.harness.queue._client
+
+    async def run(self, name, keys, arguments):
+        return await self.harness.queue._scripts.run(arguments.call(name, keys.names))
+
+    def arguments(self, **named):
+        return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
+
+    async def drain(self, *, hold=0, epoch=queueing.EPOCH):
+        keys = moving.Keys(self.names(FROM).meta)
+        return await self.run("drain", keys, scripting.Arguments(layout=1, epoch=epoch, hold=hold))
+
+    async def export(self, *schedules, batch=None, most=100, epoch=queueing.EPOCH):
+        n = self.names(FROM)
+        keys = moving.Keys(n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.dead)
+        arguments = scripting.Arguments(layout=1, epoch=epoch, most=most, followers=[])
+        groups = []
+        for one in schedules:
+            lane = await self.lane(one)
+            first, last = arguments.run([one.id])
+            lane_key = keys.position(n.lane(lane))
+            groups.append((str(lane), lane_key, keys.position(self.bucket(FROM, one)), first, last))
+        arguments.put("schedules", groups)
+        arguments.put("batch", arguments.position(batch or os.urandom(16)))
+        left_out, taken = await self.run("export", keys, arguments)
+        return left_out, taken
+
+    async def import_(self, taken, batch):
+        n = self.names(TO)
+        keys = moving.Keys(n.meta, n.heads, n.blobs, n.occ, n.occrec, n.wake, n.imported)
+        incarnation = await self.client.hget(n.meta, "incarnation")
+        arguments = scripting.Arguments(layout=1, incarnation=incarnation.decode())
+        arguments.put("batch", arguments.position(batch))
+        arguments.put("blobs", arguments.run([]))
+        known = {one.id: one for one in self.schedules}
+        arguments.put(
+            "schedules",
+            [
+                (
+                    lane.decode(),
+                    keys.position(n.lane(int(lane))),
+                    keys.position(self.bucket(TO, known[schedule])),
+                    arguments.position(schedule),
+                    arguments.position(record) if record else 0,
+                    int(due) if due else False,
+                    *arguments.run(triples),
+                )
+                for lane, _, schedule, record, due, triples in taken
+            ],
+        )
+        return await self.run("import", keys, arguments)
+
+    async def forget(self, taken, batch):
+        n = self.names(FROM)
+        keys = moving.Keys(n.meta, n.claims, n.leases, n.occ, n.occrec)
+        known = {one.id: one for one in self.schedules}
+        arguments = self.arguments()
+        arguments.put("batch", arguments.position(batch))
+        pairs = [
+            (arguments.position(one[2]), keys.position(self.bucket(FROM, known[one[2]])))
+            for one in taken
+        ]
+        arguments.put("schedules", pairs)
+        return await self.run("forget", keys, arguments)
+
+    async def moves(self):
+        n = self.names(FROM)
+        arguments = self.arguments(most=10)
+        return await self.run("moves", moving.Keys(n.meta, n.claims, n.leases), arguments)
+
+    async def close(self):
+        n = self.names(FROM)
+        keys = moving.Keys(n.meta, n.claims, n.runs, n.dead)
+        return await self.run("close", keys, self.arguments())
+
+    # -- what is where ---------------------------------------------------------------------------
+
+    def bucket(self, shard, one):
+        return self.names(shard).bucket_of(one.id, self.harness.queue._buckets)
+
+    async def lane(self, one):
+        numbers = await self.harness.queue.namespaces(FROM)
+        return next(n for n, name in numbers.items() if name == one.namespace)
+
+    async def chain(self, shard, one):
+        key = self.names(shard).lane(await self.lane(one))
+        return await self.client.zscore(key, one.id + one.timing_version)
+
+    async def has_definition(self, shard, one):
+        return bool(await self.client.hexists(self.bucket(shard, one), one.id))
+
+
+@pytest.fixture
+async def move(redis_server, key_prefix):
+    """Three schedules in the shard that is drained, all due."""
+    harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=2)
+    made = []
+    for number in range(100):
+        one = harness.definition(name=f"s{number}")
+        if one.id[-1] % 2 == FROM and len(made) < 3:
+            await harness.arm(name=one.name, due_in=-5.0)
+            made.append(one)
+    ready = Move(harness, made)
+    await ready.client.hset(ready.names(TO).meta, "state", "filling")
+    yield ready
+    await harness.queue.close()
+
+
+async def test_what_is_exported_waits_for_its_new_shard_and_is_readable_meanwhile(move):
+    await move.drain()
+    one = move.schedules[0]
+    due = await move.chain(FROM, one)
+    batch = os.urandom(16)
+    left_out, taken = await move.export(one, batch=batch)
+    assert (left_out, len(taken)) == (0, 1)
+    assert await move.chain(FROM, one) is None
+    assert await move.has_definition(FROM, one)
+    assert [name for name, _ in await move.moves()] == [batch]
+
+    assert await move.import_(taken, batch) == [1, 0]
+    assert await move.chain(TO, one) == due
+    assert await move.forget(taken, batch) == 1
+    assert not await move.has_definition(FROM, one)
+    assert await move.moves() == []
+
+
+@pytest.mark.parametrize("step", ["import", "forget"])
+async def test_a_step_done_twice_changes_nothing(move, step):
+    await move.drain()
+    one = move.schedules[0]
+    batch = os.urandom(16)
+    _, taken = await move.export(one, batch=batch)
+    await move.import_(taken, batch)
+    if step == "import":
+        key = move.names(TO).lane(await move.lane(one))
+        await move.client.zrem(key, one.id + one.timing_version)  # claimed and ended meanwhile
+        assert await move.import_(taken, batch) == [0, 0]
+        assert await move.chain(TO, one) is None
+    else:
+        assert await move.forget(taken, batch) == 1
+        assert await move.forget(taken, batch) == 0
+
+
+async def test_two_exports_at_once_take_each_schedule_once(move):
+    await move.drain()
+    answers = await asyncio.gather(*(move.export(*move.schedules) for _ in range(2)))
+    taken = [schedule[2] for _, some in answers for schedule in some]
+    assert sorted(taken) == sorted(one.id for one in move.schedules)
+    assert sum(left_out for left_out, _ in answers) == len(move.schedules)
+
+
+async def test_two_imports_at_once_bring_a_batch_once(move):
+    await move.drain()
+    batch = os.urandom(16)
+    _, taken = await move.export(*move.schedules, batch=batch)
+    answers = await asyncio.gather(*(move.import_(taken, batch) for _ in range(2)))
+    assert sorted(answers) == [[0, 0], [len(move.schedules), 0]]
+
+
+async def test_a_claimed_chain_is_left_out_and_nothing_is_noted(move):
+    await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    await move.drain()
+    assert await move.export(*move.schedules) == (len(move.schedules), [])
+    assert await move.moves() == []
+
+
+async def test_nobody_claims_what_is_on_its_way(move):
+    await move.drain()
+    await move.export(*move.schedules)
+    (answer,) = await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    assert answer.claim is None
+
+
+async def test_a_newer_generation_that_is_there_already_stays(move):
+    await move.drain()
+    one = move.schedules[0]
+    batch = os.urandom(16)
+    _, taken = await move.export(one, batch=batch)
+    await move.import_(taken, batch)
+    before = await move.client.hget(move.bucket(TO, one), one.id)
+    (entry,) = taken
+    older = [*entry[:4], b"1", entry[5]]
+    assert await move.import_([older], os.urandom(16)) == [0, 0]
+    assert await move.client.hget(move.bucket(TO, one), one.id) == before
+    assert await move.chain(TO, one) != 1
+
+
+async def test_a_shard_that_is_open_gives_nothing_away_and_takes_nothing_in(move):
+    with pytest.raises(scripting.LayoutChanged, match="gives nothing away"):
+        await move.export(*move.schedules)
+    await move.drain()
+    batch = os.urandom(16)
+    _, taken = await move.export(*move.schedules, batch=batch)
+    await move.client.hset(move.names(TO).meta, "state", "open")
+    with pytest.raises(scripting.LayoutChanged, match="takes nothing in"):
+        await move.import_(taken, batch)
+    assert [name for name, _ in await move.moves()] == [batch]
+
+
+async def test_an_older_leader_drains_and_exports_nothing(move):
+    await move.drain()
+    for step in (move.drain(epoch=queueing.EPOCH - 1), move.export(epoch=queueing.EPOCH - 1)):
+        with pytest.raises(scripting.Fenced):
+            await step
+
+
+async def test_a_shard_is_closed_once_nothing_is_on_its_way_and_nothing_unread(move):
+    with pytest.raises(scripting.LayoutChanged, match="cannot be closed"):
+        await move.close()
+    await move.drain()
+    batch = os.urandom(16)
+    _, taken = await move.export(*move.schedules, batch=batch)
+    assert await move.close() == b"moving"
+    await move.import_(taken, batch)
+    await move.forget(taken, batch)
+    entry = await move.client.xadd(move.names(FROM).runs, {"o": b"x"})
+    assert await move.close() == b"outcomes"
+    await move.client.xdel(move.names(FROM).runs, entry)
+    letter = await move.client.xadd(move.names(FROM).dead, {"member": b"x"})
+    assert await move.close() == b"dead"
+    await move.client.xdel(move.names(FROM).dead, letter)
+    assert await move.close() == b"closed"
+    with pytest.raises(scripting.LayoutChanged):
+        await move.export(*move.schedules)
+
+
+async def test_a_hold_keeps_points_where_they_are_for_so_long(move):
+    await move.drain(hold=60_000_000)
+    (answer,) = await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    assert answer.claim is None
+    await move.drain(hold=0)
+    (answer,) = await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    assert answer.claim is not None
+    assert len(answer.claim.points) == len(move.schedules)
