@@ -1,0 +1,194 @@
+"""Concurrency policies on the real servers: two workers, real Jobs, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import itertools
+
+from tests.e2e.test_crashes import LEASE_SECONDS, api_of, in_seconds
+from tests.e2e.test_jobs import endless, jobs_path, runs, template
+from tests.support import proxy, receiver
+from tests.support import stack as stacks
+
+
+async def two_workers(stack):
+    operator = stack.operator()
+    workers = [stack.worker(name, lease_seconds=str(LEASE_SECONDS)) for name in ("one", "two")]
+    for process in (operator, *workers):
+        await process.wait_until_ready()
+    return operator, workers
+
+
+def seconds(text: str) -> float:
+    return dt.datetime.fromisoformat(text).timestamp()
+
+
+def is_over(job: dict) -> bool:
+    conditions = job.get("status", {}).get("conditions", ())
+    return any(c["type"] in ("Complete", "Failed") and c["status"] == "True" for c in conditions)
+
+
+def overlaps(jobs: list[dict], most: int = 1) -> list[tuple[str, str]]:
+    """Jobs that were made before the one ``most`` places earlier had ended."""
+    inorder = sorted(jobs, key=lambda job: int(job["metadata"]["name"].rpartition("-")[2]))
+    return [
+        (one["metadata"]["name"], other["metadata"]["name"])
+        for one, other in zip(inorder, inorder[most:], strict=False)
+        if not is_over(one)
+        or seconds(other["metadata"]["creationTimestamp"])
+        < seconds(one["status"]["completionTime"])
+    ]
+
+
+async def wait_until_over(stack, name: str, count: int) -> list[dict]:
+    async def ended() -> bool:
+        return sum(map(is_over, await stack.jobs(name))) >= count
+
+    await stacks.eventually(ended, f"{count} ends of {name}")
+    return await stack.jobs(name)
+
+
+async def test_forbidden_slots_are_skipped_and_nothing_that_is_lost_holds_them_up(stack):
+    """The operator is killed, Redis is emptied, a worker is killed: one Job at a time, and on."""
+    operator, (one, _) = await two_workers(stack)
+    spec = {
+        "schedule": "@every 1s",
+        "concurrencyPolicy": "Forbid",
+        "jobTemplate": template(seconds=2),
+        "successfulJobsHistoryLimit": 50,
+    }
+    await stack.apply("alone", spec)
+    await wait_until_over(stack, "alone", 2)
+    found = await stack.wait_for_schedule(
+        "alone", lambda found: runs(found).get("skipped", 0) >= 2, "skipped slots"
+    )
+    assert runs(found)["started"] >= 2
+    await operator.kill()  # nobody leads: Jobs are looked at by the workers
+    await wait_until_over(stack, "alone", 4)
+    await one.kill()
+    await wait_until_over(stack, "alone", 5)
+    successor = stack.operator("successor")
+    await successor.wait_until_ready()
+    with stack.redis.client() as client:
+        client.flushall()
+    jobs = await wait_until_over(stack, "alone", 8)
+    assert overlaps([job for job in jobs if is_over(job)]) == []
+
+
+async def test_no_more_jobs_run_than_may_whoever_claims(stack):
+    await two_workers(stack)
+    spec = {"schedule": "@every 1s", "concurrencyPolicy": "Forbid", "jobTemplate": endless()}
+    for number in range(6):
+        await stack.apply(f"full-{number}", {**spec, "maxConcurrency": 3})
+    for number in range(6):
+        await stack.wait_for_schedule(
+            f"full-{number}", lambda found: runs(found).get("skipped", 0) >= 3, "skipped slots"
+        )
+    for number in range(6):
+        assert len(await stack.jobs(f"full-{number}")) == 3
+
+
+async def test_slots_that_wait_start_when_the_job_before_them_ends(stack):
+    await two_workers(stack)
+    spec = {
+        "schedule": "@every 1s",
+        "endTime": (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=6)).isoformat(),
+        "concurrencyPolicy": "Queue",
+        "queueLimit": 20,
+        "jobTemplate": template(seconds=2),
+        "successfulJobsHistoryLimit": 50,
+    }
+    await stack.apply("line", spec)
+    jobs = await wait_until_over(stack, "line", 4)
+    assert overlaps([job for job in jobs if is_over(job)]) == []
+    inorder = sorted(jobs, key=lambda job: seconds(job["metadata"]["creationTimestamp"]))
+    names = [job["metadata"]["name"] for job in inorder]
+    assert names == sorted(names)
+    gaps = [
+        seconds(other["metadata"]["creationTimestamp"]) - seconds(one["status"]["completionTime"])
+        for one, other in itertools.pairwise(inorder)
+        if is_over(one)
+    ]
+    assert max(gaps) < 15  # without being told of the ends they would wait for 30 seconds
+
+
+async def test_a_job_is_replaced_by_that_of_the_next_slot(stack):
+    await two_workers(stack)
+    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Replace", "jobTemplate": endless()}
+    await stack.apply("newest", spec)
+    await stack.wait_for_schedule("newest", lambda f: runs(f).get("started", 0) >= 4, "four starts")
+
+    async def one_is_left() -> bool:
+        return len(await stack.jobs("newest")) == 1
+
+    await stacks.eventually(one_is_left, "one Job of newest")
+    found = await stack.wait_for_schedule(
+        "newest", lambda f: f["status"].get("activeCount") == 1, "one active"
+    )
+    assert runs(found).get("skipped", 0) == 0
+
+
+async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stack):
+    operator = stack.operator()
+    await operator.wait_until_ready()
+    async with proxy.between(*api_of(stack)) as between:
+        login = stack.login("worker", f"https://127.0.0.1:{between.port}")
+        doomed = stack.worker("doomed", kubeconfig=str(login), lease_seconds=str(LEASE_SECONDS))
+        await doomed.wait_until_ready()
+        spec = {"concurrencyPolicy": "Forbid", "jobTemplate": template()}
+        await stack.apply("warm", {"schedule": in_seconds(2), **spec})
+        await stack.wait_for_job("warm")
+        await stack.apply("task", {"schedule": "@every 4s", **spec})
+        await stack.wait_until_ready("task")
+        between.forward.clear()
+        await asyncio.wait_for(between.held.wait(), 30)
+        await doomed.kill()
+    heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
+    await heir.wait_until_ready()
+    found = await stack.wait_for_schedule(
+        "task", lambda found: runs(found).get("succeeded", 0) >= 2, "two runs"
+    )
+    assert runs(found).get("skipped", 0) <= 1  # the slot that was due while nobody worked
+
+
+async def test_a_job_deleted_by_hand_calls_the_slot_that_waits(stack):
+    await two_workers(stack)
+    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Queue", "jobTemplate": endless()}
+    await stack.apply("stuck", spec)
+    (job,) = await stack.wait_for_job("stuck")
+    await stack.wait_for_schedule("stuck", lambda f: runs(f).get("skipped", 0) >= 1, "a full queue")
+    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]))
+
+    async def another() -> bool:
+        names = [one["metadata"]["name"] for one in await stack.jobs("stuck")]
+        return names != [] and job["metadata"]["name"] not in names
+
+    await stacks.eventually(another, "the next Job of stuck")
+    assert len(await stack.jobs("stuck")) == 1
+
+
+async def test_deliveries_wait_for_one_another(stack):
+    await two_workers(stack)
+    under_way, most = 0, 0
+
+    async def slow(request, writer) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(1.5)
+        under_way -= 1
+        await receiver.status(204)(request, writer)
+
+    stack.answer = slow
+    spec = {
+        "schedule": "@every 1s",
+        "concurrencyPolicy": "Queue",
+        "queueLimit": 50,
+        "webhook": stack.webhook(),
+    }
+    await stack.apply("calls", spec)
+    deliveries = await stack.wait_for_deliveries(5, "calls")
+    assert most == 1
+    slots = [delivery.slot for delivery in deliveries]
+    assert slots == sorted(set(slots))
