@@ -17,7 +17,7 @@ from typing import Any
 from duepoint.delayqueue import connecting, scripting, servers
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
-ROLES = ("operator", "worker", "viewer")
+ROLES = ("operator", "worker", "viewer", "replayer")
 
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
@@ -28,6 +28,8 @@ WORKER_SCRIPTS = frozenset(
 )
 #: Scripts of the commands that only look.
 VIEWER_SCRIPTS = frozenset({"leases"})
+#: Scripts of the commands that take dead letters back.
+REPLAYER_SCRIPTS = frozenset({"replay"})
 #: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
 #: tells of Jobs that have ended.
 SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "import", "forget"})
@@ -43,6 +45,8 @@ VIEWER_PLAIN = (PLAIN - {"config|get", "ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),
     *("xlen", "xrange", "xrevrange"),
 }
+#: Of what looks into the queue only what finds a letter and its Schedule.
+REPLAYER_PLAIN = (VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"}) | {"xdel"}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
     *("xreadgroup", "xautoclaim", "xack", "xdel", "xrevrange", "xgroup|create"),
@@ -79,10 +83,15 @@ def rights(role: str) -> set[str]:
 
 def used_by(role: str) -> set[str]:
     """The commands that the scripts and the plain commands of a role are made of."""
-    plain = {"worker": WORKER_PLAIN, "operator": OPERATOR_PLAIN, "viewer": VIEWER_PLAIN}
+    plain = {
+        "worker": WORKER_PLAIN,
+        "operator": OPERATOR_PLAIN,
+        "viewer": VIEWER_PLAIN,
+        "replayer": REPLAYER_PLAIN,
+    }
     used = set(plain[role])
     for script in scripting.names():
-        is_shared = script in SHARED_SCRIPTS and role != "viewer"
+        is_shared = script in SHARED_SCRIPTS and role in {"worker", "operator"}
         if is_shared or caller_of(script) == role:
             used |= commands_of(scripting.source(script))
     # A script that may not write never reaches what its includes would write.
@@ -93,6 +102,8 @@ def caller_of(script: str) -> str:
     """The role that calls a script."""
     if script in WORKER_SCRIPTS:
         return "worker"
+    if script in REPLAYER_SCRIPTS:
+        return "replayer"
     return "viewer" if script in VIEWER_SCRIPTS else "operator"
 
 

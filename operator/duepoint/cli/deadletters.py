@@ -1,19 +1,26 @@
 """``duepoint dlq``: slots that were given up on, why, and what is needed to run them again.
 
-Looks at the ``dead`` streams, newest first, and changes nothing. A letter is named by its shard and
-its entry there, as ``list`` shows it.
+``list`` and ``show`` look at the ``dead`` streams, newest first, and change nothing; ``replay`` and
+``purge`` (``letterchanges``) do. A letter is named by its shard and its entry there, as ``list``
+shows it.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import click
 
-from duepoint import errors
-from duepoint.cli import connection, listing, options, output, sightings
-from duepoint.schedules import points
+from duepoint.cli import (
+    connection,
+    letterchanges,
+    letterchoice,
+    letterrows,
+    listing,
+    options,
+    output,
+    sightings,
+)
 
 if TYPE_CHECKING:
     from duepoint.delayqueue import messages
@@ -22,12 +29,15 @@ if TYPE_CHECKING:
 _MOST_LETTERS = 10_000
 #: Letters that are looked at for a namespace or a Schedule before the search is ended.
 _LOOKED_AT = 200_000
-_ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
 
 
 @click.group("dlq")
 def dlq() -> None:
-    """Look at the dead letters: slots that were given up on. Nothing is changed."""
+    """Look at the dead letters: slots that were given up on; run them again, or remove them."""
+
+
+dlq.add_command(letterchanges.replay)
+dlq.add_command(letterchanges.purge)
 
 
 @dlq.command("list")
@@ -55,7 +65,7 @@ def list_letters(
         rows: list[listing.Row] = []
         looked_at = 0
         async for letter in opened.letters():
-            row = _row(letter)
+            row = letterrows.row_of(letter)
             if sightings.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
                 rows.append(row)
             looked_at += 1
@@ -79,49 +89,20 @@ def list_letters(
 @connection.reaching
 def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
     """Show one dead letter, by the ID that list tells, with what is needed to replay it."""
-    parts = _ID.fullmatch(letter_id)
-    if parts is None:
-        raise errors.InvalidSetting(
-            "ID", f"{errors.quoted(letter_id)}: write SHARD/ENTRY as list shows it, such as"
-            " 1.17/1763771234567-0",
-        )  # fmt: skip
+    layout, shard, entry = letterchoice.parsed_id(letter_id)
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
-        letter = await opened.letter_of(int(parts[1]), int(parts[2]), parts[3])
+        letter = await opened.letter_of(layout, shard, entry)
         if letter is None:
             output.complain(f"there is no dead letter {letter_id}")
             return 0
-        row = _row(letter)
+        row = letterrows.row_of(letter)
         row |= {"fields": letter.entry, "member": letter.member.hex()}
-        row["replay"] = await _replay(opened, row)
+        row["replay"] = await _replay(opened, letter, row)
         return listing.write_one(row, shape, _all_cells(row))
 
     connection.run(given, look)
-
-
-def _row(letter: messages.DeadEntry) -> listing.Row:
-    entry = letter.entry
-    point = points.parse_member(letter.member, 0) if letter.member else None
-    slot_us = _number(entry.get("slot_us"))
-    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
-        slot_us = point.slot_us
-    kind = entry.get("kind", "" if point is None else point.kind.name)
-    return {
-        "id": f"{sightings.shard_name(letter.shard)}/{letter.id}",
-        "givenUp": listing.time(1000 * int(letter.id.partition("-")[0])),
-        "namespace": entry.get("namespace", ""),
-        "schedule": entry.get("name", ""),
-        "uid": entry.get("uid", ""),
-        "scheduledTime": listing.time(slot_us),
-        "kind": kind.lower(),
-        "trigger": entry.get("trigger", ""),
-        "runUid": entry.get("run_uid", ""),
-        "reason": entry.get("reason", ""),
-        "message": entry.get("message", ""),
-        "attempts": _number(entry.get("attempts")),
-        "httpStatus": _number(entry.get("http_status")),
-    }
 
 
 def _cells(row: listing.Row) -> listing.Cells:
@@ -156,24 +137,16 @@ def _all_cells(row: listing.Row) -> listing.Cells:
     return {name: cell for name, cell in told.items() if cell}
 
 
-async def _replay(opened: DelayQueue, row: listing.Row) -> listing.Row:
+async def _replay(opened: DelayQueue, letter: messages.DeadEntry, row: listing.Row) -> listing.Row:
     """What running the slot again needs, and whether it is there."""
     needed = {name: row[name] for name in ("namespace", "schedule", "uid", "scheduledTime")}
     known = None
     if row["namespace"] and row["uid"]:
         known = await opened.schedule_sight(row["namespace"], uid=row["uid"])
-    why = ""
-    if not all(needed.values()):
-        why = "the letter names no Schedule and slot: its point could not be read"
-    elif known is None:
-        why = "the queue holds no definition of this uid: the Schedule was deleted or is not armed"
+    why = letterchanges.why_not(letter, known)
     return {
         **needed,
         "definition": "absent" if known is None else known.known.state.name.lower(),
         "possible": not why,
         "why": why,
     }
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() else None

@@ -120,7 +120,7 @@ class Arming(moving.Moving):
             layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
         )
         arguments.put("id", arguments.position(definition.id))
-        arguments.put("uid", arguments.position(_packed_uid(definition.uid)))
+        arguments.put("uid", arguments.position(packed_uid(definition.uid)))
         arguments.put("member", arguments.position(point.member))
         arguments.put("record", arguments.position(records.pack(record)))
         bucket = names.bucket_of(definition.id, self._buckets)
@@ -167,7 +167,7 @@ class Arming(moving.Moving):
             layout=sharding.layout_of(shard), epoch=epoch, lane=lane, batch=_REMOVE_BATCH
         )
         arguments.put("id", arguments.position(schedule_id))
-        arguments.put("uid", arguments.position(_packed_uid(uid)))
+        arguments.put("uid", arguments.position(packed_uid(uid)))
         call = arguments.call("remove", [*keys, names.leases])
         was_there = False
         while True:
@@ -258,7 +258,7 @@ def _armed(reply: bytes, definition: definitions.Definition) -> messages.Armed:
     return messages.Armed(reply.decode().lower())
 
 
-def _packed_uid(uid: str) -> bytes:
+def packed_uid(uid: str) -> bytes:
     """The uid as it stands in a packed definition, without its length."""
     try:
         parsed = uuid.UUID(uid)

@@ -1,6 +1,6 @@
 """The dead letters of all shards as one list, newest first, read as far as somebody asks.
 
-Looking takes nothing away: who replays or removes a letter does that elsewhere.
+Looking takes nothing away; replaying and purging is ``replaying``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import heapq
 from collections.abc import AsyncIterator
 from typing import Any
 
-from duepoint.delayqueue import core, messages, sharding
+from duepoint.delayqueue import messages, replaying, sharding
 
 _LETTERS_TOGETHER = 200
 
 
-class Letters(core.Core):
+class Letters(replaying.Replaying):
     """letters, letter_of."""
 
     async def letters(self) -> AsyncIterator[messages.DeadEntry]:

@@ -82,6 +82,7 @@ class OccurrenceRecord:
         concurrency: a policy in place of the schedule's (``Forbid``, ...), or empty.
         payload: JSON text in place of the schedule's payload, or empty.
         seal: proves that an operator of this installation wrote ``payload`` (``records.sealed``).
+        replayed_us: when it was taken back from the dead letters; 0 = never. Ages count from it.
     """
 
     attempt: int = 0
@@ -92,6 +93,7 @@ class OccurrenceRecord:
     concurrency: str = ""
     payload: bytes = b""
     seal: str = ""
+    replayed_us: int = 0
 
 
 #: Definitions by id; None = there is none (any more).

@@ -2,7 +2,8 @@
 
 An occurrence's state is stored in ``occrec`` under its member, as a MessagePack array that begins
 with a format number: [1, attempt, first try in us, trigger, run uid, last error class], and where
-a ScheduleRun overrides something [..., concurrency policy, payload, its seal]. Fields that a later
+a ScheduleRun overrides something [..., concurrency policy, payload, its seal], and of a replayed
+letter [..., time of the replay in us]. Fields that a later
 version appends are ignored; another format number, or bytes that are no such array, raise
 UnknownFormat. No record at all is that of a first attempt. Pure.
 """
@@ -32,6 +33,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
     concurrency: str = ""
     payload: bytes = b""
     seal: str = ""
+    replayed_us: int = 0
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
@@ -43,7 +45,17 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
         *(record.trigger, record.run_uid, record.last_error),
     )
     overrides = (record.concurrency, record.payload, record.seal)
+    if record.replayed_us:
+        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us))
     return msgspec.msgpack.encode(common + overrides if any(overrides) else common)
+
+
+def for_letter(record: messages.OccurrenceRecord) -> dict[str, str]:
+    """What a replay could find nowhere else: whose run it is, and what that wants otherwise."""
+    told = {"trigger": record.trigger, "run_uid": record.run_uid}
+    if record.payload or record.concurrency:
+        told["record"] = pack(record).hex()
+    return told
 
 
 def unpack(data: bytes) -> messages.OccurrenceRecord:
@@ -65,6 +77,7 @@ def unpack(data: bytes) -> messages.OccurrenceRecord:
         concurrency=found.concurrency,
         payload=found.payload,
         seal=found.seal,
+        replayed_us=found.replayed_us,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import activeruns, messages, records
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
@@ -157,7 +157,7 @@ def assign(
         except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
             assignment.unjudged.append((point, trouble))
             if claim.is_poison and known is not None:
-                assignment.dead.append(_dead(point, known, Reason.POISON, repr(trouble)))
+                assignment.dead.append(_dead(claim, point, known, Reason.POISON, repr(trouble)))
     return assignment
 
 
@@ -213,7 +213,7 @@ def _bury(
         assignment.finished.append(point.member)
         return
     reason = f"claimed alone {claim.alone} times and never settled"
-    letter = _dead(point, known, Reason.POISON, reason)
+    letter = _dead(claim, point, known, Reason.POISON, reason)
     if point.kind is not PointKind.CHECK:
         assignment.events.append(_given_up(known, claim, point, Reason.POISON, reason))
     if point.kind is not PointKind.CHAIN:
@@ -412,7 +412,12 @@ def _has_no_run(
 
 
 def _occurrence_due_us(point: DuePoint, record: messages.OccurrenceRecord, timeline: Slots) -> int:
-    """Ages count from here: of what a ScheduleRun wants from when it was wanted, not its slot."""
+    """Ages count from here: of what a ScheduleRun wants from when it was wanted, not its slot.
+
+    Of what was taken back from the dead letters, from then on.
+    """
+    if record.replayed_us:
+        return record.replayed_us
     if point.kind in points.RUN_KINDS:
         return record.first_try_us or point.due_us
     return timeline.due_slot(point.slot_us).due_us
@@ -425,7 +430,7 @@ def _give_up(
     known: definitions.Definition,
     message: str,
 ) -> None:
-    assignment.dead.append(_dead(point, known, Reason.UNSUPPORTED, message))
+    assignment.dead.append(_dead(claim, point, known, Reason.UNSUPPORTED, message))
     if point.kind is not PointKind.CHECK:
         assignment.events.append(_given_up(known, claim, point, Reason.UNSUPPORTED, message))
 
@@ -566,7 +571,11 @@ def _undefined(point: DuePoint) -> messages.DeadLetter:
 
 
 def _dead(
-    point: DuePoint, known: definitions.Definition, reason: Reason, message: str
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition,
+    reason: Reason,
+    message: str,
 ) -> messages.DeadLetter:
     return messages.DeadLetter(
         member=point.member,
@@ -576,6 +585,7 @@ def _dead(
             "uid": known.uid,
             "slot_us": str(point.slot_us),
             "kind": point.kind.name,
+            **records.for_letter(claim.records.get(point.member, _NO_RECORD)),
             "reason": reason,
             "message": message,
         },

@@ -19,7 +19,7 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import activeruns, messages, rearming, scripting
+from duepoint.delayqueue import activeruns, messages, rearming, records, scripting
 from duepoint.delayqueue.port import Queue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run
@@ -337,8 +337,8 @@ def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str,
     return {
         **_origin(attempt.definition),
         "slot_us": str(attempt.slot_us),
+        **records.for_letter(attempt.record),
         "trigger": attempt.trigger,
-        "run_uid": attempt.run_uid,
         "attempts": str(attempt.number),
         "reason": str(last.reason),
         "message": last.message,

@@ -20,9 +20,9 @@
         dead {{member, from, to}}: position of the member (0: a slot without a point of its own),
           fields of its entry
         ended {{bucket, id, chain}}: position in KEYS, positions of the id and the chain member
-        retries_limit (count), crowds {{lane, key, id, from, to}}: schedules that get new retries:
         counted {{bucket, id, member}}: position in KEYS, positions of the id and of a member whose
           slot has started: of a schedule with maxRuns it is counted, if the claim holds it
+        retries_limit (count), crowds {{lane, key, id, from, to}}: schedules that get new retries:
           lane, its position in KEYS, position of the id, fields of the entries of buried ones
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...}}
   Error UNINIT, WRONGLAYOUT
@@ -206,6 +206,13 @@ for _, letter in ipairs(args.dead) do
       unpack(ARGV, letter[2], letter[3]))
   end
 end
+for _, counted in ipairs(args.counted) do
+  local bucket, schedule = KEYS[counted[1]], ARGV[counted[2]]
+  local record = is_held(ARGV[counted[3]]) and redis.call('HGET', bucket, schedule)
+  if record and is_readable(record) and counts_runs(record) then
+    redis.call('HSET', bucket, schedule, with_started(record, started_of(record) + 1))
+  end
+end
 for _, ended in ipairs(args.ended) do
   local bucket, schedule, chain = KEYS[ended[1]], ARGV[ended[2]], ARGV[ended[3]]
   local record = is_held(chain) and redis.call('HGET', bucket, schedule)
@@ -217,13 +224,6 @@ end
 for _, lane in ipairs(args.lanes) do
   local gone, occurrences = {}, {}
   if args.every and all_held then
-for _, counted in ipairs(args.counted) do
-  local bucket, schedule = KEYS[counted[1]], ARGV[counted[2]]
-  local record = is_held(ARGV[counted[3]]) and redis.call('HGET', bucket, schedule)
-  if record and is_readable(record) and counts_runs(record) then
-    redis.call('HSET', bucket, schedule, with_started(record, started_of(record) + 1))
-  end
-end
     redis.call('ZREMRANGEBYSCORE', KEYS[lane.key], band, band)
   end
   for i = lane.finished[1], lane.finished[2] do

@@ -1,0 +1,281 @@
+"""``duepoint dlq replay`` and ``purge``, and what becomes of a replayed slot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from duepoint import cli
+from duepoint.clock import SystemClock
+from duepoint.delayqueue import keys, messages, records, replaying
+from duepoint.runs import outcome as outcomes
+from duepoint.runs import run
+from duepoint.schedules import actions, points
+from duepoint.schedules.conditions import Reason
+from duepoint.testing.recordingtarget import RecordingTarget
+from duepoint.worker import dispatcher
+from tests.support import queueing, redisusers
+
+WEBHOOK = actions.Action(
+    target=actions.WebhookAction(
+        url="https://hooks.example.com/x", retry=actions.RetryRule(max_attempts=1)
+    )
+)
+REFUSED = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
+
+
+class Scene:
+    """Schedules whose slots were given up on; and a worker that tries what is due."""
+
+    def __init__(self, url, harness):
+        self.url = url
+        self.harness = harness
+        self.queue = harness.queue
+        self.clock = SystemClock()
+        self.target = RecordingTarget(self.clock)
+        self.blob = actions.encode(WEBHOOK)
+
+    async def arm(self, name="report", **changes):
+        known = self.harness.definition(
+            name=name, target=self.queue.digest(changes.get("namespace", "default"), self.blob),
+            uid=f"6f1c9a34-0000-4000-8000-{abs(hash(name)) % 10**12:012}", **changes,
+        )  # fmt: skip
+        now_us = self.clock.now_us()
+        due_us = now_us - now_us % 60_000_000
+        arming = messages.Arming(definition=known, due_us=due_us)
+        await self.queue.upsert(arming, self.blob, queueing.EPOCH)
+        return known
+
+    async def work(self):
+        """Try everything that is due now, once."""
+        bounds = dispatcher.Bounds(concurrency=8, lease_seconds=10.0)
+        worker = dispatcher.Dispatcher(self.queue, self.target, self.clock, bounds)
+        for claim in await self.harness.claim_all():
+            await worker.dispatch(claim)
+
+    async def give_up(self, *names, **changes):
+        known = [await self.arm(name, **changes) for name in names]
+        self.target.reply(*[REFUSED] * len(names))
+        await self.work()
+        return known
+
+    async def letters(self):
+        return [letter async for letter in self.queue.letters()]
+
+    async def events(self):
+        return [event for packed in await self.harness.outcomes() for event in run.unpack(packed)]
+
+    async def command(self, *arguments, code=0, role="replayer", **options):
+        url = redisusers.url_for(self.url, role)
+        done = await asyncio.to_thread(
+            CliRunner().invoke, cli.commands, ["dlq", *arguments],
+            env={"DUEPOINT_REDIS_URL": url}, **options,
+        )  # fmt: skip
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == code, done.stderr
+        return done
+
+    async def rows(self, *arguments, **options):
+        done = await self.command(*arguments, "-o", "json", **options)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+async def scene(own_server):
+    harness = await queueing.redis_harness(own_server.url, keys.DEFAULT_PREFIX)
+    yield Scene(own_server.url, harness)
+    await harness.queue.close()
+
+
+async def test_a_replayed_slot_is_tried_once_more_as_the_same_slot(scene):
+    (known,) = await scene.give_up("report")
+    (first,) = scene.target.fired
+    (letter,) = await scene.rows("list")
+    (row,) = await scene.rows("replay", letter["id"])
+    assert (row["result"], row["why"], row["schedule"]) == ("replayed", "", "report")
+    assert await scene.letters() == []
+    await scene.events()
+    await scene.work()
+    again = scene.target.fired[1]
+    assert (again.uid, again.slot_us, again.run_uid) == (known.uid, first.slot_us, "")
+    assert (again.trigger, again.attempt) == (first.trigger, 1)
+    (event,) = await scene.events()
+    assert (event.state, event.slot_us) == (run.RunState.SUCCEEDED, first.slot_us)
+    total = await scene.harness.total()
+    assert (total.points, total.dead) == (1, 0)  # the chain
+
+
+async def test_what_fails_again_is_a_letter_again(scene):
+    await scene.give_up("report")
+    for _ in range(2):
+        (letter,) = await scene.letters()
+        await scene.command("replay", "--all", "--yes")
+        scene.target.reply(REFUSED)
+        await scene.work()
+        (again,) = await scene.letters()
+        assert again.entry["slot_us"] == letter.entry["slot_us"]
+        assert again.id != letter.id
+
+
+async def test_a_letter_older_than_its_max_age_is_tried_all_the_same(scene):
+    """And its age counts anew: refused once more it may wait for a retry."""
+    await scene.give_up("report")
+    (letter,) = await scene.letters()
+    long_ago = str(int(letter.entry["slot_us"]) - 30 * 86_400_000_000)
+    key = scene.queue._shard(letter.shard).dead
+    await scene.queue._client.xdel(key, letter.id)
+    await scene.queue._client.xadd(key, {**letter.entry, "member": b"", "slot_us": long_ago})
+    await scene.command("replay", "-n", "default")
+    scene.target.reply(REFUSED)
+    await scene.work()
+    assert scene.target.fired[-1].slot_us == int(long_ago)
+    assert scene.target.fired[-1].due_us > scene.clock.now_us() - 60_000_000
+
+
+async def test_one_letter_replayed_by_many_at_a_time_is_tried_once(scene):
+    await scene.give_up("report")
+    (letter,) = await scene.letters()
+    slot = replaying.slot_of(letter)
+    sight = await scene.queue.schedule_sight("default", uid=slot.uid)
+    where = sight.shard, sight.known
+    answers = await asyncio.gather(
+        *(scene.queue.replay(letter, slot, where, scene.clock.now_us()) for _ in range(10))
+    )
+    assert sorted(answers).count(replaying.Replayed.APPLIED) == 1
+    assert set(answers) == {replaying.Replayed.APPLIED, replaying.Replayed.UNKNOWN}
+    await scene.work()
+    assert len(scene.target.fired) == 2
+
+
+async def test_a_schedule_that_is_gone_keeps_its_letter(scene):
+    (known,) = await scene.give_up("report")
+    await scene.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    (row,) = await scene.rows("replay", "--all", "--yes", code=1)
+    assert row["result"] == "not replayed"
+    assert "the Schedule was deleted" in row["why"]
+    assert len(await scene.letters()) == 1
+
+
+async def test_another_schedule_of_the_name_does_not_get_the_slot(scene):
+    (known,) = await scene.give_up("report")
+    await scene.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await scene.harness.arm(name="report", uid="another")
+    (row,) = await scene.rows("replay", "-s", "report", code=1)
+    assert "no definition of this uid" in row["why"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"reason": "Unsupported", "message": "no known format", "member": b"\xff\x00"},
+        {"namespace": "default", "name": "a", "uid": "u", "kind": "MANUAL", "slot_us": "x"},
+        {"namespace": "default", "uid": "u", "slot_us": "1", "run_uid": "of a run", "member": b""},
+    ],
+    ids=["a stranger", "no slot", "a run without its point"],
+)
+async def test_a_letter_that_does_not_say_which_slot_it_is_of_is_refused(scene, entry):
+    shard = (await scene.harness.shards())[0]
+    key = scene.queue._shard(scene.queue.known_layout() and shard).dead
+    await scene.queue._client.xadd(key, {"member": b"", **entry})
+    (row,) = await scene.rows("replay", "--all", "--yes", code=1)
+    assert "could not be read" in row["why"]
+    assert len(await scene.letters()) == 1
+    assert (await scene.harness.total()).points == 0
+
+
+async def test_a_manual_run_keeps_its_own_payload_and_id(scene):
+    known = await scene.arm("report")
+    wanted = messages.OccurrenceRecord(
+        attempt=3, first_try_us=5, trigger="Manual", run_uid="run-1", payload=b"[1]", seal="s"
+    )
+    point = points.DuePoint(
+        schedule_id=known.id, timing_version=known.timing_version, kind=points.PointKind.MANUAL,
+        due_us=1, slot_us=1_000_000, run_tag=points.run_tag("run-1"),
+    )  # fmt: skip
+    entry = {
+        "namespace": "default", "name": "report", "uid": known.uid, "slot_us": "1000000",
+        **records.for_letter(wanted),
+    }  # fmt: skip
+    letter = messages.DeadEntry(
+        shard=messages.ShardId(0), id="1-0", member=point.member, entry=entry
+    )
+    slot = replaying.slot_of(letter)
+    assert (slot.kind, slot.run_tag) == (points.PointKind.MANUAL, point.run_tag)
+    assert (slot.record.payload, slot.record.seal) == (b"[1]", "s")
+    assert (slot.record.run_uid, slot.record.trigger, slot.record.attempt) == (
+        "run-1", "Manual", 0,
+    )  # fmt: skip
+
+
+async def test_a_dry_run_changes_nothing(scene):
+    await scene.give_up("a", "b")
+    for verb in ("replay", "purge"):
+        rows = await scene.rows(verb, "--all", "--dry-run")
+        assert {row["result"] for row in rows} == {f"would be {verb}d".replace("yd", "yed")}
+    assert len(await scene.letters()) == 2
+    assert (await scene.harness.total()).points == 2
+
+
+async def test_letters_are_chosen_by_what_they_say(scene):
+    await scene.give_up("a", "b")
+    await scene.give_up("c", namespace="other")
+    assert {row["schedule"] for row in await scene.rows("purge", "--dry-run", "-n", "default")} == {
+        "a", "b",
+    }  # fmt: skip
+    assert await scene.rows("purge", "--dry-run", "--reason", "Poison", code=1) == []
+    assert await scene.rows("purge", "--dry-run", "--older-than", "1h", code=1) == []
+    assert len(await scene.rows("purge", "--dry-run", "--older-than", "0s")) == 3
+    (row,) = await scene.rows("purge", "-n", "other", "-s", "c", "--reason", "Network")
+    assert (row["schedule"], row["result"]) == ("c", "purged")
+    assert {letter.entry["name"] for letter in await scene.letters()} == {"a", "b"}
+
+
+async def test_more_letters_than_one_command_removes_are_purged(scene, monkeypatch):
+    monkeypatch.setattr(replaying, "PURGED_TOGETHER", 2)
+    await scene.give_up(*"abcdefg")
+    assert len(await scene.rows("purge", "--all", "--yes")) == 7
+    assert await scene.letters() == []
+
+
+async def test_all_letters_are_asked_about_first(scene):
+    await scene.give_up("a", "b")
+    done = await scene.command("purge", "--all", code=2)
+    assert "2 letters would be purged: write --yes" in done.stderr
+    assert len(await scene.letters()) == 2
+
+
+async def test_a_letter_that_is_not_there_is_told_and_the_others_done(scene):
+    await scene.give_up("a")
+    (letter,) = await scene.rows("list")
+    rows = await scene.rows("purge", letter["id"], "1.0/1-0", code=1)
+    assert {row["id"]: row["result"] for row in rows} == {
+        letter["id"]: "purged", "1.0/1-0": "not purged",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("replay",), "ID: is missing"),
+        (("purge", "1.0/1-0", "--all"), "leave the other choices out"),
+        (("purge", "--all", "-n", "x"), "means every letter"),
+        (("replay", "nonsense"), "write SHARD/ENTRY"),
+        (("purge", "--older-than", "soon"), "write a duration such as 90m, 36h or 7d"),
+    ],
+    ids=["nothing chosen", "an id and all", "a filter and all", "no id", "no duration"],
+)
+async def test_a_choice_that_is_none_is_refused(scene, arguments, told):
+    done = await scene.command(*arguments, code=2)
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["replay", "purge"])
+async def test_who_may_only_look_changes_nothing(scene, verb):
+    await scene.give_up("a")
+    done = await scene.command(verb, "--all", "--yes", role="viewer", code=2)
+    assert "permission" in done.stderr or "can't run this command" in done.stderr
+    assert len(await scene.letters()) == 1
