@@ -9,6 +9,7 @@ suspended Schedule, and never above the watermark that the API server has.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import errors, services, telemetry
@@ -194,7 +195,8 @@ class JobWatch:
         is_any_wanted = any(job.is_wanted for job in history.too_many(finished, policy))
         wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
         settled_us = self._reporter.settled_us(schedule_uid)
-        for job in history.excess(finished, policy, settled_us, wanted_us):
+        ended_beyond = functools.partial(self._reporter.has_ended_under_quota, schedule_uid)
+        for job in history.excess(finished, policy, settled_us, wanted_us, ended_beyond):
             if self.keeps(job.namespace, job.name):
                 continue
             await jobs.delete(self._api, job.namespace, job.name, job.uid)

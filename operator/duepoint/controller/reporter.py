@@ -32,6 +32,7 @@ from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
 #: A start is held back a little less, so that a run that ends at once costs one write.
@@ -182,6 +183,8 @@ class Reporter:
         book.put_off(entry, event, self._clock.now_us())
         if not summaries.same_result(before, entry.runs()):
             self._due_in(event.uid, line, self._rest(line))
+        if event.reason == Reason.QUOTA_EXCEEDED:
+            self.on_written(event.uid)  # the history may be what fills the quota
         if event.reason and event.slot_us in entry.open:
             self._look_when_overdue(event.uid, line, event)
             self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
@@ -252,6 +255,15 @@ class Reporter:
         oldest_us = line.entry.open.oldest_us()
         written_us = line.entry.settled_written_us
         return written_us if oldest_us is None else min(written_us, oldest_us - 1)
+
+    def has_ended_under_quota(self, uid: str, slot_us: int) -> bool:
+        """Whether a slot above the watermark has ended for good while a quota holds that up."""
+        line = self._lines.get(uid)
+        if line is None:
+            return False
+        entry = line.entry
+        has_ended = slot_us <= entry.runs().reached_us and slot_us not in entry.open
+        return has_ended and entry.open.oldest_reason() == Reason.QUOTA_EXCEEDED
 
     def watermark_us(self, uid: str) -> int:
         """The watermark as it is known here, written or not."""

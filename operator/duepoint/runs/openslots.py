@@ -83,6 +83,11 @@ class OpenSlots:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else None
 
+    def oldest_reason(self) -> str:
+        """Why the oldest open slot was put off; empty where there is none or nobody has tried."""
+        oldest_us = self.oldest_us()
+        return "" if oldest_us is None else self._by_slot[oldest_us].reason
+
     def compare(self, held: Iterable[OpenSlot], *, passed_us: int, began_us: int) -> None:
         """Take over what the queue was found to hold.
 

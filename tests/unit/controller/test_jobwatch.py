@@ -265,3 +265,35 @@ async def test_a_manual_job_stays_while_the_queue_still_holds_its_slot():
         await world.queue.withdraw(known, point, EPOCH)
         await world.clock.advance(60)
         assert world.api.all_stored("jobs") == []
+
+
+async def test_a_quota_and_the_history_do_not_wait_for_each_other():
+    """The first slot waits for the quota, which the finished Job of the second one uses up."""
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        uid = made["metadata"]["uid"]
+        await world.clock.advance((FIRST - world.clock.now_us()) / S + 301)
+        blocked = event(made, FIRST, RunState.PENDING, reason="QuotaExceeded", due_us=FIRST)
+        second_us = FIRST + 300 * S
+        name = await world.create_job(made, second_us)
+        running = event(made, second_us, RunState.RUNNING, job_name=name, settled_us=second_us)
+        await world.tell(uid, blocked, running)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(10)
+        assert world.status()["settledThrough"] < "2026-03-01T12:05:00Z"
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_a_slot_that_waits_for_something_else_keeps_later_jobs():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        uid = made["metadata"]["uid"]
+        await world.clock.advance((FIRST - world.clock.now_us()) / S + 301)
+        blocked = event(made, FIRST, RunState.PENDING, reason="ApiUnavailable", due_us=FIRST)
+        second_us = FIRST + 300 * S
+        name = await world.create_job(made, second_us)
+        running = event(made, second_us, RunState.RUNNING, job_name=name, settled_us=second_us)
+        await world.tell(uid, blocked, running)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(10)
+        assert len(world.api.all_stored("jobs")) == 1

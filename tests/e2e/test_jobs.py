@@ -1,0 +1,379 @@
+"""What becomes of a Schedule's Jobs on a real API server: ends, names, quotas, rights, history."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+
+import pytest
+
+from duepoint.kube import errors as kube_errors
+from tests.e2e.test_crashes import in_seconds
+from tests.e2e.test_firing import slot_us
+from tests.support import stack as stacks
+from tests.support.builders import JOB_TEMPLATE
+from tests.support.controlplane import DURATION, OUTCOME
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/{ns}/events"
+
+
+def template(*, seconds: float = 0, outcome: str = "", **spec) -> dict:
+    """A Job's template; its simulated container runs so long and ends so."""
+    made = copy.deepcopy(JOB_TEMPLATE)
+    annotations = {DURATION: f"{seconds}s"} if seconds else {}
+    if outcome:
+        annotations[OUTCOME] = outcome
+    made["spec"]["template"]["metadata"] = {"annotations": annotations}
+    made["spec"] |= {"backoffLimit": 0, **spec}
+    return made
+
+
+def endless() -> dict:
+    """A Job that is suspended, so nobody ever runs it."""
+    return template(suspend=True)
+
+
+def runs(found: dict) -> dict:
+    return found["status"].get("runs", {})
+
+
+def condition(found: dict, kind: str) -> dict:
+    return next((c for c in found["status"].get("conditions", ()) if c["type"] == kind), {})
+
+
+async def events_of(stack, name: str) -> list[dict]:
+    answer = json.loads(await stack.api.request("GET", EVENTS.format(ns=stack.namespace)))
+    return [one for one in answer["items"] if one["regarding"]["name"] == name]
+
+
+async def wait_for_event(stack, name: str, reason: str) -> dict:
+    async def told() -> bool:
+        return any(one["reason"] == reason for one in await events_of(stack, name))
+
+    await stacks.eventually(told, f"the Event {reason} of {name}")
+    return next(one for one in await events_of(stack, name) if one["reason"] == reason)
+
+
+def seconds_of(text: str) -> int:
+    return slot_us(text) // 1_000_000
+
+
+def jobs_path(stack, name: str = "") -> str:
+    return stacks.JOBS.format(ns=stack.namespace) + (f"/{name}" if name else "")
+
+
+# -- maxRuns -----------------------------------------------------------------------------------
+
+
+async def test_max_runs_are_counted_over_a_killed_worker_and_an_emptied_redis(stack):
+    _, worker = await stack.running()
+    spec = {"schedule": "@every 2s", "maxRuns": 4, "jobTemplate": template()}
+    await stack.apply("few", spec | {"successfulJobsHistoryLimit": 10})
+    await stack.wait_for_job("few", 1)
+    await worker.kill()
+    again = stack.worker("again")
+    await again.wait_until_ready()
+    await stack.wait_for_schedule("few", lambda found: runs(found).get("started", 0) >= 2, "two")
+    with stack.redis.client() as client:
+        client.flushall()
+    found = await stack.wait_for_schedule(
+        "few", lambda found: condition(found, "Ready").get("reason") == "Completed", "Completed"
+    )
+    assert "nextScheduleTime" not in found["status"]
+    assert "upcomingTimes" not in found["status"]
+    await asyncio.sleep(4.5)  # two more slots pass; what is not there cannot be waited for
+    assert len(await stack.jobs("few")) == 4
+    assert runs(await stack.schedule("few"))["started"] == 4
+    await stack.apply("few", spec | {"maxRuns": 5, "successfulJobsHistoryLimit": 10})
+    await stack.wait_for_job("few", 5)
+
+
+# -- ends --------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_ends_while_the_operator_is_down_is_told_by_the_next_one(stack):
+    operator, _ = await stack.running()
+    await stack.apply("slow", {"schedule": in_seconds(2), "jobTemplate": template(seconds=4)})
+    await stack.wait_for_schedule("slow", lambda found: "active" in found["status"], "active")
+    await operator.kill()
+
+    async def is_over() -> bool:
+        (job,) = await stack.jobs("slow")
+        return bool(job["status"].get("completionTime"))
+
+    await stacks.eventually(is_over, "the Job has ended")
+    stack.operator("successor")
+    found = await stack.wait_for_schedule(
+        "slow", lambda found: runs(found).get("succeeded") == 1, "its success"
+    )
+    assert "active" not in found["status"]
+    assert "activeCount" not in found["status"]
+    assert found["status"]["lastRun"]["outcome"] == "Succeeded"
+    assert condition(found, "Ready")["reason"] == "Completed"
+
+
+async def test_a_job_deleted_by_hand_is_a_failed_run_with_or_without_an_operator(stack):
+    operator, _ = await stack.running()
+    await stack.apply("watched", {"schedule": in_seconds(2), "jobTemplate": endless()})
+    await stack.apply("unwatched", {"schedule": in_seconds(2), "jobTemplate": endless()})
+    for name in ("watched", "unwatched"):
+        await stack.wait_for_schedule(
+            name, lambda found: found["status"].get("activeCount") == 1, "active"
+        )
+    background = {"propagationPolicy": "Background"}
+    (job,) = await stack.jobs("watched")
+    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
+    await stack.wait_for_schedule("watched", lambda found: runs(found).get("failed") == 1, "failed")
+    await operator.kill()
+    (job,) = await stack.jobs("unwatched")
+    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
+    stack.operator("successor")
+    found = await stack.wait_for_schedule(
+        "unwatched", lambda found: runs(found).get("failed") == 1, "failed"
+    )
+    assert "activeCount" not in found["status"]
+    assert "Deleted" in found["status"]["lastRun"]["message"]
+
+
+async def test_a_failed_job_is_told_by_condition_and_event_and_does_not_touch_ready(stack):
+    await stack.running()
+    spec = {"schedule": in_seconds(2), "jobTemplate": template(outcome="fail")}
+    await stack.apply("broken", spec)
+    found = await stack.wait_for_schedule(
+        "broken", lambda found: runs(found).get("failed") == 1, "failed"
+    )
+    assert condition(found, "LastRunSucceeded")["status"] == "False"
+    assert condition(found, "Ready")["status"] == "True"
+    assert found["status"]["lastFailureTime"]
+    event = await wait_for_event(stack, "broken", "RunFailed")
+    assert event["type"] == "Warning"
+    assert event["regarding"]["uid"] == found["metadata"]["uid"]
+    assert event["related"]["name"] == found["status"]["lastRun"]["jobName"]
+
+
+# -- names -------------------------------------------------------------------------------------
+
+
+async def test_a_foreign_job_of_the_slots_name_is_left_alone_and_told(stack):
+    await stack.running()
+    at = in_seconds(4)
+    applied = await stack.apply("squatted", {"schedule": at, "jobTemplate": template()})
+    ready = await stack.wait_until_ready("squatted")
+    slot = seconds_of(ready["status"]["nextScheduleTime"])
+    foreign = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"squatted-{slot}", "namespace": stack.namespace},
+        "spec": endless()["spec"],
+    }
+    made = json.loads(await stack.api.request("POST", jobs_path(stack), foreign))
+    found = await stack.wait_for_schedule(
+        "squatted", lambda found: bool(condition(found, "NameConflict")), "NameConflict"
+    )
+    assert condition(found, "NameConflict")["status"] == "True"
+    assert f"squatted-{slot}" in condition(found, "NameConflict")["message"]
+    assert runs(found)["missed"] == 1
+    assert runs(found)["started"] == 0
+    event = await wait_for_event(stack, "squatted", "NameConflict")
+    assert event["type"] == "Warning"
+    left = json.loads(await stack.api.request("GET", jobs_path(stack, f"squatted-{slot}")))
+    assert left["metadata"]["uid"] == made["metadata"]["uid"]
+    assert "ownerReferences" not in left["metadata"]
+    assert left["metadata"]["generation"] == made["metadata"]["generation"]
+    assert applied["metadata"]["uid"] == found["metadata"]["uid"]
+
+
+async def test_history_goes_on_under_a_quota_that_it_alone_can_relieve(stack):
+    """One Job may exist: each slot waits until the history has taken the one before."""
+    await stack.running()
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "one-job"},
+        "spec": {"hard": {"count/jobs.batch": "1"}},
+    }
+    quotas = f"/api/v1/namespaces/{stack.namespace}/resourcequotas"
+    await stack.api.request("POST", quotas, quota)
+
+    async def is_counted() -> bool:
+        listed = json.loads(await stack.api.request("GET", quotas))
+        return bool(listed["items"][0].get("status", {}).get("hard"))
+
+    await stacks.eventually(is_counted, "the quota is in force")
+    await stack.apply(
+        "tight",
+        {
+            "schedule": "@every 2s",
+            "successfulJobsHistoryLimit": 0,
+            "jobTemplate": template(seconds=3),
+        },
+    )
+    found = await stack.wait_for_schedule(
+        "tight", lambda found: runs(found).get("succeeded", 0) >= 3, "three successes"
+    )
+    assert runs(found)["missed"] == 0
+    event = await wait_for_event(stack, "tight", "QuotaExceeded")
+    assert "one-job" in event["note"]
+    told = [one for one in await events_of(stack, "tight") if one["reason"] == "QuotaExceeded"]
+    assert len(told) == 1
+
+
+async def test_rights_that_are_lost_and_regained_delay_a_job_and_lose_none(stack):
+    await stack.running()
+    await stack.apply("warm", {"schedule": "@every 1s", "jobTemplate": template(), "maxRuns": 1})
+    await stack.wait_for_job("warm", 1)
+    roles = stacks.PATHS["Role"].format(ns=stack.namespace, name="")
+    listed = json.loads(await stack.api.request("GET", roles.rstrip("/")))
+    role = next(
+        one
+        for one in listed["items"]
+        if one["metadata"]["labels"].get(stacks.COMPONENT) == "worker"
+        and any("jobs" in rule["resources"] for rule in one["rules"])
+    )
+    taken = [rule for rule in role["rules"] if "jobs" not in rule["resources"]]
+    path = roles + role["metadata"]["name"]
+    merge = {"content_type": "application/merge-patch+json"}
+    await stack.api.request("PATCH", path, {"rules": taken}, **merge)
+    await stack.apply("later", {"schedule": in_seconds(2), "jobTemplate": template()})
+
+    async def is_refused() -> bool:
+        return "Forbidden" in (stack.folder / "worker.log").read_text()
+
+    await stacks.eventually(is_refused, "a Job is refused")
+    assert await stack.jobs("later") == []
+    await stack.api.request("PATCH", path, {"rules": role["rules"]}, **merge)
+    found = await stack.wait_for_schedule(
+        "later", lambda found: runs(found).get("succeeded") == 1, "its success"
+    )
+    assert runs(found)["missed"] == 0
+    assert len(await stack.jobs("later")) == 1
+
+
+# -- templates ---------------------------------------------------------------------------------
+
+
+def pod(**fields) -> dict:
+    made = template()
+    made["spec"]["template"]["spec"] |= fields
+    return made
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (pod(restartPolice="Never"), "restartPolice"),
+        (template(manualSelector=True), "selector"),
+        (template(selector={"matchLabels": {"a": "b"}}), "selector"),
+        (template(parallelism=-1), "parallelism"),
+        (pod(containers=[{"name": "Main", "image": "busybox"}]), "name"),
+        ({**template(), "metadata": {"labels": {"a b": "c"}}}, "labels"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_template_that_the_api_server_refuses_is_stalled_with_its_words(
+    stack_with_operator, wrong, told
+):
+    stack = stack_with_operator
+    await stack.apply("wrong", {"schedule": "@every 1h", "jobTemplate": wrong})
+    found = await stack.wait_for_condition("wrong", "Stalled")
+    stalled = condition(found, "Stalled")
+    assert stalled["reason"] == "InvalidJobTemplate"
+    assert stalled["message"].startswith("spec.jobTemplate: ")
+    assert told in stalled["message"]
+    assert condition(found, "Ready")["status"] == "False"
+    assert await stack.jobs("wrong") == []
+
+
+async def test_an_indexed_job_has_less_room_in_its_name(stack_with_operator):
+    stack = stack_with_operator
+    indexed = template(completionMode="Indexed", completions=1)
+    await stack.apply("short", {"schedule": "@every 1h", "jobTemplate": indexed})
+    await stack.wait_until_ready("short")
+    long = "n" * 52
+    await stack.apply(long, {"schedule": "@every 1h", "jobTemplate": indexed})
+    found = await stack.wait_for_condition(long, "Stalled")
+    assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
+    assert "DNS label" in condition(found, "Stalled")["message"]
+
+
+async def test_what_an_author_writes_into_the_templates_metadata_is_ignored(stack):
+    """As CronJob does: name, namespace, owners and finalizers of the template mean nothing."""
+    await stack.running()
+    odd = template()
+    odd["metadata"] = {
+        "name": "mine",
+        "generateName": "mine-",
+        "namespace": "kube-system",
+        "creationTimestamp": None,
+        "finalizers": ["example.com/never"],
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": True}
+        ],
+        "annotations": {"duepoint.dev/scheduled-time": "junk", "own": "kept"},
+        "labels": {"duepoint.dev/schedule": "another", "own": "kept"},
+    }
+    await stack.apply("odd", {"schedule": in_seconds(2), "jobTemplate": odd})
+    (job,) = await stack.wait_for_job("odd", 1)
+    metadata = job["metadata"]
+    assert metadata["name"].startswith("odd-")
+    assert metadata["namespace"] == stack.namespace
+    assert [one["kind"] for one in metadata["ownerReferences"]] == ["Schedule"]
+    assert "example.com/never" not in metadata.get("finalizers", ())
+    assert metadata["annotations"]["own"] == "kept"
+    assert metadata["annotations"]["duepoint.dev/scheduled-time"] != "junk"
+    assert metadata["labels"]["own"] == "kept"
+
+
+async def test_of_a_slot_the_pod_knows_its_times_and_its_payload(stack):
+    await stack.running()
+    spec = {
+        "schedule": "@every 2s",
+        "timeZone": "Europe/Rome",
+        "payload": {"report": "$(HOME) daily"},
+        "jobTemplate": template(ttlSecondsAfterFinished=0),
+    }
+    await stack.apply("told", spec)
+    _, second, *_ = sorted(
+        await stack.wait_for_job("told", 2), key=lambda one: one["metadata"]["name"]
+    )
+    annotations = second["spec"]["template"]["metadata"]["annotations"]
+    slot = seconds_of(annotations["duepoint.dev/scheduled-time"])
+    assert second["metadata"]["name"] == f"told-{slot}"
+    assert seconds_of(annotations["duepoint.dev/previous-time"]) == slot - 2
+    assert annotations["duepoint.dev/trigger"] == "Schedule"
+    assert json.loads(annotations["duepoint.dev/payload"]) == {"report": "$(HOME) daily"}
+    assert second["spec"]["ttlSecondsAfterFinished"] == 600
+    zoned = second["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+    assert zoned.endswith(("+01:00", "+02:00"))
+    env = {e["name"]: e for e in second["spec"]["template"]["spec"]["containers"][0]["env"]}
+    paths = {name: one["valueFrom"]["fieldRef"]["fieldPath"] for name, one in env.items()}
+    assert paths["DUEPOINT_PAYLOAD"] == "metadata.annotations['duepoint.dev/payload']"
+    assert len(paths) == 4
+
+
+async def test_a_template_over_the_limit_and_one_nested_without_end_are_refused(stack):
+    await stack.running()
+    large = template()
+    large["metadata"] = {"annotations": {f"a{n}": "x" * 1000 for n in range(300)}}
+    await stack.apply("large", {"schedule": "@every 1h", "jobTemplate": large})
+    found = await stack.wait_for_condition("large", "Stalled")
+    assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
+    assert "262144" in condition(found, "Stalled")["message"]
+    deep: dict = {}
+    for _ in range(400):
+        deep = {"d": deep}
+    nested = template()
+    nested["spec"]["template"]["spec"]["deep"] = deep
+    try:
+        await stack.apply("deep", {"schedule": "@every 1h", "jobTemplate": nested})
+    except kube_errors.ApiError:
+        return  # the API server's own limit
+    found = await stack.wait_for_condition("deep", "Stalled")
+    assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
+
+
+@pytest.fixture
+async def stack_with_operator(stack):
+    await stack.operator().wait_until_ready()
+    return stack
