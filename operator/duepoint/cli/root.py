@@ -29,6 +29,8 @@ _HOMES = {
     "validate": ("validate", "validate"),
     "simulate": ("simulate", "simulate"),
     "import": ("importing", "importing"),
+    "trigger": ("trigger", "trigger"),
+    "backfill": ("backfill", "backfill"),
     "webhook": ("webhook", "webhook"),
     "queue": ("queue", "queue"),
     "dlq": ("deadletters", "dlq"),
@@ -91,7 +93,8 @@ class Commands(click.Group):
 def commands() -> None:
     """Schedules for Kubernetes that are never early, never lost and never doubled.
 
-    next, previous, explain, validate and simulate need no cluster.
+    next, previous, explain, validate and simulate need no cluster; trigger and backfill run a
+    Schedule of one by hand.
     """
 
 

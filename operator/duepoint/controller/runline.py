@@ -154,7 +154,7 @@ def parallel(line: Line) -> int:
     policy = line.known.rule.policy
     if policy.concurrency == "Allow":
         return line.wanted.slots.max_parallel
-    return min(line.wanted.slots.max_parallel, max(1, getattr(policy, "max_concurrency", 1)))
+    return min(line.wanted.slots.max_parallel, max(1, policy.max_concurrency))
 
 
 def open_next(line: Line) -> list[int]:

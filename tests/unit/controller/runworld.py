@@ -9,6 +9,7 @@ from typing import Any
 
 from duepoint import services
 from duepoint.kube import jobs, schedules
+from duepoint.targets import activejobs
 from duepoint.targets.job import JobTarget
 from duepoint.targets.target import Targets
 from duepoint.testing.recordingtarget import RecordingTarget
@@ -44,6 +45,7 @@ class RunWorld(World):
                 self.clock,
                 Bounds(concurrency=64, lease_seconds=10.0),
                 dice=lambda: 0.5,
+                jobs=activejobs.ActiveJobs(self.api),
             ),
             self.clock,
             services.Health(),

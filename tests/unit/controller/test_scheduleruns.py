@@ -129,6 +129,18 @@ async def test_no_more_jobs_run_at_once_than_asked_for():
         assert world.run_condition("Complete")["status"] == "True"
 
 
+async def test_runs_that_exclude_one_another_go_one_after_the_other():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job(schedule="0 */6 * * *", concurrencyPolicy="Forbid")
+        await world.backfill(maxParallel=5)
+        await world.clock.advance(2)
+        assert len(world.jobs()) == 1
+        for _ in range(4):
+            await world.finish_jobs()
+            await world.clock.advance(2)
+        assert world.counts() == (4, 4, 4, 0, 0)
+
+
 async def test_a_range_with_more_slots_than_the_limit_starts_nothing_and_names_both_numbers():
     async with RunWorld().leader() as world, world.working():
         await world.apply(schedule="* * * * *")
@@ -314,3 +326,45 @@ async def test_two_triggers_of_one_slot_are_two_runs():
         await world.run_schedule("two", trigger=at)
         await world.clock.advance(2)
         assert len(world.jobs()) == 2
+
+
+async def test_a_trigger_that_the_policy_skips_has_failed_and_says_why():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job(concurrencyPolicy="Forbid")
+        await world.run_schedule("first")
+        await world.clock.advance(2)
+        await world.run_schedule()
+        await world.clock.advance(3)
+        assert world.counts() == (1, 0, 0, 0, 1)
+        assert world.run_condition("Failed")["reason"] == "ConcurrencyForbidden"
+        assert len(world.jobs()) == 1
+
+
+async def test_a_trigger_may_bring_a_policy_of_its_own():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job(concurrencyPolicy="Forbid")
+        await world.run_schedule("first")
+        await world.clock.advance(2)
+        await world.run_schedule(trigger={"concurrencyPolicy": "Allow"})
+        await world.clock.advance(3)
+        assert len(world.jobs()) == 2
+        await world.run_schedule("third", trigger={"concurrencyPolicy": "Forbid"})
+        await world.clock.advance(3)
+        assert world.counts("third") == (1, 0, 0, 0, 1)
+
+
+async def test_a_trigger_that_waits_for_its_turn_runs_when_the_former_run_ends():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job(schedule="0 0 1 1 *", concurrencyPolicy="Queue")
+        await world.run_schedule("first")
+        await world.clock.advance(2)
+        await world.run_schedule()
+        await world.clock.advance(3)
+        assert len(world.jobs()) == 1
+        assert world.counts() == (1, 0, 0, 0, 0)
+        await world.finish_jobs()
+        await world.clock.advance(60)
+        assert len(world.jobs()) == 2
+        await world.finish_jobs()
+        await world.clock.advance(5)
+        assert world.counts() == (1, 1, 1, 0, 0)

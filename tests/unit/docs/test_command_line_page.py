@@ -14,7 +14,7 @@ from duepoint import cli
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 PAGE = (REFERENCE / "command-line.md").read_text()
-DESCRIBED_HERE = ("next", "previous", "explain", "validate", "simulate")
+DESCRIBED_HERE = ("next", "previous", "explain", "validate", "simulate", "trigger", "backfill")
 EXAMPLE = re.compile(r"^```\n\$ duepoint (.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 
 
@@ -27,7 +27,10 @@ def section(name):
 def test_every_option_has_a_row_and_every_row_an_option(name):
     command = cli.commands.get_command(click.Context(cli.commands), name)
     options = {
-        option for each in command.params if isinstance(each, click.Option) for option in each.opts
+        option
+        for each in command.params
+        if isinstance(each, click.Option)
+        for option in (*each.opts, *each.secondary_opts)
     }
     if name == "explain":  # "options as above"
         told = set(re.findall(r"`(--?[a-z][-a-z]*)`", section("explain") + section("next")))

@@ -1,0 +1,293 @@
+"""``duepoint trigger`` and ``duepoint backfill``: what they make, show, and wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from duepoint.cli import instants, triggercluster, triggerwait
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import schedules
+from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.support.builders import at
+
+NOW = at("2026-03-01 12:00:00")
+RANGE = ("--from", "2026-02-01", "--to", "2026-02-02")
+WEBHOOK = {"url": "https://hooks.example.com/x"}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster with a Schedule; ``operator`` says what becomes of ScheduleRuns."""
+    place = Place()
+    monkeypatch.setattr(triggercluster, "session", place.session)
+    monkeypatch.setattr(instants, "now_us", lambda: NOW)
+    place.schedule("nightly", schedule="0 */6 * * *", webhook=WEBHOOK)
+    return place
+
+
+class Place:
+    def __init__(self):
+        self.api = FakeKubernetes(now_us=lambda: NOW)
+        self.statuses = []
+        self.deletes = False
+        self.asked = []
+
+    def schedule(self, name, **spec):
+        manifest = {"metadata": {"namespace": "reports", "name": name}, "spec": spec}
+        asyncio.run(self.api.apply("schedules", manifest))
+
+    @contextlib.asynccontextmanager
+    async def session(self, where):
+        self.asked.append(where)
+        self.api._changed = asyncio.Event()
+        acting = asyncio.create_task(self._operate())
+        yield triggercluster.Cluster(api=self.api, namespace=where.namespace or "reports")
+        acting.cancel()
+
+    async def _operate(self):
+        while not (runs := self.runs()):  # noqa: ASYNC110 - the fake tells nobody
+            await asyncio.sleep(0.001)
+        path = schedules.path("reports", runs[0]["metadata"]["name"], plural="scheduleruns")
+        for status in self.statuses:
+            await asyncio.sleep(0.005)
+            patch = {"status": status}
+            await self.api.request(
+                "PATCH", f"{path}/status", patch, content_type="application/merge-patch+json"
+            )
+        if self.deletes:
+            await self.api.request("DELETE", path)
+
+    def runs(self):
+        return self.api.all_stored("scheduleruns")
+
+    def the_run(self):
+        (run,) = self.runs()
+        return run
+
+
+def a_status(state, **runs):
+    conditions = [{"type": state, "status": "True"}] if state else []
+    counts = {"planned": 4, "started": 0, "succeeded": 0, "failed": 0, "skipped": 0, **runs}
+    return {
+        "observedGeneration": 1,
+        "conditions": conditions,
+        "runs": counts,
+        "message": f"{counts['succeeded']} of 4 runs succeeded",
+    }
+
+
+# -- trigger -----------------------------------------------------------------------------------
+
+
+def test_a_trigger_makes_one_run_and_does_not_wait(cluster, duepoint):
+    answer = duepoint("trigger", "nightly", "-n", "reports")
+    assert answer.code == 0
+    run = cluster.the_run()
+    assert run["spec"] == {
+        "scheduleName": "nightly", "trigger": {}, "ttlSecondsAfterFinished": 3600,
+    }  # fmt: skip
+    assert run["metadata"]["name"].startswith("nightly-")
+    assert run["metadata"]["labels"] == {"duepoint.dev/schedule": "nightly"}
+    assert f"schedulerun.duepoint.dev/{run['metadata']['name']} created" in answer.out
+
+
+def test_slot_payload_and_policy_are_passed_on(cluster, duepoint):
+    cluster.schedule("roman", schedule="0 6 * * *", timeZone="Europe/Rome", webhook=WEBHOOK)
+    duepoint(
+        "trigger", "roman", "--at", "2026-02-01T03:00:00", "--payload", '{"day": 1}',
+        "--concurrency-policy", "allow", "--ttl", "never",
+    )  # fmt: skip
+    assert cluster.the_run()["spec"] == {
+        "scheduleName": "roman",
+        "trigger": {
+            "scheduledTime": "2026-02-01T02:00:00Z",
+            "payload": {"day": 1},
+            "concurrencyPolicy": "Allow",
+        },
+    }
+
+
+def test_a_payload_may_come_from_a_file(cluster, duepoint, tmp_path):
+    file = tmp_path / "payload.json"
+    file.write_text("[1, 2]")
+    assert duepoint("trigger", "nightly", "--payload", f"@{file}").code == 0
+    assert cluster.the_run()["spec"]["trigger"]["payload"] == [1, 2]
+
+
+def test_waiting_ends_with_the_run(cluster, duepoint):
+    cluster.statuses = [a_status("", started=1), a_status("Complete", succeeded=4)]
+    answer = duepoint("trigger", "nightly", "--wait", "-o", "json")
+    assert answer.code == 0
+    (row,) = answer.rows
+    assert (row["state"], row["runs"]["succeeded"]) == ("Complete", 4)
+
+
+def test_a_failed_run_is_exit_code_1(cluster, duepoint):
+    cluster.statuses = [a_status("Failed", failed=1)]
+    answer = duepoint("trigger", "nightly", "--wait")
+    assert answer.code == triggerwait.FAILED
+    assert answer.out.splitlines()[-1].startswith("Failed: ")
+
+
+def test_a_run_that_goes_on_when_the_time_is_over_is_exit_code_3(cluster, duepoint):
+    cluster.statuses = [a_status("", started=1)]
+    answer = duepoint("trigger", "nightly", "--wait", "--timeout", "100ms")
+    assert answer.code == triggerwait.NOT_ENDED
+    name = cluster.the_run()["metadata"]["name"]
+    assert f"kubectl delete schedulerun {name} -n reports" in answer.err
+
+
+def test_a_run_deleted_by_somebody_is_told(cluster, duepoint):
+    cluster.statuses = [a_status("", started=1)]
+    cluster.deletes = True
+    answer = duepoint("trigger", "nightly", "--wait")
+    assert answer.code == 2
+    assert "deleted before it had ended" in answer.err
+
+
+def test_a_creation_whose_answer_was_lost_makes_one_run(cluster, duepoint):
+    cluster.api.fail_next(
+        kube_errors.Unavailable("POST: cut", sent=True),
+        verb="POST", resource="scheduleruns", applied=True,
+    )  # fmt: skip
+    assert duepoint("trigger", "nightly").code == 0
+    assert len(cluster.runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nigthly"], 'did you mean "nightly"?'),
+        (["zebra"], "there is no Schedule reports/zebra"),
+        (["nightly", "--at", "soon"], "--at"),
+        (["nightly", "--payload", "{day: 1}"], "--payload"),
+        (["nightly", "--payload", "null"], "leave it out"),
+        (["nightly", "--payload", '"' + "x" * 70_000 + '"'], "65536"),
+        (["nightly", "--payload", "@/nowhere"], "--payload"),
+        (["nightly", "--concurrency-policy", "Never"], "Allow or Forbid"),
+        (["nightly", "--ttl", "-1"], "--ttl"),
+        (["nightly", "--timeout", "soon"], "--timeout"),
+        (["nightly", "-o", "yaml"], "json or text"),
+        (["nightly", "-n", "a b"], "--namespace"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line_and_nothing_is_made(cluster, refused, arguments, told):
+    assert told in refused("trigger", *arguments)
+    assert cluster.runs() == []
+
+
+def test_a_missing_kubeconfig_is_one_line(refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert "KUBECONFIG" in refused("trigger", "nightly")
+
+
+# -- backfill ----------------------------------------------------------------------------------
+
+
+def test_a_backfill_shows_its_slots_and_makes_one_run(cluster, duepoint):
+    cluster.statuses = [a_status("Complete", succeeded=4)]
+    answer = duepoint("backfill", "nightly", *RANGE, "--yes", "--max-parallel", "2")
+    assert answer.code == 0
+    assert "reports/nightly: 4 slots" in answer.out
+    assert "2026-02-01T18:00:00Z" in answer.out
+    assert cluster.the_run()["spec"]["backfill"] == {
+        "from": "2026-02-01T00:00:00Z",
+        "to": "2026-02-02T00:00:00Z",
+        "maxParallel": 2,
+        "limit": 1000,
+        "order": "OldestFirst",
+    }
+
+
+def test_without_a_terminal_to_ask_on_nothing_is_made(cluster, duepoint):
+    answer = duepoint("backfill", "nightly", *RANGE)
+    assert answer.code == 2
+    assert "--yes" in answer.err
+    assert cluster.runs() == []
+
+
+def test_a_dry_run_shows_and_makes_nothing(cluster, duepoint):
+    (row,) = duepoint("backfill", "nightly", *RANGE, "--dry-run", "-o", "json").rows
+    assert row["slots"] == 4
+    assert row["first"][0] == "2026-02-01T00:00:00Z"
+    assert cluster.runs() == []
+
+
+def test_of_many_slots_both_ends_are_shown(cluster, duepoint):
+    answer = duepoint(
+        "backfill", "nightly", "--from", "2026-01-01", "--to", "2026-02-01", "--dry-run",
+        "--order", "NewestFirst",
+    )  # fmt: skip
+    assert "... 114 more ..." in answer.out
+    lines = answer.out.splitlines()
+    assert lines[1].startswith("  2026-01-31T18:00:00Z")
+    assert lines[-1].startswith("  2026-01-01T00:00:00Z")
+
+
+def test_a_range_with_too_many_slots_names_both_numbers_and_makes_nothing(cluster, refused):
+    told = refused("backfill", "nightly", *RANGE, "--limit", "3", "--yes")
+    assert "4 slots" in told
+    assert "limit is 3" in told
+    assert cluster.runs() == []
+
+
+def test_ten_million_slots_are_refused_at_once(cluster, refused):
+    cluster.schedule("often", schedule="* * * * * *", webhook=WEBHOOK)
+    told = refused("backfill", "often", "--from", "2025-10-01", "--to", "2026-02-01", "--yes")
+    assert "10627200 slots" in told
+
+
+def test_an_empty_range_makes_nothing(cluster, duepoint):
+    answer = duepoint(
+        "backfill", "nightly", "--from", "2026-02-01T00:01", "--to", "2026-02-01T00:02", "--yes"
+    )
+    assert answer.code == 1
+    assert cluster.runs() == []
+
+
+def test_slots_that_are_still_to_come_are_left_out_and_that_is_said(cluster, duepoint):
+    answer = duepoint(
+        "backfill", "nightly", "--from", "2026-03-01", "--to", "2026-03-02", "--dry-run"
+    )
+    assert "3 slots" in answer.out
+    assert "slots after now are left out" in answer.out
+
+
+def test_a_suspended_schedule_is_backfilled_and_that_is_said(cluster, duepoint):
+    cluster.schedule("held", schedule="0 * * * *", suspend=True, webhook=WEBHOOK)
+    answer = duepoint("backfill", "held", *RANGE, "--dry-run")
+    assert "24 slots" in answer.out
+    assert "suspended" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--from", "2026-02-02", "--to", "2026-02-01"], "--to"),
+        ([*RANGE, "--max-parallel", "0"], "--max-parallel"),
+        ([*RANGE, "--limit", "10001"], "1 to 10000"),
+        ([*RANGE, "--order", "Random"], "OldestFirst or NewestFirst"),
+        (["--from", "2026-02-02"], "--to"),
+    ],
+)
+def test_a_wrong_backfill_is_told_in_one_line(cluster, refused, arguments, told):
+    assert told in refused("backfill", "nightly", "--yes", *arguments)
+    assert cluster.runs() == []
+
+
+def test_a_bar_is_drawn_where_somebody_looks_on(cluster, duepoint, monkeypatch):
+    import sys
+
+    cluster.statuses = [a_status("", succeeded=2), a_status("Complete", succeeded=4)]
+    shown = []
+    monkeypatch.setattr(triggerwait, "_is_watched", lambda: True)
+    monkeypatch.setattr("rich.progress.Progress.update", lambda *_a, **now: shown.append(now))
+    assert duepoint("backfill", "nightly", *RANGE, "--yes").code == 0
+    assert [one["completed"] for one in shown][-1] == 4
+    assert shown[-1]["total"] == 4
+    assert json.dumps(shown[-1]["said"])
+    assert not sys.stderr.isatty()
