@@ -1113,6 +1113,61 @@ async def test_a_chain_that_was_edited_under_its_claim_does_not_move_on_with_the
     assert (await harness.total()).points == 2
 
 
+async def _two_namespaces(harness):
+    """Claims, each with its points by namespace."""
+    for number in range(40):
+        await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
+    shared = []
+    for claim in await harness.claim_all():
+        by_lane = {}
+        for point in claim.points:
+            by_lane.setdefault(claim.lanes[point.schedule_id], []).append(point)
+        shared.append((claim, list(by_lane.values())))
+    assert any(len(parts) == 2 for _, parts in shared)
+    return shared
+
+
+def _a_minute_on(listed):
+    return [(point.member, point.due_us + 60_000_000) for point in listed]
+
+
+async def test_one_namespace_of_a_claim_moves_on_without_the_other(harness):
+    for claim, parts in await _two_namespaces(harness):
+        left = len(claim.points)
+        for number, part in enumerate(parts, start=1):
+            settlement = Settlement(rearmed=_a_minute_on(part), number=number)
+            settled = await harness.queue.settle(claim, settlement)
+            left -= len(part)
+            assert (settled.applied, settled.remaining) == (len(part), left)
+            again = await harness.queue.settle(claim, settlement)
+            assert again.applied == 0
+    total = await harness.total()
+    assert (total.points, total.due, total.claims) == (40, 0, 0)
+
+
+async def test_one_namespace_of_a_claim_ends_without_the_other(harness):
+    for claim, parts in await _two_namespaces(harness):
+        moved, *gone = parts[0]
+        settlement = Settlement(
+            rearmed=_a_minute_on([moved]), finished=tuple(point.member for point in gone)
+        )
+        settled = await harness.queue.settle(claim, settlement)
+        assert settled.applied == len(parts[0])
+        assert settled.remaining == len(claim.points) - len(parts[0])
+
+
+async def test_a_namespace_that_lost_a_chain_to_an_edit_is_looked_at_one_by_one(harness):
+    shared = await _two_namespaces(harness)
+    await harness.arm(name="s-0", namespace="team-0", generation=2, due_in=30.0)
+    applied = 0
+    for claim, parts in shared:
+        for number, part in enumerate(parts, start=1):
+            settlement = Settlement(rearmed=_a_minute_on(part), number=number)
+            applied += (await harness.queue.settle(claim, settlement)).applied
+    assert applied == 39
+    assert (await harness.total()).points == 40
+
+
 async def test_a_claim_of_chains_can_be_finished_whole(harness):
     for number in range(20):
         await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")

@@ -72,6 +72,7 @@ class Bench:
         records: tuple[bytes, ...] = (),
         whole: bool = False,
         named: int = 0,
+        whole_lane: int = 0,
         number: int = 1,
         outcomes: tuple[bytes, ...] = (),
     ) -> list[Any]:
@@ -83,12 +84,14 @@ class Bench:
             dead_limit=100,
             dead=[],
             ended=[],
+            counted=[],
             retries_limit=messages.OPEN_RETRIES,
             crowds=[],
         )
         lane = {
             "lane": str(self.lane),
             "key": 11,
+            "whole": whole_lane,
             "chains": arguments.run(chains),
             "finished": arguments.run(finished),
             "occurrences": arguments.run(occurrences),

@@ -247,6 +247,36 @@ async def test_the_quick_road_is_not_taken_when_something_is_missing(bench):
     assert await bench.scores() == {}
 
 
+async def test_a_lane_of_which_everything_is_named_moves_on_at_once(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 2)
+    await bench.claim(MINE)
+    reply = await bench.settle(MINE, chains=("900", A), finished=(B,), whole_lane=2)
+    assert reply == [b"settled", 2, 0]
+    assert await bench.scores() == {A: 900}
+
+
+async def test_a_lane_that_lost_a_point_is_looked_at_one_by_one(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 2)
+    await bench.claim(MINE)
+    await bench.put(A, 700)  # edited: armed anew
+    reply = await bench.settle(MINE, chains=("900", A), finished=(B,), whole_lane=2)
+    assert reply == [b"settled", 1, 0]
+    assert await bench.scores() == {A: 700}
+
+
+async def test_a_lane_into_which_slots_were_planned_is_looked_at_one_by_one(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 2)
+    await bench.claim(MINE)
+    slot = A + bytes([points.PointKind.PLANNED]) + (5).to_bytes(8, "big")
+    await bench.plan(MINE, chain=A, slot=slot, due=800)
+    reply = await bench.settle(MINE, chains=("900", A), finished=(B,), whole_lane=2)
+    assert reply == [b"settled", 1, 1]
+    assert (await bench.scores())[A] == 800
+
+
 async def test_the_same_token_after_a_rollback_does_not_let_a_late_owner_settle(bench):
     # A failover lost the first claim; the new primary gave the same token to another worker.
     await bench.put(A, 1)

@@ -74,11 +74,13 @@ class ClaimedChains(Sequence[points.DuePoint]):
 class LanesOfChains(Mapping[bytes, int]):
     """Lane by schedule id; the table is made when the first id is looked up."""
 
-    __slots__ = ("_found_by_lane", "_made", "numbers")
+    __slots__ = ("_by_lane", "_found_by_lane", "_made", "_members", "numbers")
 
     def __init__(self, found_by_lane: list[Any]) -> None:
         self._found_by_lane = found_by_lane
         self._made: dict[bytes, int] | None = None
+        self._members: dict[bytes, int] | None = None
+        self._by_lane: dict[int, frozenset[bytes]] | None = None
         self.numbers: tuple[int, ...] = tuple(map(int, found_by_lane[::2]))
 
     def __getitem__(self, schedule_id: bytes) -> int:
@@ -92,11 +94,18 @@ class LanesOfChains(Mapping[bytes, int]):
 
     def by_member(self) -> Mapping[bytes, int]:
         """Lane by whole member."""
-        return {
-            member: lane
-            for lane, found in zip(self.numbers, self._found_by_lane[1::2], strict=True)
-            for member in found[::2]
-        }
+        if self._members is None:
+            self._members = {}
+            for lane, members in self.by_lane().items():
+                self._members.update(dict.fromkeys(members, lane))
+        return self._members
+
+    def by_lane(self) -> Mapping[int, frozenset[bytes]]:
+        """The members of each lane."""
+        if self._by_lane is None:
+            found = zip(self.numbers, self._found_by_lane[1::2], strict=True)
+            self._by_lane = {lane: frozenset(listed[::2]) for lane, listed in found}
+        return self._by_lane
 
     def _table(self) -> dict[bytes, int]:
         if self._made is None:

@@ -197,7 +197,12 @@ class Settling(layouts.Layouts):
             layout=sharding.layout_of(claim.shard),
             number=settlement.number,
             whole=settlement.whole
-            or (settlement.number == 1 and named == _members(claim) and _follow(settlement, named)),
+            or (
+                settlement.number == 1
+                and len(named) == len(claim.points) + len(claim.strangers)
+                and named == _members(claim)
+                and _follow(settlement, named)
+            ),
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
             runs_limit=RUNS_LIMIT,
@@ -209,6 +214,7 @@ class Settling(layouts.Layouts):
             names.runs, names.dead, names.ran, names.wake,
         ]  # fmt: skip
         lanes = []
+        whole_lanes = _whole_lanes(claim, settlement, named)
         key_of: dict[int, int] = {}
         for lane, part in parts.items():
             keys.append(names.lane(lane))
@@ -217,6 +223,7 @@ class Settling(layouts.Layouts):
                 {
                     "lane": str(lane),
                     "key": len(keys),
+                    "whole": whole_lanes.get(lane, 0),
                     "chains": arguments.run(part.chains),
                     "finished": arguments.run(part.finished),
                     "occurrences": arguments.run(part.occurrences),
@@ -352,6 +359,21 @@ def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
     if isinstance(claim.lanes, claimedchains.LanesOfChains):
         return list(map(claim.lanes.by_member().__getitem__, members))
     return [claim.lanes[member[:_ID_LENGTH]] for member in members]
+
+
+def _whole_lanes(
+    claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]
+) -> dict[int, int]:
+    """The lanes of which everything is named, with the number of their points.
+
+    Of settlements that do nothing but move chains on or end them.
+    """
+    more = settlement.occurrences, settlement.dead, settlement.ended, settlement.counted
+    if any(more) or not isinstance(claim.lanes, claimedchains.LanesOfChains):
+        return {}
+    return {
+        lane: len(members) for lane, members in claim.lanes.by_lane().items() if members <= named
+    }
 
 
 def _parts(

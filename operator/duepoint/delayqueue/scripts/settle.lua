@@ -12,8 +12,10 @@
   ARGV  layout, number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed),
         runs_limit, dead_limit (entries), outcomes {from, to}, id (position),
-        lanes {{lane, key, chains, finished, occurrences, sources}}: key a position in KEYS; chains
-          and occurrences {from, to} of due, member pairs; finished {from, to} of members; sources
+        lanes {{lane, key, whole, chains, finished, occurrences, sources}}: key a position in KEYS;
+          whole: how many points of the lane the claim began with, if chains and finished name them
+          all and nothing else is settled, otherwise 0; chains and occurrences {from, to} of due,
+          member pairs; finished {from, to} of members; sources
           {from, to} of one member (or '') for each occurrence. An occurrence is stored if the claim
           holds it or its source; without a source, any named member of its schedule
         records {from, to} of member, record pairs of the occurrences
@@ -69,8 +71,29 @@ end
 -- Everything named is everything held: no member needs to be asked for. Otherwise each one's own
 -- score decides, and an occurrence is stored only beside the held member that it follows.
 local all_held = args.whole and not state[1] and not state[2] and count_held() == args.named
+-- The same of the lanes in which anything is named is as good, but for what is left to hold.
+local named_held = all_held
 local held, of_schedule, applied = {}, {}, 0
 local source_of, is_source_held = {}, {}
+
+local function is_named(lane)
+  return lane.chains[2] >= lane.chains[1] or lane.finished[2] >= lane.finished[1]
+    or lane.occurrences[2] >= lane.occurrences[1]
+end
+
+-- How many points that is; nil where some lane does not hold what it did at first.
+local function count_whole_lanes()
+  local count = 0
+  for _, lane in ipairs(args.lanes) do
+    if is_named(lane) then
+      if lane.whole == 0 or redis.call('ZCOUNT', KEYS[lane.key], band, band) ~= lane.whole then
+        return nil
+      end
+      count = count + lane.whole
+    end
+  end
+  return count
+end
 
 local function look_at(lane_key, from, to, step)
   local members = {}
@@ -116,6 +139,10 @@ elseif args.every then
     end
   end
 else
+  applied = not state[2] and count_whole_lanes() or 0
+  named_held = applied > 0
+end
+if not named_held and not args.every then
   for _, lane in ipairs(args.lanes) do
     local key = KEYS[lane.key]
     look_at(key, lane.chains[1] + 1, lane.chains[2], 2)
@@ -126,7 +153,7 @@ else
 end
 
 local function is_held(member)
-  return all_held or held[member]
+  return named_held or held[member]
 end
 
 if args.entries then
@@ -152,7 +179,7 @@ local function write_pairs(lane_key, range, is_chosen)
   if range[2] < range[1] then
     return
   end
-  if all_held then
+  if named_held then
     redis.call('ZADD', lane_key, unpack(ARGV, range[1], range[2]))
     return
   end
@@ -184,7 +211,7 @@ end
 local before = shard_head(HEADS)
 for _, lane in ipairs(args.lanes) do
   write_pairs(KEYS[lane.key], lane.occurrences, is_held)
-  if not all_held then
+  if not named_held then
     add_occurrences(lane)
   end
 end
@@ -235,7 +262,7 @@ for _, lane in ipairs(args.lanes) do
     end
   end
   if #gone > 0 then
-    if all_held then
+    if named_held then
       redis.call('ZREMRANGEBYSCORE', KEYS[lane.key], band, band)
     else
       redis.call('ZREM', KEYS[lane.key], unpack(gone))
@@ -245,7 +272,9 @@ for _, lane in ipairs(args.lanes) do
     redis.call('ZREM', OCC, unpack(occurrences))
     redis.call('HDEL', OCCREC, unpack(occurrences))
   end
-  refresh_head(HEADS, lane.lane, KEYS[lane.key])
+  if args.every or is_named(lane) then
+    refresh_head(HEADS, lane.lane, KEYS[lane.key])
+  end
 end
 
 -- The retries of a schedule that nobody holds, oldest slot first, and how many are open in all.
