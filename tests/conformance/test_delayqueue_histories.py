@@ -220,7 +220,8 @@ class Histories(RuleBasedStateMachine):
             if one.state is definition.State.ARMED and _chain(one) not in self.completed
         ]
         lost = [chain for chain in chains if chain not in self.model.points]
-        assert (swept["armed"], swept["dropped"], swept["mended"]) == (len(lost), 0, 0)
+        assert (swept["armed"], swept["dropped"]) == (len(lost), 0)
+        assert swept["mended"] <= len(lost)  # an armed chain may come before its lane's head
         self.model.sweep(chains, due_us)
 
     async def sweep_all(self, due_us):
