@@ -2,7 +2,8 @@
 
 A Schedule without ``creationTimestamp`` counts as created right before ``--from``; with ``@every``
 and no ``startTime`` at ``--from`` itself, which is then where that counts from and no slot. Slots
-of several Schedules come out as one time line.
+of several Schedules come out as one time line. Runs take no time here: what ``concurrencyPolicy``
+would do with slots that are due during one is left out, and that is said.
 """
 
 from __future__ import annotations
@@ -65,11 +66,23 @@ def simulate(
         raise errors.InvalidSetting(", ".join(files), "holds no Schedule and no CronJob")
     zone = _zone(found[0])
     course = _course(from_, to, down, suspend, zone)
+    for each in found:
+        _say_what_is_left_out(_spec(each))
     time_lines = [_rows(each, course) for each in found]
     rows = heapq.merge(*time_lines, key=lambda pair: pair[0])
     if output.write((row for _, row in rows), form, widths=_WIDTHS) == 0:
         output.complain(f"there is no slot from {from_} to {to}")
         raise click.exceptions.Exit(output.NOTHING)
+
+
+def _say_what_is_left_out(spec: ScheduleSpec) -> None:
+    """A run takes no time here, so no slot ever meets another one's run."""
+    policy = spec.rule.policy.concurrency
+    if policy != "Allow":
+        output.complain(
+            f"{spec.identity}: concurrencyPolicy: {policy} is left out, as runs take no time here;"
+            " in a cluster it decides about slots that are due while a run is active"
+        )
 
 
 def _course(

@@ -86,7 +86,8 @@ def judges(attempt: Attempt, action: actions.Action) -> bool:
     """Whether a policy has a say in this attempt."""
     own = attempt.definition.rule.policy.concurrency
     is_open = own == activeruns.ALLOW and policy_of(attempt) == activeruns.ALLOW
-    return not is_open and not isinstance(action.target, actions.StreamAction)
+    lasts = isinstance(action.target, (actions.JobAction, actions.WebhookAction))
+    return lasts and not is_open
 
 
 def policy_of(attempt: Attempt) -> str:

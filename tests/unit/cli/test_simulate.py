@@ -304,3 +304,17 @@ def test_bad_input_is_one_line_and_exit_code_2(refused, arguments, says):
 )
 def test_a_file_without_a_valid_schedule_is_refused(refused, given, says):
     assert says in refused("simulate", "-f", "-", *DAY, given=given)
+
+
+@pytest.mark.parametrize("policy", ["Forbid", "Replace", "Queue"])
+def test_that_a_concurrency_policy_is_left_out_is_said(duepoint, policy):
+    thing = a_schedule("nightly", namespace="team", schedule="0 * * * *", concurrencyPolicy=policy)
+    answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
+    assert f"concurrencyPolicy: {policy} is left out" in answer.err
+    assert {row["outcome"] for row in answer.rows} == {"Started"}
+
+
+def test_nothing_is_said_of_the_policy_that_allows_everything(duepoint):
+    thing = a_schedule("nightly", namespace="team", schedule="0 * * * *")
+    answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
+    assert answer.err == ""

@@ -107,32 +107,48 @@ if WAITING then
   redis.call('EXPIRE', WAITING, KEPT_SECONDS)
 end
 
+-- Runs of the schedule that somebody tries or will try. Slots that wait are left out; of older
+-- timings there are none, or they are about to go.
+local function runs_tried()
+  local tried, beyond = {}, schedule .. version .. string.char(QUEUED)
+  local ranges = {
+    { '[' .. schedule, '(' .. beyond },
+    { '(' .. beyond .. string.rep('\255', 12), '[' .. schedule .. string.rep('\255', 18) },
+  }
+  for _, range in ipairs(ranges) do
+    for _, other in ipairs(redis.call('ZRANGE', OCC, range[1], range[2], 'BYLEX', 'LIMIT', 0,
+      MOST_LOOKED_AT)) do
+      tried[string.sub(other, 14)] = true
+    end
+  end
+  return tried
+end
+
 -- The runs beside this one: how many count, which of them nobody here can vouch for, which Jobs
 -- are still to be deleted. What has certainly ended goes.
 local function survey()
-  local found = { active = 0, suspects = {}, others = {}, replaced = {} }
-  local all = redis.call('HGETALL', RUNS)
+  local active, suspects, others, replaced = 0, {}, {}, {}
+  local all, is_tried = redis.call('HGETALL', RUNS), runs_tried()
   for i = 1, #all, 2 do
     local field, known = all[i], all[i + 1]
     if field ~= '' and field ~= run then
-      local state, tried = state_of_run(known), score_of_run(LANE, schedule, field, known)
-      if state == REPLACED and is_of_job(known) then
-        table.insert(found.replaced, field)
-        table.insert(found.replaced, known)
-      elseif not tried and (state ~= ACTIVE or not is_of_job(known)) then
+      local state, is_job, tried = state_of_run(known), is_of_job(known), is_tried[field]
+      if state == REPLACED and is_job then
+        replaced[#replaced + 1], replaced[#replaced + 2] = field, known
+      elseif state == SURPLUS and score_of_run(LANE, schedule, field, known) then
+        -- it has not been told yet
+      elseif not tried and (state ~= ACTIVE or not is_job) then
         redis.call('HDEL', RUNS, field)
       elseif state == ACTIVE then
-        found.active = found.active + 1
-        table.insert(found.others, field)
-        table.insert(found.others, known)
+        active = active + 1
+        others[#others + 1], others[#others + 2] = field, known
         if not tried and not verified[field] then
-          table.insert(found.suspects, field)
-          table.insert(found.suspects, known)
+          suspects[#suspects + 1], suspects[#suspects + 2] = field, known
         end
       end
     end
   end
-  return found
+  return { active = active, suspects = suspects, others = others, replaced = replaced }
 end
 
 -- -- what is decided --------------------------------------------------------------------------
@@ -165,7 +181,9 @@ local function enter(found)
   redis.call('EXPIRE', RUNS, KEPT_SECONDS)
   if WAITING then
     redis.call('ZREM', WAITING, member)
-    call_up(args.most - (found or survey()).active - 1)
+    if redis.call('ZCOUNT', WAITING, '-inf', '(+inf') > 0 then
+      call_up(args.most - (found or survey()).active - 1)
+    end
   end
   return { 'in', {} }
 end
@@ -247,7 +265,10 @@ local function decide()
     return reply
   elseif args.policy == 'Allow' then
     return enter()
-  elseif args.policy == 'Forbid' and redis.call('HLEN', RUNS) - 1 < args.most then
+  end
+  local nobody_waits = not WAITING or #waiting_others() == 0
+  if args.policy ~= 'Replace' and complete and nobody_waits
+    and redis.call('HLEN', RUNS) - 1 < args.most then
     return enter()
   end
   local found = survey()
