@@ -62,31 +62,37 @@ class Agenda:
 
 
 class Allowance:
-    """A rate with a second's worth of burst, which grows when the agenda has waited for long.
+    """A rate with a second's worth of burst: lower in a burst of news, higher when news gets old.
 
-    A burst of news mostly comes with a burst of creations, and a status costs the API server as
-    much as one of those: so statuses stay at the rate while those go on. What has waited for
-    ``PATIENCE_SECONDS`` raises it, by half of itself for each second more, so that ten thousand
-    names are written within a minute where the API server can.
+    A burst of news mostly comes with a burst of creations, of Schedules or of Jobs, and a status
+    costs the API server as much as one of those. So when there is more news than a few seconds'
+    worth, statuses take a part of the rate, for as long as nothing has waited for
+    ``PATIENCE_SECONDS``; from then on the rate grows with every second that the oldest waits, so
+    that ten thousand names are written within a minute where the API server can.
     """
 
     #: A burst of ten thousand creations is over by then.
     PATIENCE_SECONDS = 20.0
+    #: More than this much of the rate, in seconds, is a burst.
+    _BURST_SECONDS = 4
+    _SHARE_IN_A_BURST = 0.2
 
     def __init__(self, per_second: float, now: float) -> None:
         self._per_second = per_second
         self._left = per_second
         self._at = now
 
-    def take(self, now: float, waited_seconds: float = 0.0) -> float:
+    def take(self, now: float, *, waiting: int = 0, waited_seconds: float = 0.0) -> float:
         """0.0 and one less left, or the seconds until there is one again.
 
         Args:
             now: monotonic.
-            waited_seconds: how long the name that would be taken has been due.
+            waiting: how many have news.
+            waited_seconds: how long the one that would be taken has had news.
         """
-        rate = self._rate(waited_seconds)
-        self._left = min(rate, self._left + (now - self._at) * rate)
+        rate = self._rate(waiting, waited_seconds)
+        most = max(rate, self._per_second)
+        self._left = min(most, self._left + (now - self._at) * rate)
         self._at = now
         if self._left >= 1:
             self._left -= 1
@@ -94,6 +100,9 @@ class Allowance:
         # Less than a clock's step would be no wait at all, and whoever waits would spin.
         return max((1 - self._left) / rate, _LEAST_WAIT_SECONDS)
 
-    def _rate(self, waited_seconds: float) -> float:
-        impatience = max(0.0, waited_seconds - self.PATIENCE_SECONDS)
-        return self._per_second * (1 + impatience / 2)
+    def _rate(self, waiting: int, waited_seconds: float) -> float:
+        if waited_seconds > self.PATIENCE_SECONDS:
+            return self._per_second * (1 + waited_seconds - self.PATIENCE_SECONDS)
+        if waiting > self._BURST_SECONDS * self._per_second:
+            return self._per_second * self._SHARE_IN_A_BURST
+        return self._per_second

@@ -95,6 +95,9 @@ class Reporter:
         self.on_started: Started = lambda _run: None
         self.on_run_event: RunTold = lambda *_: None
         self._lines: dict[str, _Line] = {}
+        self._untold: set[str] = set()
+        self._unanswered: set[str] = set()
+        self._allowed_at = 0.0
         self._agenda = Agenda()
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_PARALLEL_WRITES)
@@ -122,12 +125,14 @@ class Reporter:
             return
         is_new = book.is_news(line.entry, report)
         if book.take(line.entry, report):
-            self._due_in(uid, line, -_PRECEDENCE_SECONDS)
+            self._answer(uid, line)
             self._tell_all(news.of_report(_about(line.entry), report, is_new=is_new))
 
     def forget(self, uid: str) -> None:
         line = self._lines.pop(uid, None)
         self._agenda.drop(uid)
+        self._untold.discard(uid)
+        self._unanswered.discard(uid)
         if line is not None:
             _settle(line)
 
@@ -175,7 +180,7 @@ class Reporter:
             line.receipts = (*line.receipts, receipt)
         is_new = report.generation > observed
         self._tell_all(news.of_report(_about(line.entry), report, is_new=is_new))
-        self._due_in(event.uid, line, -_PRECEDENCE_SECONDS)
+        self._answer(event.uid, line)
 
     def _put_off(self, line: _Line, event: RunEvent) -> None:
         entry = line.entry
@@ -304,27 +309,34 @@ class Reporter:
         due = self._agenda.next_due()
         if due is None:
             return None
-        return max(due, self._pause_until) - self._clock.monotonic()
+        return max(due, self._pause_until, self._allowed_at) - self._clock.monotonic()
 
     def _take(self) -> _Line | None:
         now = self._clock.monotonic()
         due = self._agenda.next_due()
         if due is None or due > now:
             return None
-        if (seconds := self._allowance.take(now, self._waited(now))) > 0:
-            self._pause_until = now + seconds
+        if (seconds := self._allowed_in(now)) > 0:
+            self._allowed_at = now + seconds
             return None
         uid = self._agenda.take(now)
         return None if uid is None else self._lines.get(uid)
 
-    def _waited(self, now: float) -> float:
-        """Seconds since the first change that the next write will tell."""
-        line = self._lines.get(self._agenda.first() or "")
-        return 0.0 if line is None or line.changed_at is None else now - line.changed_at
+    def _allowed_in(self, now: float) -> float:
+        """Seconds until the next status may be written; 0.0 = it is written now."""
+        first = self._agenda.first() or ""
+        line = self._lines.get(first)
+        changed_at = None if line is None else line.changed_at
+        # The answer to an edit waits for other answers, however much news of runs there is.
+        ahead = self._unanswered if first in self._unanswered else self._untold
+        waited = 0.0 if changed_at is None else now - changed_at
+        return self._allowance.take(now, waiting=len(ahead), waited_seconds=waited)
 
     async def _write_one(self, line: _Line) -> None:
         changed_at, receipts = line.changed_at, line.receipts
         line.writing, line.changed_at, line.receipts = True, None, ()
+        self._untold.discard(line.entry.uid)
+        self._unanswered.discard(line.entry.uid)
         try:
             done = await self._write(line)
         except Exception as bug:  # noqa: BLE001 - one object's trouble is nobody else's
@@ -340,6 +352,8 @@ class Reporter:
             self._finish(line, changed_at, receipts)
         else:
             line.changed_at = changed_at
+            if changed_at is not None:
+                self._untold.add(line.entry.uid)
             line.receipts = receipts + line.receipts
 
     async def _write(self, line: _Line) -> bool:
@@ -403,13 +417,20 @@ class Reporter:
         """Seconds until a run's news may be written again."""
         return line.pace.rest(self._clock.monotonic())
 
+    def _answer(self, uid: str, line: _Line) -> None:
+        """Somebody waits for what became of an edit."""
+        self._unanswered.add(uid)
+        self._due_in(uid, line, -_PRECEDENCE_SECONDS)
+
     def _due_in(self, uid: str, line: _Line, seconds: float) -> None:
         now = self._clock.monotonic()
         if line.changed_at is None:
             line.changed_at = now
+            self._untold.add(uid)
         if line.writing:
             line.due_after_write = min(now + seconds, line.due_after_write or now + seconds)
         elif self._agenda.bring_forward(uid, now + seconds):
+            self._allowed_at = 0.0  # another name, another rate
             self._news.set()
 
     def _look_in(self, uid: str, line: _Line, seconds: float) -> None:

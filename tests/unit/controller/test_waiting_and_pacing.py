@@ -74,17 +74,25 @@ def test_an_allowance_has_a_burst_and_then_a_rate():
     assert allowance.take(100.2) == pytest.approx(0.0, abs=0.002)
 
 
-def test_ten_thousand_names_are_written_within_a_minute():
-    """And while a burst of creations goes on, at the usual rate."""
-    allowance, now, written, after_20_s = Allowance(50, 0.0), 0.0, 0, 0
+def test_ten_thousand_names_are_written_within_a_minute_and_few_of_them_at_first():
+    allowance, now, written, at_20_s = Allowance(50, 0.0), 0.0, 0, 0
     while written < 10_000:
-        wait = allowance.take(now, waited_seconds=now)
+        wait = allowance.take(now, waiting=10_000 - written, waited_seconds=now)
         written += wait == 0.0
         now += wait
         if now <= 20.0:
-            after_20_s = written
-    assert after_20_s <= 50 * 21
+            at_20_s = written
+    assert at_20_s <= 50 + 20 * 10
     assert now < 50
+
+
+def test_a_few_hundred_names_are_written_at_the_rate():
+    allowance, now, written = Allowance(50, 0.0), 0.0, 0
+    while written < 200:
+        wait = allowance.take(now, waiting=200 - written, waited_seconds=now)
+        written += wait == 0.0
+        now += wait
+    assert now == pytest.approx(3.0, abs=0.1)
 
 
 def test_an_allowance_never_asks_for_a_wait_too_short_to_pass():
