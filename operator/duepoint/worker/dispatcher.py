@@ -9,6 +9,7 @@ included, is an outcome of that point; the batch and its neighbours go on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.port import Queue
+from duepoint.kube import api as kubeapi
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -90,6 +92,7 @@ class Dispatcher:
         self._clock = clock
         self._actions = ActionCache(queue)
         self._slots = asyncio.Semaphore(bounds.concurrency)
+        self._jobs = asyncio.Semaphore(kubeapi.REQUEST_CONNECTIONS)
         self._dice = dice
         self._failures = FailureLog()
         self._settled_target = target if isinstance(target, batches.SettledTarget) else None
@@ -296,12 +299,24 @@ class Dispatcher:
         Until the chain has moved on, the claim holds the chain and not yet its planned slot.
         """
         for attempt in group:
-            async with self._slots:
+            async with self._line_of(attempt), self._slots:
                 closed = await self._try(handover, attempt, split)
             await split.wait()
             if closed is not None:
                 handover.settler.add(closed)
         ended(1)
+
+    def _line_of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[object]:
+        """Where an attempt waits before its time begins.
+
+        Jobs wait for one of the connections to the API server: inside the attempt they would use
+        up its time, end it when it had hardly begun, and have to be asked for again.
+        """
+        known = attempt.definition
+        action = self._actions.known(known.namespace, known.target)
+        if isinstance(action, actions.Action) and isinstance(action.target, actions.JobAction):
+            return self._jobs
+        return contextlib.nullcontext()
 
     async def _try(
         self, handover: Handover, attempt: Attempt, split: asyncio.Event

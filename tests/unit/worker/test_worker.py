@@ -261,3 +261,23 @@ async def test_a_completed_one_shot_leaves_a_completed_definition_and_no_point(p
     assert (await place.definition(known)).state is definition.State.COMPLETED
     assert all(not shard.members for shard in place.queue.shards.values())
     assert (await place.events())[0].completed
+
+
+async def test_no_more_jobs_are_asked_for_than_there_are_connections():
+    """What waits for a connection inside an attempt uses up the attempt's time."""
+    place = await a_workplace()
+    job = actions.Action(target=actions.JobAction(template={"spec": {}}))
+    for number in range(60):
+        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), job)
+    place.target.hold()
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(11)
+        assert len(place.target.fired) == 32
+        place.target.let_go()
+        await place.clock.advance(0.1)
+    began = {firing.name: firing for firing in place.target.fired}
+    assert len(began) == 60
+    later = place.target.fired[32:60]
+    # Their time began when their turn came, a second after the slot.
+    assert all(one.ends_by_monotonic - later[0].ends_by_monotonic < 0.1 for one in later)
+    assert later[0].ends_by_monotonic > place.target.fired[0].ends_by_monotonic + 0.9
