@@ -128,6 +128,12 @@ bench-expressions: $(STAMP) ## the engine of expressions against croniter and it
 bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle, partition
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks $*
 
+bench-edits: $(STAMP) ## 10,000 random edits, none overtaken by an older generation (EDITS=)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks edits
+
+bench-kube: $(STAMP) ## Jobs and Schedules at scale beside CronJob, about an hour (SMALL=1 2 min, PART=burst|scale, CHECK=1)
+	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks kube
+
 bench-queue: $(STAMP) ## the queue itself: throughput, full chain, lateness, idle, flood, kill -9 (SMALL=1, KIND=, CHECK=1)
 	@$(PY) -m benchmarks.queuespeed
 

@@ -12,12 +12,15 @@ from benchmarks import report
 
 SCENARIOS = ("lateness", "ready", "idle", "partition")
 
+#: Too long to be run with the others.
+LONG = ("kube", "edits")
+
 #: These need no cluster.
 ALONE = ("expressions",)
 
 
 def main(names: list[str]) -> int:
-    known = (*SCENARIOS, *ALONE)
+    known = (*SCENARIOS, *LONG, *ALONE)
     if unknown := set(names) - set(known):
         report.say(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         return 2

@@ -27,7 +27,7 @@ async def stack() -> AsyncIterator[stacks.Stack]:
     record = state.read()
     assert record is not None
     for process in record.processes:
-        _give_way(process.pid)
+        give_way(process.pid)
     plane = controlplane.of(state, record)
     client = kubeapi.KubeApi(plane.kubeconfig)
     for path in CRDS:
@@ -43,8 +43,8 @@ async def stack() -> AsyncIterator[stacks.Stack]:
             server.stop()
 
 
-def _give_way(pid: int) -> None:
-    """Every thread of the process, because the scheduler knows nothing else."""
+def give_way(pid: int) -> None:
+    """Lower the priority of a process: of each thread, because nothing else has one."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, int(thread.name), _CONTROL_PLANE_NICENESS)

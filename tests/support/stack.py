@@ -76,7 +76,7 @@ class Process:
         self.name = name
         self.log = log
         self._environment = {**os.environ, **environment}
-        self._http = f"http://127.0.0.1:{environment['DUEPOINT_HTTP_PORT']}"
+        self.http = f"http://127.0.0.1:{environment['DUEPOINT_HTTP_PORT']}"
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -118,7 +118,7 @@ class Process:
         return await asyncio.to_thread(self._readyz)
 
     async def metrics(self) -> str:
-        request = functools.partial(urllib.request.urlopen, f"{self._http}/metrics", timeout=5)
+        request = functools.partial(urllib.request.urlopen, f"{self.http}/metrics", timeout=5)
         with await asyncio.to_thread(request) as answer:
             return str(answer.read().decode())
 
@@ -130,7 +130,7 @@ class Process:
 
     def _readyz(self) -> str:
         try:
-            with urllib.request.urlopen(f"{self._http}/readyz", timeout=5):
+            with urllib.request.urlopen(f"{self.http}/readyz", timeout=5):
                 return ""
         except urllib.error.HTTPError as refused:
             return refused.read().decode()

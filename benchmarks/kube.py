@@ -1,0 +1,46 @@
+"""Duepoint on Kubernetes beside CronJob: bursts, and many Schedules. ``make bench-kube``.
+
+``SMALL=1`` runs a small part of each, to see that everything works; ``PART=burst`` or
+``PART=scale`` runs one of them. Two workers and an operator run as processes with the rights that
+the chart gives them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+
+from benchmarks import kubeburst, kubeplane, kubescale, scene
+from benchmarks.report import Figure
+
+_SMALL = os.environ.get("SMALL") == "1"
+_PART = os.environ.get("PART", "")
+_BURSTS = (200,) if _SMALL else (1_000, 5_000)
+#: For how long the CronJob controller may work at its default limits: 1,000 take two minutes.
+_DEFAULT_LIMIT_SECONDS = 60.0 if _SMALL else 700.0
+_SCALES = (1_000,) if _SMALL else (10_000, 100_000)
+
+
+async def run() -> list[Figure]:
+    figures: list[Figure] = []
+    if _PART in ("", "burst"):
+        async with _scene() as made:
+            operator, worker = await made.stack.running()
+            second = made.stack.worker("worker-2")
+            await second.wait_until_ready()
+            limit = _DEFAULT_LIMIT_SECONDS
+            figures += await kubeburst.run(made, [worker, second], operator, _BURSTS, limit)
+    if _PART in ("", "scale"):
+        for count in _SCALES:
+            async with _scene() as made:
+                figures += await kubescale.run(made, count)
+    return figures
+
+
+@contextlib.asynccontextmanager
+async def _scene() -> AsyncIterator[kubeburst.Scene]:
+    async with scene.stack() as stack:
+        names = {kind: stack.plane.create_namespace(kind) for kind in ("bare", "raised", "default")}
+        async with kubeplane.opened(stack.plane) as plane:
+            yield kubeburst.Scene(stack, plane, names)
