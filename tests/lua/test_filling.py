@@ -5,15 +5,15 @@ from __future__ import annotations
 
 async def _fill(bench, schedules, *, due=5_000_000, blob=b"sealed"):
     """Schedules as id -> record, all in one bucket."""
-    arguments = bench.arguments()
+    arguments = bench.arguments(numbers=(await bench.intern("ntext"))[1:])
     bucket = bench.names.bucket("n1", 0)
     arguments.put("blobs", arguments.run([b"digest", blob]))
     pairs = [value for pair in schedules.items() for value in pair]
-    arguments.put("buckets", [(5, *arguments.run(pairs))])
+    arguments.put("buckets", [(6, *arguments.run(pairs))])
     chains = [value for id_ in schedules for value in (str(due), id_ + b"vers")]
-    arguments.put("lanes", [(str(bench.lane), 6, *arguments.run(chains))])
+    arguments.put("lanes", [(str(bench.lane), 7, *arguments.run(chains))])
     n = bench.names
-    keys = [n.meta, n.heads, n.blobs, n.wake, bucket, n.lane(bench.lane)]
+    keys = [n.meta, n.heads, n.blobs, n.wake, n.interned, bucket, n.lane(bench.lane)]
     return await bench.run("fill", keys, arguments)
 
 

@@ -1,4 +1,4 @@
-"""When blobs that nobody uses are looked for: four times a day, at a trickle.
+"""When blobs and texts that nobody uses are looked for: four times a day, at a trickle.
 
 An idle queue is asked for nothing in between. The marks stand in Redis, so that a new leader goes
 on where the former one was.
@@ -45,13 +45,16 @@ class Collector:
                     break  # nothing hurries: everything is looked at again next time
 
     async def _look(self, shard: messages.ShardId) -> None:
-        removed = 0
+        removed = texts_removed = 0
         began = self._clock.monotonic()
         async for step in self._queue.collect(shard, self._epoch):
             removed += step.removed
+            texts_removed += step.texts_removed
             spent = self._clock.monotonic() - began
             await self._clock.sleep(max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1)))
             began = self._clock.monotonic()
         telemetry.blobs_removed_total.inc(removed)
-        if removed:
-            telemetry.logger.info("unused blobs removed", shard=shard, count=removed)
+        if removed or texts_removed:
+            telemetry.logger.info(
+                "unused blobs removed", shard=shard, count=removed, texts=texts_removed
+            )

@@ -215,6 +215,7 @@ class Arming(moving.Moving):
         if arming.due_us is not None and not arming.keep_chain:
             arguments.put("due", arming.due_us)
         record = definitions.pack(definition, namespace=lane, target=target, rule=rule)
+        arguments.put("numbers", [number for number in numbers if number is not None])
         arguments.put("id", arguments.position(definition.id))
         arguments.put("record", arguments.position(record))
         chain = definition.id + definition.timing_version
@@ -232,6 +233,7 @@ class Arming(moving.Moving):
                 names.lane(lane),
                 bucket,
                 names.leases,
+                names.interned,
             ],
         )
 

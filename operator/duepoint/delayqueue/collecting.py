@@ -1,11 +1,12 @@
-"""Removing blobs that no definition uses any more.
+"""Removing blobs and interned texts that no definition uses any more.
 
 An edit of what a Schedule does stores a new blob and leaves the old one: others may share it, and
 counting users would cost every write. So the leader looks now and then: it reads all definitions
 of a shard, then the names of its blobs, and hands those that nobody uses to one fenced script,
-which marks them; those that have been marked for a day are removed. Nothing is removed from a
-shard that holds a definition which cannot be read here, nor while the queue is cut anew: what those
-use is not known.
+which marks them; those that have been marked for a day are removed. Rules and digests that have
+numbers go the same way; who stores a definition meanwhile takes the marks off, and asks for another
+number where one is gone. Nothing is removed from a shard that holds a definition which cannot be
+read here, nor while the queue is cut anew: what those use is not known.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _NUMBERS_TOGETHER = 500
 #: Blobs come with their contents, of some kilobytes each; a small table comes whole.
 _BLOBS_TOGETHER = 50
 _NAMES_TOGETHER = 200
+_TEXTS_TOGETHER = 300
 _DIGEST_LENGTH = 24
 
 
@@ -37,25 +39,27 @@ class Collecting(counting.Counting):
     ) -> AsyncIterator[messages.Collected]:
         """One look at a shard, in small steps: the caller rests between them."""
         used: set[int] = set()
+        targets: set[int] = set()
         buckets = self._bucket_names(shard, (await self.namespaces(shard)).values())
         for first in range(0, len(buckets), _BUCKETS_TOGETHER):
             chunk = buckets[first : first + _BUCKETS_TOGETHER]
             replies = await self._read(
                 "look for what is used", *(("HGETALL", each) for each in chunk)
             )
-            targets = _targets(record for reply in replies for record in reply.values())
-            if targets is None or self._known_layout().former is not None:
+            found = _numbers(record for reply in replies for record in reply.values())
+            if found is None or self._known_layout().former is not None:
                 return
-            used |= targets
+            used |= found[0]
+            targets |= found[1]
             yield messages.Collected()
         digests: set[bytes] = set()
-        numbers = sorted(used)
+        numbers = sorted(targets)
         for first in range(0, len(numbers), _NUMBERS_TOGETHER):
             part = numbers[first : first + _NUMBERS_TOGETHER]
-            found = await self._digests(shard, part)
-            if found is None:
+            some = await self._digests(shard, part)
+            if some is None:
                 return
-            digests |= found
+            digests |= some
             yield messages.Collected()
         cursor = 0
         while True:
@@ -65,6 +69,41 @@ class Collecting(counting.Counting):
             )
             for names in _parts(sorted(blobs)):
                 yield await self._mark(shard, epoch, names, digests, patience_seconds)
+            if int(cursor) == 0:
+                break
+        async for step in self._collect_texts(shard, epoch, used, patience_seconds):
+            yield step
+
+    async def _collect_texts(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        used: set[int],
+        patience_seconds: float,
+    ) -> AsyncIterator[messages.Collected]:
+        """Rules and digests that no definition names; a namespace's number is its lane's, too."""
+        names = self._shard(shard)
+        cursor = 0
+        while True:
+            ((cursor, fields),) = await self._read(
+                "look at the texts", ("HSCAN", names.interned, cursor, "COUNT", _TEXTS_TOGETHER)
+            )
+            numbers = {
+                int(name[2:]) for name, text in fields.items() if _is_collectable(name, text)
+            }
+            marked = {int(name[2:]) for name in fields if name.startswith(b"m:")}
+            unused, used_again = sorted(numbers - used), sorted(marked & used)
+            if unused or used_again:
+                arguments = scripting.Arguments(
+                    layout=sharding.layout_of(shard),
+                    epoch=epoch,
+                    patience=int(patience_seconds * 1e6),
+                    unused=unused,
+                    used=used_again,
+                )
+                call = arguments.call("collecttexts", [names.meta, names.interned])
+                _, removed = await self._scripts.run(call)
+                yield messages.Collected(texts_removed=removed)
             if int(cursor) == 0:
                 return
 
@@ -102,13 +141,24 @@ class Collecting(counting.Counting):
         return messages.Collected(marked=newly, removed=removed)
 
 
-def _targets(records: Iterable[bytes]) -> set[int] | None:
-    """What these definitions do, as numbers; None where one of them cannot be read."""
+def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:
+    """What these definitions name by number, and what they do; None where one cannot be read."""
+    used: set[int] = set()
+    targets: set[int] = set()
     try:
-        return {definitions.unpack(record).target for record in records}
+        for record in records:
+            numbers = definitions.numbers(record)
+            used.update(numbers)
+            targets.add(numbers[1])
     except definitions.UnknownFormat:
         reading.log.warning("a definition cannot be read: nothing of its shard is removed")
         return None
+    return used, targets
+
+
+def _is_collectable(name: bytes, text: bytes) -> bool:
+    kinds = (interning.Kind.RULE.encode(), interning.Kind.TARGET.encode())
+    return name.startswith(b"n:") and text.startswith(kinds)
 
 
 def _parts(names: list[bytes]) -> Iterator[list[bytes]]:

@@ -195,6 +195,7 @@ class Filling(arming.Arming):
             layout=sharding.layout_of(shard),
             epoch=epoch,
             incarnation=self._interned.incarnation(shard),
+            numbers=list(numbers.values()),
         )
         return _Part(shard, rows, *built.call(arguments))
 
@@ -233,7 +234,7 @@ class _Script:
     def call(self, arguments: scripting.Arguments) -> tuple[scripting.Call, dict[int, _Row]]:
         """The call, and whose id stands where in its ARGV."""
         names = self._names
-        used = [names.meta, names.heads, names.blobs, names.wake]
+        used = [names.meta, names.heads, names.blobs, names.wake, names.interned]
         sealed = [value.encode() if isinstance(value, str) else value
                   for pair in self._blobs.items() for value in pair]  # fmt: skip
         arguments.put("blobs", arguments.run(sealed))

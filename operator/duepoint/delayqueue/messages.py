@@ -462,10 +462,15 @@ class ShardStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What one step of looking for unused blobs has marked or removed."""
+    """What one step of looking for unused blobs has marked or removed.
+
+    Attributes:
+        texts_removed: interned rules and digests that are gone now.
+    """
 
     marked: int = 0
     removed: int = 0
+    texts_removed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,3 +128,91 @@ async def test_many_blobs_are_looked_at_in_small_steps(harness):
     ]
     assert sum(step.marked for step in steps) == 299
     assert max(step.marked for step in steps) <= 200
+
+
+# -- interned texts -----------------------------------------------------------------------------
+
+
+async def _texts(harness):
+    """Every text that has a number, of all shards."""
+    found = []
+    for shard in await harness.shards():
+        interned = await harness.queue._client.hgetall(harness.queue._shard(shard).interned)
+        found += [text for name, text in interned.items() if name.startswith(b"n:")]
+        assert {b"t:" + interned[name] for name in interned if name.startswith(b"n:")} == {
+            name for name in interned if name.startswith(b"t:")
+        }
+    return found
+
+
+async def _text_looks(harness, *, patience_seconds):
+    return sum(
+        [
+            step.texts_removed
+            for shard in await harness.shards()
+            async for step in harness.queue.collect(
+                shard, queueing.EPOCH, patience_seconds=patience_seconds
+            )
+        ]
+    )
+
+
+async def test_rules_and_digests_of_former_edits_lose_their_numbers_after_a_day(harness):
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    before = await _texts(harness)
+    assert await _text_looks(harness, patience_seconds=DAY) == 0
+    assert await _text_looks(harness, patience_seconds=DAY) == 0
+    assert await _text_looks(harness, patience_seconds=0) == 1
+    after = await _texts(harness)
+    old = harness.queue.digest("default", queueing.BLOB).encode()
+    assert set(before) - set(after) == {b"d" + old}
+    assert await harness.queue.definition(messages.ShardId(0), harness.definition().id)
+
+
+async def test_a_number_that_was_collected_is_asked_for_again(harness):
+    """The one who arms remembers numbers; what it remembers may be gone."""
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    for patience in (DAY, 0):
+        await _text_looks(harness, patience_seconds=patience)
+    await edit(harness, 3, queueing.BLOB)
+    stored = await harness.queue.definition(messages.ShardId(0), harness.definition().id)
+    assert stored.target == harness.queue.digest("default", queueing.BLOB)
+
+
+async def test_filling_asks_again_too(harness):
+    await harness.arm()
+    known = harness.definition()
+    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    for patience in (DAY, 0):
+        await _text_looks(harness, patience_seconds=patience)
+    wanted = [(harness.arming(uid=f"uid-{n}", name=f"s{n}"), queueing.BLOB) for n in range(20)]
+    assert set(await harness.queue.upsert_many(wanted, queueing.EPOCH)) == {"applied"}
+    found = [
+        one
+        for shard in await harness.shards()
+        async for one in harness.queue.all_definitions(shard)
+    ]
+    for one in found:
+        assert await harness.queue.definition(one.shard, one.id) is not None
+    assert len(found) == 20
+
+
+async def test_a_text_that_came_back_into_use_loses_its_mark(harness):
+    await harness.arm()
+    await edit(harness, 2, OTHER)
+    await _text_looks(harness, patience_seconds=DAY)
+    await edit(harness, 3, queueing.BLOB)
+    await _text_looks(harness, patience_seconds=0)
+    old = harness.queue.digest("default", queueing.BLOB).encode()
+    assert b"d" + old in await _texts(harness)
+
+
+async def test_a_namespace_keeps_its_number(harness):
+    await harness.arm()
+    known = harness.definition()
+    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    for patience in (DAY, 0):
+        await _text_looks(harness, patience_seconds=patience)
+    assert await _texts(harness) == [b"ndefault"]

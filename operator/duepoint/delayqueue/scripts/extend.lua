@@ -26,9 +26,9 @@ local token = old
 if now + args.lease > old then
   token = free_token(CLAIMS, now + args.lease)
   for i = 3, #KEYS do
-    local held = redis.call('ZRANGE', KEYS[i], CLAIMED + old, CLAIMED + old, 'BYSCORE', 'WITHSCORES')
+    local held = redis.call('ZRANGE', KEYS[i], CLAIMED + old, CLAIMED + old, 'BYSCORE')
     if #held > 0 then
-      rescore(KEYS[i], held, CLAIMED + token)
+      rescore_members(KEYS[i], held, CLAIMED + token)
     end
   end
   redis.call('ZADD', CLAIMS, 'XX', token, id)

@@ -4,8 +4,8 @@
   Where something stands under one of the ids already, or the shard is being emptied, nothing is
   written and the caller is told which; those go by `upsert`, which compares.
 
-  KEYS  1 meta  2 heads  3 blobs  4 wake  5... buckets and lanes
-  ARGV  layout, epoch, incarnation,
+  KEYS  1 meta  2 heads  3 blobs  4 wake  5 interned  6... buckets and lanes
+  ARGV  layout, epoch, incarnation, numbers {number ...}: those that stand in the records,
         blobs {from, to}: digest, blob pairs,
         buckets {{key, from, to}}: id, record pairs; key a position in KEYS, no id twice,
         lanes {{lane, key, from, to}}: due, chain pairs
@@ -15,8 +15,9 @@
 -- include meta
 -- include time
 -- include heads
+-- include interned
 
-local META, HEADS, BLOBS, WAKE = unpack(KEYS, 1, 4)
+local META, HEADS, BLOBS, WAKE, INTERNED = unpack(KEYS, 1, 5)
 local refused = fenced_refusal(META)
 if refused then
   return refused
@@ -36,6 +37,9 @@ for _, bucket in ipairs(args.buckets) do
 end
 if #standing > 0 then
   return standing
+end
+if not take_into_use(INTERNED, args.numbers) then
+  return was_collected()
 end
 
 for i = args.blobs[1], args.blobs[2], 2 do

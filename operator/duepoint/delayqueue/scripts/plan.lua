@@ -47,17 +47,31 @@ local function complete(bucket, schedule, chain)
   end
 end
 
+-- A slot is three values in its two commands, and unpack() carries 7,900: in parts.
+local MOST_SLOTS = 1000
+
+local function add_slots(lane_key, from, to)
+  for first = from, to, 2 * MOST_SLOTS do
+    local last = math.min(first + 2 * MOST_SLOTS - 1, to)
+    local claimed, listed = {}, {}
+    for i = first, last, 2 do
+      local at = i - first
+      claimed[at + 1], claimed[at + 2] = band, ARGV[i]
+      listed[at + 1], listed[at + 2] = 0, ARGV[i]
+    end
+    redis.call('ZADD', lane_key, unpack(claimed))
+    redis.call('ZADD', OCC, unpack(listed))
+    redis.call('HSET', OCCREC, unpack(ARGV, first, last))
+  end
+end
+
 local function apply(plan)
   local lane_key, chain = KEYS[plan.key], ARGV[plan.chain]
   if not holds(lane_key, chain) then
     local first = plan.slots[1] <= plan.slots[2] and ARGV[plan.slots[1]]
     return first and holds(lane_key, first) and 1 or 0, false
   end
-  for i = plan.slots[1], plan.slots[2], 2 do
-    redis.call('ZADD', lane_key, band, ARGV[i])
-    redis.call('ZADD', OCC, 0, ARGV[i])
-    redis.call('HSET', OCCREC, ARGV[i], ARGV[i + 1])
-  end
+  add_slots(lane_key, plan.slots[1], plan.slots[2])
   if plan.due then
     redis.call('ZADD', lane_key, 'XX', plan.due, chain)
   else

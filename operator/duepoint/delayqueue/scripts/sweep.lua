@@ -82,9 +82,9 @@ local function lapse(id, old)
   local token = free_token(CLAIMS, now)
   for _, lane in ipairs(lanes) do
     local key, band = key_of[lane], CLAIMED + old
-    local held = redis.call('ZRANGE', key, band, band, 'BYSCORE', 'WITHSCORES')
+    local held = redis.call('ZRANGE', key, band, band, 'BYSCORE')
     if #held > 0 then
-      rescore(key, held, CLAIMED + token)
+      rescore_members(key, held, CLAIMED + token)
     end
   end
   redis.call('ZADD', CLAIMS, 'XX', token, id)

@@ -2,12 +2,14 @@
 --[[
   The definition, its blob and its chain point are stored together or not at all. The same or an
   older generation of the same uid changes nothing; another uid under the id is told, not written.
-  What stands there and cannot be read is made anew. With keep_chain the points, claims and retries of the schedule are left alone and a state that
-  was reached meanwhile (completed) stays. The count of started runs never falls.
+  What stands there and cannot be read is made anew. With keep_chain the points, claims and retries
+  of the schedule are left alone and a state that was reached meanwhile (completed) stays. The count
+  of started runs never falls.
 
-  KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket  7 leases
+  KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket  7 leases  8 interned
   ARGV  layout, epoch, incarnation, lane (number), keep_chain (bool), due (us, absent: no chain),
-        id, record, chain (member), digest, blob: positions in ARGV
+        id, record, chain (member), digest, blob: positions in ARGV,
+        numbers {number ...}: those that stand in the record
   Reply APPLIED | UNCHANGED | COLLISION | CHANGED (keep_chain, but the chain is not as assumed)
         | BUSY (on its way to another shard) | ABSENT (the shard is draining: write it to the new one)
   Error UNINIT, WRONGLAYOUT, FENCED, OOM
@@ -17,8 +19,9 @@
 -- include heads
 -- include definition
 -- include moves
+-- include interned
 
-local META, HEADS, BLOBS, WAKE, LANE, BUCKET, LEASES = unpack(KEYS)
+local META, HEADS, BLOBS, WAKE, LANE, BUCKET, LEASES, INTERNED = unpack(KEYS)
 local refused = fenced_refusal(META)
 if refused then
   return refused
@@ -55,6 +58,9 @@ if args.keep_chain then
   record = with_state(record, state_of(stored))
 end
 
+if not take_into_use(INTERNED, args.numbers) then
+  return was_collected()
+end
 if redis.call('HSETNX', BLOBS, digest, ARGV[args.blob]) == 0 then
   redis.call('HDEL', BLOBS, ':' .. digest) -- it may have been marked as unused
 end

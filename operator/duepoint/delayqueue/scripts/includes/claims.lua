@@ -79,3 +79,13 @@ local function rescore(lane_key, found, score)
   end
   change_scores(lane_key, change)
 end
+
+-- The same for a list of members.
+local function rescore_members(lane_key, members, score)
+  local change = {}
+  for i, member in ipairs(members) do
+    change[2 * i - 1] = score
+    change[2 * i] = member
+  end
+  change_scores(lane_key, change)
+end
