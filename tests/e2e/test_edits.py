@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.e2e.test_firing import slot_us
+from tests.support import editing
 from tests.support.stack import eventually
 
 
@@ -130,3 +131,13 @@ async def test_nothing_is_written_to_the_spec_and_nothing_holds_the_object_back(
     assert found["metadata"]["generation"] == 1
     assert "finalizers" not in found["metadata"]
     assert found["metadata"].get("annotations") == applied["metadata"].get("annotations")
+
+
+async def test_of_random_edits_none_is_overtaken_by_an_older_generation(stack):
+    """`make bench-edits` does ten thousand of them."""
+    await stack.running()
+    editor = editing.Editor(stack, schedules=12, jobs=4, seed=20_261_122)
+    found = await editor.run(edits=150)
+    assert found.edits == 150
+    assert found.judged >= 40, "too few slots came after an edit to tell anything"
+    assert found.stale == ()

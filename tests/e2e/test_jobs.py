@@ -6,8 +6,6 @@ import asyncio
 import copy
 import json
 
-import pytest
-
 from duepoint.kube import errors as kube_errors
 from tests.e2e.test_crashes import in_seconds
 from tests.e2e.test_firing import slot_us
@@ -259,47 +257,64 @@ def pod(**fields) -> dict:
     return made
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        (pod(restartPolice="Never"), "restartPolice"),
-        (template(manualSelector=True), "selector"),
-        (template(selector={"matchLabels": {"a": "b"}}), "selector"),
-        (template(parallelism=-1), "parallelism"),
-        (pod(containers=[{"name": "Main", "image": "busybox"}]), "name"),
-        ({**template(), "metadata": {"labels": {"a b": "c"}}}, "labels"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-async def test_a_template_that_the_api_server_refuses_is_stalled_with_its_words(
-    stack_with_operator, wrong, told
-):
-    stack = stack_with_operator
-    await stack.apply("wrong", {"schedule": "@every 1h", "jobTemplate": wrong})
-    found = await stack.wait_for_condition("wrong", "Stalled")
-    stalled = condition(found, "Stalled")
-    assert stalled["reason"] == "InvalidJobTemplate"
-    assert stalled["message"].startswith("spec.jobTemplate: ")
-    assert told in stalled["message"]
-    assert condition(found, "Ready")["status"] == "False"
-    assert await stack.jobs("wrong") == []
+REFUSED = {
+    "pod-field": (pod(restartPolice="Never"), "restartPolice"),
+    "manual": (template(manualSelector=True), "selector"),
+    "selector": (template(selector={"matchLabels": {"a": "b"}}), "selector"),
+    "parallelism": (template(parallelism=-1), "parallelism"),
+    "container": (pod(containers=[{"name": "Main", "image": "busybox"}]), "name"),
+    "label": ({**template(), "metadata": {"labels": {"a b": "c"}}}, "labels"),
+    "n" * 52: (template(completionMode="Indexed", completions=1), "DNS label"),
+}
 
 
-async def test_an_indexed_job_has_less_room_in_its_name(stack_with_operator):
-    stack = stack_with_operator
-    indexed = template(completionMode="Indexed", completions=1)
+async def test_a_template_that_the_api_server_refuses_is_stalled_with_its_words(stack):
+    await stack.operator().wait_until_ready()
+    for name, (wrong, _) in REFUSED.items():
+        await stack.apply(name, {"schedule": "@every 1h", "jobTemplate": wrong})
+    for name, (_, told) in REFUSED.items():
+        found = await stack.wait_for_condition(name, "Stalled")
+        stalled = condition(found, "Stalled")
+        assert stalled["reason"] == "InvalidJobTemplate"
+        assert stalled["message"].startswith("spec.jobTemplate: ")
+        assert told in stalled["message"], name
+        assert condition(found, "Ready")["status"] == "False"
+    # An Indexed Job has less room in its name: shorter, the same template will do.
+    indexed, _ = REFUSED["n" * 52]
     await stack.apply("short", {"schedule": "@every 1h", "jobTemplate": indexed})
     await stack.wait_until_ready("short")
-    long = "n" * 52
-    await stack.apply(long, {"schedule": "@every 1h", "jobTemplate": indexed})
-    found = await stack.wait_for_condition(long, "Stalled")
+    await _refuse_what_is_too_large(stack)
+    assert await stack.jobs() == []
+
+
+async def _refuse_what_is_too_large(stack):
+    large = template()
+    large["metadata"] = {"annotations": {f"a{n}": "x" * 1000 for n in range(300)}}
+    await stack.apply("large", {"schedule": "@every 1h", "jobTemplate": large})
+    found = await stack.wait_for_condition("large", "Stalled")
     assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
-    assert "DNS label" in condition(found, "Stalled")["message"]
+    assert "262144" in condition(found, "Stalled")["message"]
+    deep: dict = {}
+    for _ in range(400):
+        deep = {"d": deep}
+    nested = template()
+    nested["spec"]["template"]["spec"]["deep"] = deep
+    try:
+        await stack.apply("deep", {"schedule": "@every 1h", "jobTemplate": nested})
+    except kube_errors.ApiError:
+        return  # the API server's own limit
+    found = await stack.wait_for_condition("deep", "Stalled")
+    assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
 
 
-async def test_what_an_author_writes_into_the_templates_metadata_is_ignored(stack):
-    """As CronJob does: name, namespace, owners and finalizers of the template mean nothing."""
+async def test_a_job_carries_its_slots_facts_and_nothing_that_its_author_made_up(stack):
     await stack.running()
+    await _what_an_author_writes_into_the_metadata_is_ignored(stack)
+    await _the_pod_knows_its_times_and_its_payload(stack)
+
+
+async def _what_an_author_writes_into_the_metadata_is_ignored(stack):
+    """As CronJob does: name, namespace, owners and finalizers of the template mean nothing."""
     odd = template()
     odd["metadata"] = {
         "name": "mine",
@@ -325,8 +340,7 @@ async def test_what_an_author_writes_into_the_templates_metadata_is_ignored(stac
     assert metadata["labels"]["own"] == "kept"
 
 
-async def test_of_a_slot_the_pod_knows_its_times_and_its_payload(stack):
-    await stack.running()
+async def _the_pod_knows_its_times_and_its_payload(stack):
     spec = {
         "schedule": "@every 2s",
         "timeZone": "Europe/Rome",
@@ -350,30 +364,3 @@ async def test_of_a_slot_the_pod_knows_its_times_and_its_payload(stack):
     paths = {name: one["valueFrom"]["fieldRef"]["fieldPath"] for name, one in env.items()}
     assert paths["DUEPOINT_PAYLOAD"] == "metadata.annotations['duepoint.dev/payload']"
     assert len(paths) == 4
-
-
-async def test_a_template_over_the_limit_and_one_nested_without_end_are_refused(stack):
-    await stack.running()
-    large = template()
-    large["metadata"] = {"annotations": {f"a{n}": "x" * 1000 for n in range(300)}}
-    await stack.apply("large", {"schedule": "@every 1h", "jobTemplate": large})
-    found = await stack.wait_for_condition("large", "Stalled")
-    assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
-    assert "262144" in condition(found, "Stalled")["message"]
-    deep: dict = {}
-    for _ in range(400):
-        deep = {"d": deep}
-    nested = template()
-    nested["spec"]["template"]["spec"]["deep"] = deep
-    try:
-        await stack.apply("deep", {"schedule": "@every 1h", "jobTemplate": nested})
-    except kube_errors.ApiError:
-        return  # the API server's own limit
-    found = await stack.wait_for_condition("deep", "Stalled")
-    assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
-
-
-@pytest.fixture
-async def stack_with_operator(stack):
-    await stack.operator().wait_until_ready()
-    return stack
