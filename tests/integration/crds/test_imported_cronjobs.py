@@ -50,7 +50,7 @@ spec:
   schedule: "CRON_TZ=Europe/Rome */61 2 1-7 * mon"
   suspend: true
   startingDeadlineSeconds: 200
-  concurrencyPolicy: Allow
+  concurrencyPolicy: Replace
   successfulJobsHistoryLimit: 0
   failedJobsHistoryLimit: 0
   jobTemplate:
@@ -91,7 +91,7 @@ kind: CronJob
 metadata: {name: old-version, creationTimestamp: null}
 spec:
   schedule: "@hourly"
-  concurrencyPolicy: Allow
+  concurrencyPolicy: Forbid
   timeZone: null
   jobTemplate:
     metadata: {creationTimestamp: null}

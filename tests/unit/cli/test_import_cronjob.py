@@ -120,6 +120,9 @@ def test_what_comes_out_is_a_valid_schedule(imported):
         pytest.param(a_cronjob(timeZone=None), "zone of its controller manager", id="no zone"),
         pytest.param(a_cronjob(schedule="@every 1h"), "from its last run", id="a period"),
         pytest.param(a_cronjob(startingDeadlineSeconds=5), "may never run", id="a short deadline"),
+        pytest.param(
+            a_cronjob(concurrencyPolicy="Forbid"), "way is concurrencyPolicy: Queue", id="busy"
+        ),
         pytest.param(a_cronjob(suspend=True), "when it is resumed", id="suspended"),
         pytest.param(a_cronjob(), "after an outage the newest missed slot", id="catching up"),
         pytest.param(
@@ -137,12 +140,6 @@ def test_what_comes_out_is_a_valid_schedule(imported):
 def test_what_will_differ_is_said(imported, thing, says):
     _, said = imported(thing)
     assert says in said
-
-
-def test_a_forbidding_cronjob_is_told_that_a_busy_slot_stays_skipped(duepoint):
-    thing = a_cronjob(concurrencyPolicy="Forbid")
-    answer = duepoint("import", "cronjob", "-f", "-", given=json.dumps(thing))
-    assert "spec.concurrencyPolicy" in answer.out + answer.err
 
 
 def test_comments_stand_in_the_document_they_are_about(duepoint):
