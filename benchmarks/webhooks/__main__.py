@@ -6,6 +6,7 @@ ten minutes unless told otherwise.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import report
+from duepoint import app
 
 USUAL = ("rate", "quiet")
 KNOWN = (*USUAL, "outage")
@@ -24,6 +26,8 @@ def main(names: list[str]) -> int:
         report.say(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(KNOWN)}")
         return 2
     print(report.environment(), flush=True)
+    gc.freeze()
+    gc.set_threshold(*app.GC_THRESHOLDS)  # as the product's processes have them
     small = os.environ.get("SMALL") == "1"
     missed = 0
     for name in names or USUAL:

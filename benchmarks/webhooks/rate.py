@@ -33,6 +33,8 @@ NAME = "webhook"
 CONCURRENCIES = (64, 256)
 PAYLOAD = {"order": 17, "lines": [{"sku": f"sku-{n}", "count": n} for n in range(10)]}
 NAMESPACE = "team"
+#: Due at the same time, every second.
+SCHEDULES = 1000
 
 Post = Callable[[], Awaitable[None]]
 
@@ -160,18 +162,18 @@ _actions: dict[str, actions.Action] = {}
 
 
 def a_firing(url: str, number: int) -> target.Firing:
-    """The first attempt of the slot with this number; the action is known, as in a worker."""
+    """The first attempt of a slot; the action is known, as in a worker."""
     action = _actions.get(url)
     if action is None:
         payload = msgspec.Raw(json.dumps(PAYLOAD).encode())
         action = _actions[url] = actions.Action(target=_action(url), payload=payload)
-    slot_us = 1_772_366_400_000_000 + number * 1_000_000
+    slot_us = 1_772_366_400_000_000 + number // SCHEDULES * 1_000_000
     now = time.monotonic()
     return target.Firing(
         action=action,
         namespace=NAMESPACE,
         name="nightly",
-        uid="7c2f0f6e-0d5b-4a0e-9f0c-2f5c1b8b9d11",
+        uid=f"7c2f0f6e-0d5b-4a0e-9f0c-{number % SCHEDULES:012d}",
         generation=1,
         slot_us=slot_us,
         due_us=time.time_ns() // 1000,

@@ -47,7 +47,7 @@ _POINTS_IN_HAND = 2
 
 #: By default the youngest objects are looked at after every 700 new ones, which is ten times
 #: during the slots of one second; nearly all of them are freed by their counts.
-_GC_THRESHOLDS = (20_000, 20, 50)
+GC_THRESHOLDS = (20_000, 20, 50)
 
 
 def run_worker(chosen: settings.WorkerSettings) -> None:
@@ -63,7 +63,7 @@ def run_operator(chosen: settings.OperatorSettings) -> None:
 def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
     telemetry.configure_logging(chosen.log_level, chosen.log_format)
     gc.freeze()  # what was imported stays; the collector need not look at it again
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*GC_THRESHOLDS)
     uvloop.run(process)
 
 

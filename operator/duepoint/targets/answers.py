@@ -130,6 +130,8 @@ def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] =
         unspeakable: values read from Secrets. Where one too short to be cut out is in the text,
             nothing of the text is kept.
     """
+    if not body:
+        return ""
     text = body.decode(errors="replace")
     for secret in sorted(unspeakable, key=len, reverse=True):
         if len(secret) < _SHORTEST_CUT and secret and secret in text:

@@ -73,7 +73,8 @@ class _Known:
     put_off: int = 0
 
 
-_PASS = Pass()
+#: Of a delivery about which nothing is to be decided.
+PASS = Pass()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -115,6 +116,11 @@ class Breaker:
 
     # -- before a delivery -----------------------------------------------------------------------
 
+    def has_nothing_against(self, host: str, uid: str) -> bool:
+        """Whether the copy is young and knows neither the receiver nor the Schedule."""
+        age = self._clock.monotonic() - self._looked_at
+        return age < FRESH_SECONDS and host not in self._hosts and uid not in self._gone
+
     async def freshen(self) -> None:
         """See that the copy is young enough; only the first delivery of all waits for it."""
         now = self._clock.monotonic()
@@ -142,7 +148,7 @@ class Breaker:
         """Whether the delivery may go out; a probe is held for so long at most."""
         known = self._hosts.get(host)
         if known is None or not known.circuit.is_open:
-            return _PASS
+            return PASS
         if (wait := self.wait_of(host)) is not None:
             return wait
         if host in self._asking:
@@ -163,7 +169,7 @@ class Breaker:
             return Pass(board.probes[0])
         now_known = self._hosts.get(host)
         if now_known is None or not now_known.circuit.is_open:
-            return _PASS
+            return PASS
         left = now_known.until - self._clock.monotonic()
         return self._put_off(now_known, max(left, _PROBED_SECONDS))
 

@@ -86,11 +86,23 @@ class Guard(aiohttp.abc.AbstractResolver):
     @contextlib.contextmanager
     def dialling(self, dial: Dial) -> Iterator[None]:
         """Connections opened in here, by this task or its children, are for this call."""
-        token = _dial.set(dial)
+        token = self.begin(dial)
         try:
             yield
         finally:
-            _dial.reset(token)
+            self.end(token)
+
+    def begin(self, dial: Dial) -> contextvars.Token[Dial | None]:
+        """From here on connections are for this call, until ``end``; see ``dialling``."""
+        return _dial.set(dial)
+
+    def end(self, token: contextvars.Token[Dial | None]) -> None:
+        """Connections are for whatever they were for before."""
+        _dial.reset(token)
+
+    def is_ready_for(self, host: str) -> bool:
+        """Whether ``prepare`` would have nothing to do and nothing to say."""
+        return self._own.is_fresh() and not addresses.is_odd_number(host)
 
     async def prepare(self, host: str, dial: Dial) -> None:
         """Look up our own servers if need be; deny hosts that are numbers in disguise.
@@ -157,15 +169,16 @@ class _OwnServers:
     async def refresh(self) -> None:
         """Look again where the last look is old. What cannot be found keeps its last addresses."""
         looked_before = self._fresh_until > float("-inf")
-        if self._is_fresh() or (looked_before and self._looking.locked()):
+        if self.is_fresh() or (looked_before and self._looking.locked()):
             return
         async with self._looking:
-            if not self._is_fresh():
+            if not self.is_fresh():
                 found = [await self._addresses(host, port) for host, port in self._servers]
                 self.known = frozenset[Any]().union(*found)
                 self._fresh_until = asyncio.get_running_loop().time() + _OWN_SECONDS
 
-    def _is_fresh(self) -> bool:
+    def is_fresh(self) -> bool:
+        """Whether the last look is young enough."""
         return asyncio.get_running_loop().time() < self._fresh_until
 
     async def _addresses(self, host: str, port: int) -> egressrules.Own:

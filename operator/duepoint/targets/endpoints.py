@@ -57,11 +57,12 @@ async def locate(
     """The destination of a webhook, or why there is none now."""
     if webhook.service is not None:
         return await _of_service(known, namespace, webhook.service)
-    return _of_url(webhook.url or "")
+    return of_url(webhook.url or "")
 
 
 @functools.lru_cache(maxsize=1024)
-def _of_url(text: str) -> Destination | answers.Trouble:
+def of_url(text: str) -> Destination | answers.Trouble:
+    """The destination that a URL names."""
     try:
         url = yarl.URL(text, encoded=True)  # the path goes out as it was written
         host = url.raw_host or ""

@@ -26,7 +26,7 @@ _SECOND_US = 1_000_000
 _PROBE_MARGIN_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
     """A delivery that may be made; ``Gate.leave`` has to follow."""
 
@@ -44,6 +44,14 @@ class Gate:
         self._limits = limits
         self._breaker = breaker
 
+    def at_once(self, firing: target.Firing, webhook: actions.WebhookAction) -> Entry | None:
+        """The entry where nothing is known that speaks against it and there is a turn."""
+        host = circuits.host_of(firing.namespace, webhook.url, webhook.service)
+        breaker = self._breaker
+        if breaker is not None and not breaker.has_nothing_against(host, firing.uid):
+            return None
+        return Entry(host, circuits.PASS) if self._limits.take(host, firing.namespace) else None
+
     async def enter(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
     ) -> Entry | outcome.Outcome:
@@ -59,7 +67,7 @@ class Gate:
         if seconds:
             return _no_turn(host, seconds, firing, webhook, now_us)
         if self._breaker is None:
-            return Entry(host, circuits.Pass())
+            return Entry(host, circuits.PASS)
         return await self._admit(host, firing, webhook, now_us)
 
     def leave(self, entry: Entry, firing: target.Firing, succeeded: bool | None) -> None:  # noqa: FBT001 - the outcome

@@ -55,37 +55,44 @@ class HostLimits:
         self._namespaces: collections.Counter[str] = collections.Counter()
         self._running = 0
 
+    def take(self, host: str, namespace: str) -> bool:
+        """Whether there is a turn right now; then it is this caller's, who must ``leave``."""
+        known = self._hosts.get(host)
+        if known is None:
+            known = self._hosts[host] = _Host(namespace)
+        if not known.waiting and self._has_room(known):
+            self._give(known)
+            return True
+        self._forget_if_idle(host, known)
+        return False
+
     async def enter(self, host: str, namespace: str) -> float:
         """0.0 = it is this caller's turn, who must ``leave``; else seconds to try again after."""
-        while True:
-            now = self._clock.monotonic()
+        while not self.take(host, namespace):
             known = self._hosts.get(host)
-            if known is None:
-                known = self._hosts[host] = _Host(namespace, moved_at=now)
-            if not known.waiting and self._has_room(known):
-                self._take(known)
-                return 0.0
-            expected = known.pace(now) * (len(known.waiting) + 1)
-            if not known.running or expected > PATIENCE_SECONDS:
-                return self._put_off(host, known)
+            if known is None:  # refused for the others' sake
+                return _LEAST_SECONDS
+            pace = known.pace(self._clock.monotonic())
+            if pace * (len(known.waiting) + 1) > PATIENCE_SECONDS:
+                return self._put_off(known)
             if await self._has_turn(known):
-                return 0.0
+                break
+        return 0.0
 
     def leave(self, host: str) -> None:
         """The turn is over."""
         known = self._hosts[host]
-        now = self._clock.monotonic()
-        known.interval += _WEIGHT * (min(now - known.moved_at, 1.0) - known.interval)
-        known.moved_at = now
         known.put_off = 0
-        known.running -= 1
-        self._running -= 1
-        self._namespaces[known.namespace] -= 1
-        self._give_next(known)
-        if not known.running and not known.waiting:
-            del self._hosts[host]
-            if not self._namespaces[known.namespace]:
-                del self._namespaces[known.namespace]
+        if known.waiting or self._is_scarce(known):
+            now = self._clock.monotonic()
+            known.interval += _WEIGHT * (min(now - known.moved_at, 1.0) - known.interval)
+            known.moved_at = now
+        self._take_back(known)
+        self._forget_if_idle(host, known)
+
+    def _is_scarce(self, known: _Host) -> bool:
+        """Whether somebody may have to wait: only then it matters how fast turns come free."""
+        return known.running >= self._per_host or self._running >= self._half
 
     def _has_room(self, known: _Host) -> bool:
         running = known.running
@@ -97,11 +104,27 @@ class HostLimits:
             return False
         return running < max(1, self._half // len(self._hosts))
 
-    def _take(self, known: _Host) -> None:
+    def _give(self, known: _Host) -> None:
         known.running += 1
-        known.moved_at = self._clock.monotonic()
         self._running += 1
         self._namespaces[known.namespace] += 1
+        if self._is_scarce(known):
+            known.moved_at = self._clock.monotonic()
+
+    def _take_back(self, known: _Host) -> None:
+        known.running -= 1
+        self._running -= 1
+        self._namespaces[known.namespace] -= 1
+        while known.waiting and self._has_room(known):
+            self._give(known)
+            known.waiting.popleft().set_result(None)
+
+    def _forget_if_idle(self, host: str, known: _Host) -> None:
+        if known.running or known.waiting:
+            return
+        del self._hosts[host]
+        if not self._namespaces[known.namespace]:
+            del self._namespaces[known.namespace]
 
     async def _has_turn(self, known: _Host) -> bool:
         """Wait for a turn as long as patience lasts."""
@@ -121,21 +144,11 @@ class HostLimits:
         if not turn.done():
             known.waiting.remove(turn)
         else:
-            known.running -= 1
-            self._running -= 1
-            self._namespaces[known.namespace] -= 1
-            self._give_next(known)
+            self._take_back(known)
 
-    def _give_next(self, known: _Host) -> None:
-        while known.waiting and self._has_room(known):
-            self._take(known)
-            known.waiting.popleft().set_result(None)
-
-    def _put_off(self, host: str, known: _Host) -> float:
+    def _put_off(self, known: _Host) -> float:
         """One after the other, no faster than turns come free; further off the longer it stands."""
         spacing = max(known.interval, _SPACING_SECONDS)
         seconds = _LEAST_SECONDS + known.put_off * spacing % _MOST_SECONDS
         known.put_off += 1
-        if not known.running and not known.waiting:  # refused for the others' sake
-            del self._hosts[host]
         return seconds

@@ -78,12 +78,17 @@ def seconds_text(instant_us: int) -> str:
     return f"{seconds}.{rest_us // 1000:03d}" if rest_us else str(seconds)
 
 
-@functools.lru_cache(maxsize=1024)  # many schedules share their slots
 def instant_text(instant_us: int) -> str:
     """RFC 3339 in UTC, to the second, or to the millisecond where the instant is off it."""
-    precision = "milliseconds" if instant_us % 1_000_000 else "seconds"
-    moment = _EPOCH + dt.timedelta(microseconds=instant_us)
-    return moment.isoformat(timespec=precision) + "Z"
+    seconds, rest_us = divmod(instant_us, 1_000_000)
+    if rest_us:
+        return f"{_second_text(seconds)}.{rest_us // 1000:03d}Z"
+    return _second_text(seconds) + "Z"
+
+
+@functools.lru_cache(maxsize=1024)  # many deliveries share their slot and their second
+def _second_text(seconds: int) -> str:
+    return (_EPOCH + dt.timedelta(seconds=seconds)).isoformat(timespec="seconds")
 
 
 def standard_body(firing: target.Firing, now_us: int) -> bytes:

@@ -81,6 +81,10 @@ class Source(Protocol):
         """The materials of a webhook that is not plain."""
         ...
 
+    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> Materials | None:
+        """They, where they are known already and nobody has to be asked."""
+        ...
+
     def forget(self, namespace: str) -> None:
         """What was read of this namespace did not work: read it again next time."""
         ...
@@ -117,10 +121,9 @@ class Vault:
         self, namespace: str, webhook: actions.WebhookAction
     ) -> Materials | answers.Trouble:
         """See ``Source.of``."""
+        if (at_hand := self.at_hand(namespace, webhook)) is not None:
+            return at_hand
         key = (namespace, id(webhook))
-        known = self._gathered.get(key)
-        if known is not None and self._clock.monotonic() < known.until:
-            return known.materials
         found = await self._looked_for(namespace, webhook)
         if isinstance(found, Materials):
             until = self._clock.monotonic() + _TOGETHER_SECONDS
@@ -129,6 +132,13 @@ class Vault:
             if len(self._gathered) > _MOST_GATHERED:
                 self._gathered.popitem(last=False)
         return found
+
+    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> Materials | None:
+        """See ``Source.at_hand``."""
+        known = self._gathered.get((namespace, id(webhook)))
+        if known is not None and self._clock.monotonic() < known.until:
+            return known.materials
+        return None
 
     async def _looked_for(
         self, namespace: str, webhook: actions.WebhookAction

@@ -12,6 +12,7 @@ Nothing is sent after the claim's end: waiting for a connection counts towards t
 from __future__ import annotations
 
 import asyncio
+import functools
 import http.cookies
 import os
 import ssl
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import prometheus_client
 import yarl
 
 from duepoint import clock as clocks
@@ -36,6 +38,8 @@ CONNECT_SECONDS = 5.0
 #: Most that is read of an answer's body; a longer one costs the connection, nothing else.
 BODY_LIMIT_BYTES = 64 * 1024
 
+#: Time limits are counted in these, rounded down, so that few different ones are made.
+_STEP_SECONDS = 0.02
 _NO_CEILING = 1e9  # aiohttp rounds time limits up to whole seconds, from this many seconds on
 
 
@@ -53,10 +57,11 @@ _UNWELCOME = frozenset({401, 403})
 
 
 @dataclass(slots=True)
-class _Asked:
-    """How far an attempt came: whether the receiver had its chance."""
+class _Ready:
+    """What a delivery needs: where it goes, and what was read for it."""
 
-    receiver: bool = False
+    where: endpoints.Destination
+    kept: materials.Materials | None
 
 
 class WebhookTarget:
@@ -85,32 +90,60 @@ class WebhookTarget:
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
         webhook = _action(firing.action)
-        if target.seconds_left(firing, self._clock) <= 0:
+        seconds = target.seconds_left(firing, self._clock)
+        if seconds <= 0:
             return target.not_started()
-        entry = await self._gate.enter(firing, webhook, self._clock.now_us())
-        if not isinstance(entry, gates.Entry):
-            return entry
+        entry = self._gate.at_once(firing, webhook)
+        if entry is None:
+            found = await self._gate.enter(firing, webhook, self._clock.now_us())
+            if not isinstance(found, gates.Entry):
+                return found
+            entry = found
+            seconds = target.seconds_left(firing, self._clock)
         is_well: bool | None = None
         try:
-            seconds = target.seconds_left(firing, self._clock)
-            if seconds <= 0:  # its turn came too late
-                return target.not_started()
-            asked = _Asked()
-            begun = self._clock.monotonic()
-            answer = await self._ask(firing, webhook, seconds, asked)
-            if isinstance(answer, answers.Trouble) and webhook.service is not None:
-                self._services.forget(firing.namespace, webhook.service.name)
-            _count(answer, self._clock.monotonic() - begun)
-            times = answers.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
-            given = answers.judge(answer, webhook, times)
-            if asked.receiver:
-                delivered = isinstance(given, outcome.Delivered)
-                is_well = gates.verdict(answer, delivered=delivered)
+            given, is_well = await self._attempt(firing, webhook, seconds)
         finally:
             self._gate.leave(entry, firing, is_well)
         if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
             self._gate.note_gone(firing)
         return given
+
+    async def _attempt(
+        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
+    ) -> tuple[outcome.Outcome, bool | None]:
+        """What came of it, and whether the receiver is well; None where it was not asked."""
+        if seconds <= 0:  # its turn came too late
+            return target.not_started(), None
+        begun = self._clock.monotonic()
+        was_asked = True
+        ready = self._at_hand(firing, webhook)
+        answer: answers.Answer | answers.Trouble
+        if ready is None:
+            found = await self._prepared_within(seconds, firing, webhook)
+            if isinstance(found, answers.Trouble):
+                answer, was_asked = found, False
+            else:
+                seconds -= self._clock.monotonic() - begun
+                answer = await self._send(firing, webhook, found, seconds)
+        else:
+            answer = await self._send(firing, webhook, ready, seconds)
+        _count(answer, self._clock.monotonic() - begun)
+        given = self._judged(answer, firing, webhook)
+        if not was_asked:
+            return given, None
+        return given, gates.verdict(answer, delivered=isinstance(given, outcome.Delivered))
+
+    def _judged(
+        self,
+        answer: answers.Answer | answers.Trouble,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+    ) -> outcome.Outcome:
+        if isinstance(answer, answers.Trouble) and webhook.service is not None:
+            self._services.forget(firing.namespace, webhook.service.name)
+        times = answers.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
+        return answers.judge(answer, webhook, times)
 
     async def check(self, firing: target.Firing) -> answers.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""
@@ -127,74 +160,92 @@ class WebhookTarget:
             await self._opened.close()
         await self._guard.close()
 
-    async def _ask(
-        self,
-        firing: target.Firing,
-        webhook: actions.WebhookAction,
-        seconds: float,
-        asked: _Asked,
-    ) -> answers.Answer | answers.Trouble:
-        ends = asyncio.get_running_loop().time() + seconds
+    def _at_hand(self, firing: target.Firing, webhook: actions.WebhookAction) -> _Ready | None:
+        """What a delivery needs, where nobody has to be asked for any of it."""
         kept: materials.Materials | None = None
+        if not webhook.is_plain:
+            kept = self._source.at_hand(firing.namespace, webhook)
+            if kept is None:
+                return None
+        if webhook.url is None:
+            return None
+        where = endpoints.of_url(webhook.url)
+        return _Ready(where, kept) if isinstance(where, endpoints.Destination) else None
+
+    async def _prepared_within(
+        self, seconds: float, firing: target.Firing, webhook: actions.WebhookAction
+    ) -> _Ready | answers.Trouble:
         try:
-            async with asyncio.timeout_at(ends):
-                if not webhook.is_plain:
-                    found = await self._source.of(firing.namespace, webhook)
-                    if isinstance(found, answers.Trouble):
-                        return found
-                    kept = found
-                where = await endpoints.locate(self._services, firing.namespace, webhook)
-                if isinstance(where, answers.Trouble):
-                    return where
-                asked.receiver = True
-                response = await self._send(firing, webhook, kept, where)
+            async with asyncio.timeout(seconds):
+                return await self._prepared(firing, webhook)
         except TimeoutError:
-            return _late(f"no answer within {seconds:.3g} s")
-        if isinstance(response, answers.Trouble):
-            return response
-        if kept is not None and response.status in _UNWELCOME:
-            self._source.forget(firing.namespace)
-        return _answer(response, await _start_of_body(response, ends), webhook, kept)
+            return _no_answer(seconds)
+
+    async def _prepared(
+        self, firing: target.Firing, webhook: actions.WebhookAction
+    ) -> _Ready | answers.Trouble:
+        kept: materials.Materials | None = None
+        if not webhook.is_plain:
+            found = await self._source.of(firing.namespace, webhook)
+            if isinstance(found, answers.Trouble):
+                return found
+            kept = found
+        where = await endpoints.locate(self._services, firing.namespace, webhook)
+        return where if isinstance(where, answers.Trouble) else _Ready(where, kept)
 
     async def _send(
         self,
         firing: target.Firing,
         webhook: actions.WebhookAction,
-        kept: materials.Materials | None,
-        where: endpoints.Destination,
-    ) -> aiohttp.ClientResponse | answers.Trouble:
-        """The response, its body unread; or why there is none."""
-        dial = egress.Dial(where.route)
+        ready: _Ready,
+        seconds: float,
+    ) -> answers.Answer | answers.Trouble:
+        """The answer, as far as it is read; or why there is none."""
+        host = ready.where.host
+        dial = egress.Dial(ready.where.route)
         try:
-            await self._guard.prepare(where.host, dial)
-            with self._guard.dialling(dial):
-                return await self._request(firing, webhook, kept, where)
+            if not self._guard.is_ready_for(host):
+                await self._guard.prepare(host, dial)
+            token = self._guard.begin(dial)
+            try:
+                response = await self._request(firing, webhook, ready, seconds)
+            finally:
+                self._guard.end(token)
+        except aiohttp.ServerTimeoutError:
+            return _late(f"no connection to {host} within {CONNECT_SECONDS:g} s")
         except TimeoutError:
-            return _late(f"no connection to {where.host} within {CONNECT_SECONDS:g} s")
+            return _no_answer(seconds)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if dial.denials:
-                return _blocked(where.host, dial)
-            return _trouble(error, where.host)
+                return _blocked(host, dial)
+            return _trouble(error, host)
+        if ready.kept is not None and response.status in _UNWELCOME:
+            self._source.forget(firing.namespace)
+        body = b"" if response.content.at_eof() else await _start_of_body(response)
+        if answers.matches(response.status, webhook.success):
+            return answers.Answer(status=response.status)  # nobody reads what it said
+        return _answer(response, body, webhook, ready.kept)
 
     async def _request(
         self,
         firing: target.Firing,
         webhook: actions.WebhookAction,
-        kept: materials.Materials | None,
-        where: endpoints.Destination,
+        ready: _Ready,
+        seconds: float,
     ) -> aiohttp.ClientResponse:
+        """The response, its body unread; the time limit goes on while that is read."""
         left = firing.not_after_monotonic - self._clock.monotonic()
-        if left <= 0:  # the look-ups took what was left of the claim
+        if left <= 0 or seconds <= 0:  # the look-ups took what was left
             raise TimeoutError
-        request = outgoing.compose(firing, webhook, kept, self._clock.now_us())
+        request = outgoing.compose(firing, webhook, ready.kept, self._clock.now_us())
         return await self._session().request(
             request.method,
-            where.url,
+            ready.where.url,
             headers=request.headers,
             data=request.body,
             allow_redirects=False,
-            timeout=_timeout(left),
-            **_tls(webhook, kept, where),
+            timeout=_timeout(seconds, left),
+            **_tls(webhook, ready.kept, ready.where),
         )
 
     def _session(self) -> aiohttp.ClientSession:
@@ -210,16 +261,27 @@ class WebhookTarget:
         return self._opened
 
 
+@functools.cache
+def _attempts(code_class: str) -> prometheus_client.Counter:
+    return telemetry.webhook_attempts_total.labels(code_class)
+
+
 def _count(answer: answers.Answer | answers.Trouble, seconds: float) -> None:
-    telemetry.webhook_attempts_total.labels(answer.code_class).inc()
+    _attempts(answer.code_class).inc()
     telemetry.webhook_seconds.observe(seconds)
 
 
-def _timeout(left_of_claim: float) -> aiohttp.ClientTimeout:
-    """A connection must be had before the claim ends; the whole is bounded by the caller."""
+def _timeout(seconds: float, left_of_claim: float) -> aiohttp.ClientTimeout:
+    """The whole within these seconds; a connection must be had before the claim ends."""
+    steps = int(seconds / _STEP_SECONDS), int(left_of_claim / _STEP_SECONDS)
+    return _stepped_timeout(*steps)
+
+
+@functools.lru_cache(maxsize=4096)
+def _stepped_timeout(seconds: int, left_of_claim: int) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(
-        total=None,
-        connect=left_of_claim,
+        total=max(seconds, 1) * _STEP_SECONDS,
+        connect=max(left_of_claim, 1) * _STEP_SECONDS,
         sock_connect=CONNECT_SECONDS,
         ceil_threshold=_NO_CEILING,
     )
@@ -251,21 +313,18 @@ def _answer(
     )
 
 
-async def _start_of_body(response: aiohttp.ClientResponse, ends: float) -> bytes:
+async def _start_of_body(response: aiohttp.ClientResponse) -> bytes:
     """What there is of the body within the limits; a body read to its end keeps the connection.
 
     The status line has decided already: a body that is cut, endless, slow or garbage costs its
     sender the connection and nothing else.
     """
     body = bytearray()
-    if response.content.at_eof():  # nothing came, and the connection is back already
-        return b""
     try:
-        async with asyncio.timeout_at(ends):
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) >= BODY_LIMIT_BYTES:
-                    break
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) >= BODY_LIMIT_BYTES:
+                break
     except (aiohttp.ClientError, OSError, ValueError):  # TimeoutError is an OSError
         pass
     finally:
@@ -274,6 +333,10 @@ async def _start_of_body(response: aiohttp.ClientResponse, ends: float) -> bytes
 
 
 # -- what went wrong -----------------------------------------------------------------------------
+
+
+def _no_answer(seconds: float) -> answers.Trouble:
+    return _late(f"no answer within {seconds:.3g} s")
 
 
 def _late(message: str) -> answers.Trouble:
