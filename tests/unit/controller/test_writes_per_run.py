@@ -1,0 +1,103 @@
+"""What one run of a Job costs the API server, everything in: Job, status, history, Events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+
+from duepoint.targets import job, target
+from duepoint.worker.claimer import Claimer, Limits
+from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.support.builders import at
+from tests.unit.controller.world import NAMESPACE, World
+
+SCHEDULES = 5
+SLOTS = 5
+WRITES = {"POST", "PATCH", "PUT", "DELETE"}
+FIRST = at("2026-03-01 12:05:00")
+
+
+class _Jobs:
+    """The Job target alone, as a worker wants it."""
+
+    def __init__(self, world: World) -> None:
+        self._target = job.JobTarget(world.api, world.clock)
+
+    async def fire(self, firing: target.Firing):
+        return await self._target.fire(firing)
+
+    async def check(self, _firing: target.Firing) -> None:
+        return None
+
+
+@contextlib.asynccontextmanager
+async def working(world: World):
+    bounds = Bounds(concurrency=64, lease_seconds=10.0)
+    worker = Claimer(
+        world.queue,
+        Dispatcher(world.queue, _Jobs(world), world.clock, bounds, dice=lambda: 0.5),
+        world.clock,
+        world.health,
+        worker="worker-a",
+        limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
+    )
+    running = asyncio.create_task(worker.run())
+    await world.clock.settle()
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def end_jobs(world: World) -> int:
+    """Every Job that runs ends now; how many those were."""
+    running = [one for one in world.api.all_stored("jobs") if "status" not in one]
+    for one in running:
+        world.api.end_job(NAMESPACE, one["metadata"]["name"])
+    await world.clock.settle()
+    return len(running)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    runs: int
+    by_verb: dict[str, int]
+
+    @property
+    def per_run(self) -> float:
+        return sum(self.by_verb.values()) / self.runs
+
+
+async def cost_of(world: World, *, runs_for: float, every: int = 300) -> Cost:
+    """Some slots of some Schedules, after one that fills the history."""
+    for number in range(SCHEDULES):
+        # Not all at one moment: a calm cluster.
+        fields = {"schedule": f"@every {every}s", "successfulJobsHistoryLimit": 1}
+        await world.apply_job(f"report-{number}", **fields)
+        await world.clock.advance(every / SCHEDULES)
+    runs = 0
+    async with working(world):
+        for slot in range((SLOTS + 1) * SCHEDULES):
+            if slot == SCHEDULES:
+                runs, before = 0, len(world.api.requests)
+            await world.clock.advance(runs_for)
+            runs += await end_jobs(world)
+            await world.clock.advance(every / SCHEDULES - runs_for)
+    made = [verb for verb, _ in world.api.requests[before:] if verb in WRITES]
+    return Cost(runs=runs, by_verb={verb: made.count(verb) for verb in sorted(set(made))})
+
+
+async def test_a_calm_run_costs_four_writes_at_most():
+    async with World().leader() as world:
+        cost = await cost_of(world, runs_for=20)
+    assert cost.runs >= SLOTS * SCHEDULES - SCHEDULES
+    assert cost.per_run <= 4, cost
+
+
+async def test_a_run_that_ends_within_two_seconds_costs_three():
+    async with World().leader() as world:
+        cost = await cost_of(world, runs_for=1)
+    assert cost.runs >= SLOTS * SCHEDULES - SCHEDULES
+    assert cost.per_run <= 3, cost
