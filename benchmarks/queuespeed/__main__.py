@@ -6,6 +6,7 @@ tenth of the rest, to see that everything works.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -16,7 +17,7 @@ import uvloop
 from benchmarks import report
 from benchmarks.queuespeed import calm, chain, claims, flood, recovery
 from benchmarks.report import Figure
-from duepoint import telemetry
+from duepoint import app, telemetry
 
 _SMALL = os.environ.get("SMALL") == "1"
 
@@ -35,6 +36,8 @@ def main(names: list[str]) -> int:
         report.say(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
         return 2
     telemetry.configure_logging("warning", "text")
+    gc.freeze()  # as the processes do
+    gc.set_threshold(*app.GC_THRESHOLDS)
     kind = os.environ.get("KIND", "valkey")
     print(report.environment(), flush=True)
     missed = 0

@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import (
@@ -213,7 +214,7 @@ class Settling(layouts.Layouts):
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
             names.runs, names.dead, names.ran, names.wake,
         ]  # fmt: skip
-        lanes = []
+        lanes: list[dict[str, Any]] = []
         whole_lanes = _whole_lanes(claim, settlement, named)
         key_of: dict[int, int] = {}
         for lane, part in parts.items():
@@ -241,7 +242,10 @@ class Settling(layouts.Layouts):
         if entries is None:
             return arguments.call("settle", keys)
         keys.append(self._keys.stream(entries.namespace, entries.name))
-        arguments.put("entries", _entries(arguments, entries, key=len(keys)))
+        members = _of_chains(entries.members, lanes, parts)
+        if members is None:
+            members = (*arguments.run(entries.members), 1)
+        arguments.put("entries", _entries(arguments, entries, key=len(keys), members=members))
         return arguments.call("deliver", keys)
 
     def _ended(
@@ -450,16 +454,44 @@ def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[
 
 
 def _entries(
-    arguments: scripting.Arguments, entries: messages.Entries, *, key: int
+    arguments: scripting.Arguments,
+    entries: messages.Entries,
+    *,
+    key: int,
+    members: tuple[int, int, int],
 ) -> dict[str, object]:
+    """What all entries have alike is sent once, which also spares the server its handling."""
+    columns = list(zip(*entries.values, strict=True))
+    own = [
+        number
+        for number, column in enumerate(columns, start=1)
+        if number == 1 or column.count(column[0]) < len(column)
+    ]
+    values = zip(*(columns[number - 1] for number in own), strict=True)
     return {
         "key": key,
         "max_length": entries.max_length,
-        "members": arguments.run(entries.members),
-        "same": arguments.run(entries.same),
-        "names": arguments.run(entries.names),
-        "values": arguments.run(itertools.chain.from_iterable(entries.values)),
+        "members": members,
+        "names": arguments.run((*entries.names, *entries.same[::2])),
+        "common": arguments.run((*(column[0] for column in columns), *entries.same[1::2])),
+        "own": own,
+        "values": arguments.run(itertools.chain.from_iterable(values)),
     }
+
+
+def _of_chains(
+    members: Sequence[bytes], lanes: Sequence[dict[str, Any]], parts: Mapping[int, _LanePart]
+) -> tuple[int, int, int] | None:
+    """Where members stand that are the chains of one lane: they need not be sent twice."""
+    named = [
+        (lane["chains"], part)
+        for lane, part in zip(lanes, parts.values(), strict=True)
+        if part.chains
+    ]
+    if len(named) != 1:
+        return None
+    (first, last), part = named[0]
+    return (first + 1, last, 2) if part.chains[1::2] == list(members) else None
 
 
 def _plan(

@@ -7,9 +7,10 @@
 
   KEYS  as `settle`, then the stream
   ARGV  as `settle`, and
-        entries {key, max_length, members {from, to}, same {from, to}, names {from, to},
-          values {from, to}}: position of the stream in KEYS; same: name, value pairs of every entry;
-          names of the other fields; their values, entry by entry
+        entries {key, max_length, members {from, to, step}, names {from, to}, common {from, to},
+          own {column ...}, values {from, to}}: position of the stream in KEYS; names of the fields,
+          and the value that each has in every entry; own: the fields, from 1, that have another in
+          each; their values, entry by entry
   Reply as `settle` | {'lost'}: nothing was written, no outcome either
         | {'partial', {1 or 0 for each member: whether it is held}}: nothing was written
         | {'refused', the server's error}: the stream takes no entry, nothing was written

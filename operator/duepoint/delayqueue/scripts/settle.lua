@@ -157,7 +157,7 @@ local function is_held(member)
 end
 
 if args.entries then
-  local refused = append_entries(args.entries, is_held)
+  local refused = append_entries(args.entries, is_held, named_held)
   if refused then
     return refused
   end

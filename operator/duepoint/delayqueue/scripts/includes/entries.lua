@@ -1,25 +1,26 @@
 -- Adds entries to one user's stream, all or none, before the script writes anything else: where it
 -- returns a reply, nothing was written. A member that is not held has no entry, and its outcome is
 -- not true: the caller asks again without it.
-local function append_entries(entries, is_held)
+local function append_entries(entries, is_held, all_held)
   local held, missing = {}, false
-  for i = entries.members[1], entries.members[2] do
+  for i = entries.members[1], all_held and 0 or entries.members[2], entries.members[3] do
     held[#held + 1] = is_held(ARGV[i]) and 1 or 0
     missing = missing or held[#held] == 0
   end
   if missing then
     return { 'partial', held }
   end
-  local fields, width = {}, entries.names[2] - entries.names[1] + 1
-  for i = 1, width do
-    fields[2 * i - 1] = ARGV[entries.names[1] + i - 1]
+  local fields, own, width = {}, {}, #entries.own
+  for i = 0, entries.names[2] - entries.names[1] do
+    fields[2 * i + 1] = ARGV[entries.names[1] + i]
+    fields[2 * i + 2] = ARGV[entries.common[1] + i]
   end
-  for i = entries.same[1], entries.same[2] do
-    fields[2 * width + i - entries.same[1] + 1] = ARGV[i]
+  for i, column in ipairs(entries.own) do
+    own[i] = 2 * column
   end
   for first = entries.values[1], entries.values[2], width do
     for i = 1, width do
-      fields[2 * i] = ARGV[first + i - 1]
+      fields[own[i]] = ARGV[first + i - 1]
     end
     local added = redis.pcall('XADD', KEYS[entries.key], 'MAXLEN', '~', entries.max_length, '*',
       unpack(fields))
