@@ -57,6 +57,35 @@ async def serving(*words: str, module: str = "benchmarks.webhooks.server") -> As
         await process.wait()
 
 
+class Notes:
+    """A process of ``benchmarks.sink``; ``stop`` gives what it noted: arrival in us, and body."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.port = port
+        self._process = process
+
+    async def stop(self) -> list[tuple[int, bytes]]:
+        self._process.terminate()
+        said, _ = await self._process.communicate()
+        lines = (line.partition(b" ") for line in said.splitlines())
+        return [(int(arrived_us), body) for arrived_us, _, body in lines]
+
+
+@contextlib.asynccontextmanager
+async def noting() -> AsyncIterator[Notes]:
+    """A receiver that answers and notes."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.sink", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield Notes(process, int(await process.stdout.readline()))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
 async def main() -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
