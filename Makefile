@@ -43,11 +43,13 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@touch $@
 
 .PHONY: lock
-lock: ## resolve the dependencies again and write both lock files (needs uv)
+lock: ## resolve the dependencies again and write the lock files (needs uv)
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  --extra cli --output-file requirements.lock pyproject.toml
 	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
-	  --extra cli --group dev --output-file requirements-dev.lock pyproject.toml
+	  --extra cli --group dev --extra kafka --output-file requirements-dev.lock pyproject.toml
+	uv pip compile --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  --extra cli --extra kafka --output-file requirements-kafka.lock pyproject.toml
 
 ##@ Checking
 
@@ -131,9 +133,6 @@ bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle, partition
 bench-edits: $(STAMP) ## 10,000 random edits, none overtaken by an older generation (EDITS=)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks edits
 
-bench-edits: $(STAMP) ## 10,000 random edits, none overtaken by an older generation (EDITS=)
-	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks edits
-
 bench-kube: $(STAMP) ## Jobs and Schedules at scale beside CronJob, about an hour (SMALL=1 2 min, PART=burst|scale, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks kube
 
@@ -142,6 +141,9 @@ bench-queue: $(STAMP) ## the queue itself: throughput, full chain, lateness, idl
 
 bench-peers: $(STAMP) ## other queues beside ours, installed in isolation (N=, TURNS=; needs go, node, npm)
 	@$(PY) -m benchmarks.peers
+
+bench-scale: $(STAMP) ## the index at full size: N=30000000 loaded, bytes, sweep, creating beside firing, rebuild (SMALL=1, KIND=, PARTS=)
+	@N=$(N) $(PY) -m benchmarks.scale $(PARTS)
 
 ##@ Cleaning
 

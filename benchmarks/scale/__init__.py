@@ -1,0 +1,1 @@
+"""The index at full size: loading, bytes, sweeping, creating beside firing, rebuilding."""

@@ -1,0 +1,162 @@
+"""Creating besides firing: does a full index, or a creation, make anybody late?
+
+Schedules of ``@every 20s`` in four namespaces are added to the full index, some of which are due
+every tenth of a second, so that so many are due each second. The real worker fires them (one stream
+entry for each batch) while another process creates Schedules by the usual road, five thousand a
+minute. Lateness is the time at which the target is asked less the due; what is due in the first
+twenty seconds does not count.
+
+``python -m benchmarks.scale.creating URL COUNT SECONDS`` is the process that creates.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import sys
+import time
+import uuid
+
+import uvloop
+
+from benchmarks import report
+from benchmarks.queuespeed import calm, chain
+from benchmarks.queuespeed import place as points_place
+from benchmarks.report import Figure
+from benchmarks.scale import place, source
+from duepoint import clock as clocks
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.runs import outcome
+from duepoint.schedules import actions, definition
+from duepoint.schedules import rule as rules
+from duepoint.targets import batches, target
+from tests.support.redisserver import RedisServer
+
+NAME = "scale-creating"
+_PERIOD_SECONDS = 20
+_STEPS = 200  # of the period: one rule for each
+_NAMESPACES = 4
+_CREATES_A_MINUTE = 5_000
+_LEAD_SECONDS = 5
+_PART = 5_000
+_BLOB = actions.encode(actions.Action(target=actions.StreamAction(name="scale")))
+
+
+class NotesTimes(chain.OneEntryABatch):
+    """One XADD for a batch; how late each row was asked for, in ms."""
+
+    def __init__(self, queue: delayqueue.DelayQueue) -> None:
+        super().__init__(queue, clocks.SystemClock())
+        self.from_us = 0
+        self.late_ms = array.array("f")
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        self._note([firing.due_us])
+        return await super().fire(firing)
+
+    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+        self._note(batch.slots_us)
+        return await super().fire_batch(batch)
+
+    def _note(self, dues_us: list[int] | tuple[int, ...]) -> None:
+        now_us = points_place.now_us()
+        self.late_ms.extend((now_us - due) / 1000 for due in dues_us if due >= self.from_us)
+
+
+async def run(
+    queue: delayqueue.DelayQueue, server: RedisServer, told: str, count: int, *, small: bool
+) -> list[Figure]:
+    rate, seconds = (1_000, 20) if small else (10_000, 300)
+    report.say(f"{server.kind}: {rate:,} firings/s and {_CREATES_A_MINUTE:,} creates a minute")
+    noted = NotesTimes(queue)
+    began_us = await _arm(queue, rate)
+    noted.from_us = began_us + _PERIOD_SECONDS * 1_000_000
+    work = calm.a_worker(queue, target.Targets(job=noted, webhook=noted, stream=noted))
+    running = asyncio.create_task(work.run())
+    creator = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.scale.creating",
+        server.url, str(count), str(seconds + _PERIOD_SECONDS), stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    created = int((await creator.communicate())[0])
+    work.drain()
+    await running
+    late = noted.late_ms
+    minutes = (seconds + _PERIOD_SECONDS) / 60
+    return [
+        Figure(
+            benchmark=NAME, figure=f"lateness p99 at {rate:,} firings/s: {told}", unit="ms",
+            value=round(report.percentile(late, 0.99), 2), bar="<= 50", runs=len(late),
+            spread=(round(min(late), 2), round(max(late), 2)),
+            compared_with=f"{len(late) / seconds:,.0f} firings/s noted in {seconds} s; p50"
+            f" {report.percentile(late, 0.5):.2f} ms",
+        ),
+        Figure(
+            benchmark=NAME, figure=f"created meanwhile: {told}", unit="a minute",
+            value=round(created / minutes), bar=f">= {_CREATES_A_MINUTE * 0.99}",
+        ),
+    ]  # fmt: skip
+
+
+async def _arm(queue: delayqueue.DelayQueue, rate: int) -> int:
+    """So many firings a second from a little later on; when that is."""
+    begin_us = points_place.now_us() // 1_000_000 * 1_000_000 + _LEAD_SECONDS * 1_000_000
+    begin_us += rate * _PERIOD_SECONDS // 10_000 * 1_000_000  # arming them takes a while
+    step_us = _PERIOD_SECONDS * 1_000_000 // _STEPS
+    timings = [
+        rules.Timing(schedules=(f"@every {_PERIOD_SECONDS}s",), start_us=begin_us + n * step_us)
+        for n in range(_STEPS)
+    ]
+    shared = [rules.Rule(timing=timing) for timing in timings]
+    wanted = [
+        _arming(
+            queue,
+            f"firing-{n % _NAMESPACES}",
+            f"fires-{n}",
+            shared[n // _NAMESPACES % _STEPS],
+            begin_us,
+        )
+        for n in range(rate * _PERIOD_SECONDS)
+    ]
+    for first in range(0, len(wanted), _PART):
+        await queue.upsert_many(wanted[first : first + _PART], points_place.EPOCH)
+    return begin_us
+
+
+def _arming(
+    queue: delayqueue.DelayQueue, namespace: str, name: str, rule: rules.Rule, begin_us: int
+) -> tuple[messages.Arming, bytes]:
+    due_us = rule.timing.start_us or begin_us
+    known = definition.Definition(
+        namespace=namespace,
+        name=name,
+        uid=str(uuid.uuid4()),
+        generation=1,
+        timing_generation=1,
+        created_us=begin_us,
+        not_before_us=due_us - 1,
+        state=definition.State.ARMED,
+        rule=rule,
+        target=queue.digest(namespace, _BLOB),
+    )
+    return messages.Arming(definition=known, due_us=due_us), _BLOB
+
+
+async def _creator(url: str, count: int, seconds: float) -> None:
+    """Creates evenly for so long; prints how many."""
+    created = 0
+    async with place.queue(url, count) as queue:
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < seconds:
+            if created < passed * _CREATES_A_MINUTE / 60:
+                due_us = points_place.now_us() + 3_600_000_000
+                first = count + created
+                ((arming, blob),) = source.wanted(queue, first, first + 1, due_us)
+                await queue.upsert(arming, blob, points_place.EPOCH)
+                created += 1
+            else:
+                await asyncio.sleep(0.002)
+    print(created, flush=True)
+
+
+if __name__ == "__main__":
+    uvloop.run(_creator(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))

@@ -1,0 +1,135 @@
+"""Filling the index through ``upsert_many``, as the leader fills an empty one.
+
+``python -m benchmarks.scale.loading URL COUNT FIRST LAST`` is one loader: a process that makes the
+schedules and arms them, three parts side by side, so that one is put together while the server
+writes another. It prints what it spent. The leader is one such process; several share the work
+where the figure says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import redis
+import uvloop
+
+from benchmarks import report
+from benchmarks.queuespeed import place as points_place
+from benchmarks.report import Figure
+from benchmarks.scale import place, source
+from duepoint import errors
+from duepoint.delayqueue import delayqueue, messages
+from tests.support.redisserver import RedisServer
+
+NAME = "scale-load"
+_PART = 5_000
+_SIDE_BY_SIDE = 3
+_YEAR_US = 31_536_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the filling of so many schedules took."""
+
+    count: int
+    seconds: float
+    client_us: float
+    server_us: float
+
+    @property
+    def rate(self) -> float:
+        return self.count / self.seconds
+
+
+async def load(server: RedisServer, count: int, first: int, last: int, *, processes: int) -> Spent:
+    """Schedules ``first`` to ``last`` of ``count``, shared by so many loaders."""
+    with server.client() as client:
+        share = -(-(last - first) // processes)
+        running = [
+            await _started(server.url, count, begin, min(last, begin + share))
+            for begin in range(first, last, share)
+        ]
+        before = _server_cpu(client)
+        began = time.perf_counter()
+        told = [
+            of for of, _ in await asyncio.gather(*(one.communicate(b"go\n") for one in running))
+        ]
+        seconds = time.perf_counter() - began
+        server_cpu = _server_cpu(client) - before
+    if any(one.returncode for one in running):
+        raise RuntimeError("a loader failed")
+    cpu = sum(json.loads(line)["cpu"] for line in told)
+    done = last - first
+    return Spent(done, seconds, cpu / done * 1e6, server_cpu / done * 1e6)
+
+
+async def _started(url: str, count: int, first: int, last: int) -> asyncio.subprocess.Process:
+    """A loader that waits for a word."""
+    command = ["-m", "benchmarks.scale.loading", url, *map(str, (count, first, last))]
+    pipe = asyncio.subprocess.PIPE
+    started = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdin=pipe, stdout=pipe
+    )
+    assert started.stdout is not None
+    await started.stdout.readline()
+    return started
+
+
+def figures(told: str, spent: Spent, bar: str) -> Iterator[Figure]:
+    yield Figure(
+        benchmark=NAME, figure=f"definitions with their points: {told}", unit="schedules/s",
+        value=round(spent.rate), bar=bar,
+        compared_with=f"{spent.client_us:.1f} us of client and {spent.server_us:.1f} us of server"
+        " CPU a schedule, making the schedules included",
+    )  # fmt: skip
+
+
+def _server_cpu(client: redis.Redis) -> float:
+    cpu = client.info("cpu")
+    return float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"])
+
+
+async def _loader(url: str, count: int, first: int, last: int) -> None:
+    async with place.queue(url, count) as queue:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        begun = time.process_time()
+        begins = iter(range(first, last, _PART))
+        due_us = points_place.now_us() + _YEAR_US
+        await asyncio.gather(
+            *(_fill(queue, begins, first, last, due_us) for _ in range(_SIDE_BY_SIDE))
+        )
+    print(json.dumps({"cpu": time.process_time() - begun}), flush=True)
+
+
+async def _fill(
+    queue: delayqueue.DelayQueue, begins: Iterator[int], first: int, last: int, due_us: int
+) -> None:
+    for begin in begins:
+        wanted = source.wanted(queue, begin, min(last, begin + _PART), due_us)
+        await _insist(queue, wanted)
+        if (begin - first) % 500_000 < _PART:
+            report.say(f"loader at {begin:,} of {first:,} to {last:,}")
+
+
+async def _insist(
+    queue: delayqueue.DelayQueue, wanted: list[tuple[messages.Arming, bytes]]
+) -> None:
+    """As the leader does: what was cut off is asked for again."""
+    while True:
+        try:
+            await queue.upsert_many(wanted, points_place.EPOCH)
+        except errors.QueueUnavailable as trouble:
+            report.say(f"again: {trouble}")
+            await asyncio.sleep(1)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    uvloop.run(_loader(sys.argv[1], *map(int, sys.argv[2:5])))

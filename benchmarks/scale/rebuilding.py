@@ -1,0 +1,120 @@
+"""FLUSHALL, then everything again from the objects: how long until the last one is armed.
+
+The objects stand in memory as an API server's list would be decoded, in pages of 500; what runs is
+the leader's own road: comparison, reconciler, plan, report, queue. Each object says that its
+present generation was accepted and up to where it is settled, so that no status is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import msgspec
+
+from benchmarks import report
+from benchmarks.queuespeed import place as points_place
+from benchmarks.report import Figure
+from benchmarks.scale import place, source
+from duepoint import clock as clocks
+from duepoint import services
+from duepoint.controller import dryruns, reconcile, reconciler, reporter, resync
+from duepoint.delayqueue import delayqueue
+from duepoint.kube import port, schedules, times
+
+NAME = "scale-rebuild"
+_PAGE = 500
+#: A million in 60 seconds.
+_RATE = 1_000_000 / 60
+
+
+class ListInMemory:
+    """An API server that can do nothing but list."""
+
+    def __init__(self, count: int) -> None:
+        self._pages = [
+            tuple(_schedule(number) for number in range(first, min(count, first + _PAGE)))
+            for first in range(0, count, _PAGE)
+        ]
+
+    async def list_pages(self, *_: object, **__: object) -> AsyncIterator[port.Page[Any]]:
+        for items in self._pages:
+            yield port.Page(metadata=port.ListMetadata(resource_version="1"), items=items)
+
+
+async def run(kind: str, count: int) -> list[Figure]:
+    report.say(f"{kind}: {count:,} objects in memory, an empty server")
+    with points_place.server(kind, "--hash-max-listpack-entries", "512") as server:
+        async with place.queue(server.url, count) as queue:
+            seconds, cpu = await _rebuild(queue, ListInMemory(count))
+            total = sum(one.points for one in await queue.stats())
+    assert total == count, f"{total:,} of {count:,} points are there"
+    return [
+        Figure(
+            benchmark=NAME, figure=f"rebuild after FLUSHALL: {kind}, {count:,} objects", unit="s",
+            value=round(seconds, 2), bar=f"<= {round(count / _RATE, 2)}",
+            compared_with=f"{count / seconds:,.0f} objects/s, {cpu / count * 1e6:.0f} us of CPU"
+            " each; the bar is that of a million in 60 s",
+        )
+    ]  # fmt: skip
+
+
+async def _rebuild(queue: delayqueue.DelayQueue, objects: ListInMemory) -> tuple[float, float]:
+    """Seconds and CPU seconds of this process."""
+    api, clock, health = cast("port.Api", objects), clocks.SystemClock(), services.Health()
+    performs = reconcile.Reconcile(
+        queue=queue, dry_runs=dryruns.DryRuns(api), epoch=points_place.EPOCH
+    )
+    reports = reporter.Reporter(api=api, definitions=performs.stored, clock=clock, health=health)
+    brings = reconciler.Reconciler(reconcile=performs, reports=reports, health=health, clock=clock)
+    compares = resync.Resync(
+        api=api,
+        queue=queue,
+        reconciler=brings,
+        note_collision=performs.collisions.__setitem__,
+        namespaces=(),
+        clock=clock,
+    )
+    working = asyncio.create_task(brings.run())
+    await asyncio.sleep(0.1)  # all workers stand ready, as in a leader that has led for a while
+    began, cpu = time.perf_counter(), time.process_time()
+    await compares.run()
+    while brings.unapplied():  # noqa: ASYNC110 - nobody is told of the last one
+        await asyncio.sleep(0.005)
+    spent = time.perf_counter() - began, time.process_time() - cpu
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+    return spent
+
+
+def _schedule(number: int) -> schedules.Schedule:
+    known = source.one(number, "")
+    timing = known.rule.timing
+    spec = {
+        "schedule": timing.schedules[0],
+        "timeZone": timing.time_zone,
+        "webhook": {"url": f"https://hooks.{known.namespace}.example.com/schedules"},
+    }
+    ready = {
+        "type": "Ready", "status": "True", "reason": "Armed", "observedGeneration": 1,
+        "message": "the next slot is in the queue", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    status = {
+        "observedGeneration": 1,
+        "conditions": [ready],
+        "settledThrough": times.micro_time_text(points_place.now_us() - 60_000_000),
+    }
+    return schedules.Schedule(
+        metadata=port.Metadata(
+            name=known.name,
+            namespace=known.namespace,
+            uid=known.uid,
+            generation=1,
+            resource_version="1",
+            creation_timestamp=times.time_text(known.created_us),
+        ),
+        spec=msgspec.Raw(msgspec.json.encode(spec)),
+        status=msgspec.Raw(msgspec.json.encode(status)),
+    )
