@@ -53,6 +53,7 @@ class DelayQueue(
             clock=self._clock,
             server_clock=self._server_clock,
             expect_lane=self.expect_lane,
+            expect=self._foresight.expect,
         )
 
     def ledger(self) -> port.Ledger:

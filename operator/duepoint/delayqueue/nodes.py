@@ -31,6 +31,9 @@ COMMAND_TIMEOUT_SECONDS = 5.0
 _CONFIRM_MS = 100
 _CONFIRM_PAUSE_SECONDS = 5.0
 
+#: Commands whose replies are used as they come.
+_PLAIN = frozenset({"EVALSHA", "HMGET"})
+
 Command = tuple[Any, ...]
 
 
@@ -100,8 +103,8 @@ class Node:
         await self.client.aclose(close_connection_pool=True)  # type: ignore[attr-defined,unused-ignore]
 
     async def _send(self, commands: Sequence[Command]) -> list[Any]:
-        if all(command[0] == "EVALSHA" for command in commands):
-            return await self._send_scripts(commands)
+        if all(command[0] in _PLAIN for command in commands):
+            return await self._send_plain(commands)
         if len(commands) == 1:
             try:
                 return [await self.client.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
@@ -112,7 +115,7 @@ class Node:
             pipeline.execute_command(*command)
         return await pipeline.execute(raise_on_error=False)
 
-    async def _send_scripts(self, commands: Sequence[Command]) -> list[Any]:
+    async def _send_plain(self, commands: Sequence[Command]) -> list[Any]:
         """Their replies need no translation, so the library's layers for that are left out.
 
         The connection itself closes when it fails, or when we are cancelled while it waits.

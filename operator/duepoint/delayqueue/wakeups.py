@@ -3,7 +3,8 @@
 Owns the subscription to the ``wake`` channels of all shards and a table of alarms. Never a
 blocking command: the server serves their time-outs at 1000/hz ms, which made wake-ups 38-83 ms
 late (p50) against 0.1-0.5 ms for a local timer. A message carries the due and the server's time
-of that moment, so that the clocks need not agree. Leaves claiming to the worker: it names shards.
+of that moment, so that the clocks need not agree, and mostly whose point it is, so that its
+definition is read with the claim. Leaves claiming to the worker: it names shards.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from duepoint import clock as clocks
 from duepoint.delayqueue import alarms, keys, messages, serverclock, sharding, subscription
 from duepoint.delayqueue import servers as servers_
+from duepoint.schedules import points
 
 
 class RedisWakeups(alarms.Alarms):
@@ -27,10 +29,12 @@ class RedisWakeups(alarms.Alarms):
         clock: clocks.Clock,
         server_clock: serverclock.ServerClock,
         expect_lane: Callable[[messages.ShardId, int], None],
+        expect: Callable[[messages.ShardId, points.ScheduleId, int], None],
     ) -> None:
         shards = sharding.all_shards(layout)
         super().__init__(clock, shards)
         self._expect_lane = expect_lane
+        self._expect = expect
         self._server_clock = server_clock
         self._shard_of = {names(shard).wake: shard for shard in shards}
         self._subscription = subscription.Subscription(
@@ -49,9 +53,12 @@ class RedisWakeups(alarms.Alarms):
     def _on_message(self, channel: str, data: bytes) -> None:
         shard = self._shard_of[channel]
         try:
-            due, lane, now = (int(part) for part in data.split(b" "))
+            due, lane, now, *whose = data.split(b" ")
+            due_us, now_us = int(due), int(now)
+            self._expect_lane(shard, int(lane))
+            for schedule_id in whose:
+                self._expect(shard, points.ScheduleId(bytes.fromhex(schedule_id.decode())), due_us)
         except ValueError:  # of another version: look, and see
             self.wake(shard, 0.0)
             return
-        self._expect_lane(shard, lane)
-        self.wake(shard, (due - now) / 1_000_000 - self._server_clock.age_seconds(now))
+        self.wake(shard, (due_us - now_us) / 1_000_000 - self._server_clock.age_seconds(now_us))

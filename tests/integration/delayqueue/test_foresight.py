@@ -22,6 +22,19 @@ async def test_a_claim_of_a_chain_we_moved_on_brings_its_definition(harness):
     assert claim.definitions[schedule_id] == harness.definition(generation=1)
 
 
+async def test_who_is_woken_for_a_new_schedule_has_its_definition_with_the_claim(harness):
+    wakeups = harness.queue.wakeups()
+    await wakeups.start()
+    while await wakeups.wait_until_due(0.2):  # subscribed: every shard is looked at once
+        await harness.look()
+    await harness.arm(due_in=0.3)
+    due = await wakeups.wait_until_due(10.0)
+    (claimed,) = await harness.queue.claim(due, worker="w1")
+    known = harness.definition()
+    assert claimed.claim.definitions == {known.id: known}
+    await wakeups.close()
+
+
 async def test_an_edit_since_the_last_claim_is_seen(harness):
     schedule_id = await rearmed(harness)
     await harness.arm(generation=2, timing_generation=1, keep_chain=True)
@@ -30,10 +43,10 @@ async def test_an_edit_since_the_last_claim_is_seen(harness):
 
 
 async def test_a_schedule_deleted_meanwhile_is_said_to_be_gone(harness):
-    await harness.arm(name="other", due_in=0.05)
     schedule_id = await rearmed(harness)
     known = harness.definition(generation=1)
     await harness.queue.remove(schedule_id, known.uid, known.namespace, messages.Epoch(7))
+    await harness.arm(name="other", due_in=0.05)
     claim = await harness.claim_one()
     assert claim.definitions.get(schedule_id) is None
     assert [point.schedule_id for point in claim.points] != [schedule_id]

@@ -78,5 +78,5 @@ if args.due then
   redis.call('ZADD', LANE, args.due, ARGV[args.chain])
 end
 refresh_head(HEADS, args.lane, LANE)
-announce_head(HEADS, before, WAKE, server_time())
+announce_head(HEADS, before, WAKE, server_time(), id, args.due)
 return 'APPLIED'

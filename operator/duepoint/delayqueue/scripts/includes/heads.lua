@@ -21,10 +21,17 @@ local function refresh_head(heads, lane, lane_key)
 end
 
 -- Wakes the sleepers when the shard's head came earlier by a millisecond or more.
--- Message: due, lane, server time, so that a sleeper needs no agreement of clocks.
-local function announce_head(heads, before, channel, now)
+-- Message: due, lane, server time, so that a sleeper needs no agreement of clocks; and, where it is
+-- known whose point that is, its schedule in hex, whose definition will be needed.
+local function announce_head(heads, before, channel, now, schedule, schedule_due)
   local due, lane = shard_head(heads)
   if due < math.huge and due <= before - 1000 then
-    redis.call('SPUBLISH', channel, string.format('%.0f %s %.0f', due, lane, now))
+    local whose = ''
+    if schedule and schedule_due == due then
+      whose = ' ' .. string.gsub(schedule, '.', function(byte)
+        return string.format('%02x', string.byte(byte))
+      end)
+    end
+    redis.call('SPUBLISH', channel, string.format('%.0f %s %.0f%s', due, lane, now, whose))
   end
 end
