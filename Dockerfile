@@ -1,15 +1,18 @@
 # The image of operator, worker and command line: one virtual environment on a slim base, no root, no
 # build tools. Versions and hashes come from the lock files; `docker build -t duepoint:dev .`
 
+# With Kafka: `docker build --build-arg LOCK=requirements-kafka.lock -t duepoint:kafka .`
+
 ARG PYTHON=3.11
 
 FROM python:${PYTHON}-slim AS build
+ARG LOCK=requirements.lock
 WORKDIR /src
-COPY requirements.lock requirements-dev.lock ./
+COPY requirements.lock requirements-kafka.lock requirements-dev.lock ./
 # The environment gets no pip of its own: the base's pip fills it from outside.
 RUN python -m venv --without-pip /opt/duepoint \
  && pip --python /opt/duepoint/bin/python install --no-cache-dir --require-hashes --only-binary :all: \
-      --requirement requirements.lock
+      --requirement "${LOCK}"
 # The one build tool, taken with its hashes out of the lock of the development tools.
 RUN sed -n '/^setuptools==/,/^[a-z]/{/^setuptools==/p;/^ .*--hash/p}' requirements-dev.lock > build.lock \
  && pip install --no-cache-dir --require-hashes --only-binary :all: --requirement build.lock

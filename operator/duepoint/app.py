@@ -25,6 +25,8 @@ from duepoint.maintenance import watchdog as watchdogs
 from duepoint.targets import (
     activejobs,
     circuits,
+    connections,
+    dialing,
     egress,
     egressrules,
     gate,
@@ -32,9 +34,11 @@ from duepoint.targets import (
     materials,
     secretcache,
     servicecache,
+    streamelsewhere,
     target,
 )
 from duepoint.targets import job as jobtarget
+from duepoint.targets import kafka as kafkatarget
 from duepoint.targets import stream as streamtarget
 from duepoint.targets import webhook as webhooktarget
 from duepoint.worker import claimer, dispatcher
@@ -91,10 +95,12 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             clock,
             gate=webhook_gate(chosen, queue, clock),
         )
+        stream, kafka = _stream_targets(chosen, queue, clock, guard, api)
         targets = target.Targets(
             job=jobtarget.JobTarget(api, clock),
             webhook=webhook,
-            stream=streamtarget.StreamTarget(queue, clock),
+            stream=stream,
+            kafka=kafka,
         )
         loop = claimer.Claimer(
             queue,
@@ -110,9 +116,32 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         try:
             await loop.run()
         finally:
+            await stream.close()
+            await kafka.close()
             await webhook.close()
             await queue.close()
     telemetry.logger.info("stopped", worker=chosen.identity)
+
+
+def _stream_targets(
+    chosen: settings.WorkerSettings,
+    queue: delayqueue.DelayQueue,
+    clock: clocks.Clock,
+    guard: egress.Guard,
+    api: kubeapi.ApiSession,
+) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
+    """Those whose servers are ours, or stand in a Secret."""
+    reader = connections.Reader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
+    services = servicecache.of(api, clock)
+    elsewhere = streamelsewhere.Elsewhere(reader, guard, services)
+
+    def dialer(namespace: str) -> dialing.Dialer:
+        return dialing.Dialer(guard, services, namespace)
+
+    return (
+        streamtarget.StreamTarget(queue, clock, elsewhere),
+        kafkatarget.KafkaTarget(reader, dialer, clock),
+    )
 
 
 def _bounds(chosen: settings.WorkerSettings) -> dispatcher.Bounds:

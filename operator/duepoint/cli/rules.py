@@ -88,8 +88,8 @@ _OF_THE_CONNECTION = frozenset(
 
 _TABLE: dict[str, Check] = {
     "has(self.schedule) != has(self.schedules)": _one_of("schedule", "schedules"),
-    "[has(self.jobTemplate), has(self.webhook), has(self.stream)].filter(written, written)"
-    ".size() == 1": _one_of("jobTemplate", "webhook", "stream"),
+    "[has(self.jobTemplate), has(self.webhook), has(self.stream), has(self.kafka)]"
+    ".filter(written, written).size() == 1": _one_of("jobTemplate", "webhook", "stream", "kafka"),
     "has(self.url) != has(self.service)": _one_of("url", "service"),
     "has(self.value) != has(self.valueFrom)": _one_of("value", "valueFrom"),
     "has(self.configMap) != has(self.secret)": _one_of("configMap", "secret"),
@@ -128,6 +128,9 @@ _TABLE: dict[str, Check] = {
     " 'keep-alive', 'te', 'trailer', 'upgrade', 'proxy-connection', 'proxy-authenticate',"
     " 'proxy-authorization', 'expect']) && !self.matches(r'^(?i:webhook-)')": lambda name: (
         name.lower() not in _OF_THE_CONNECTION and not name.lower().startswith("webhook-")
+    ),
+    "self.matches(r'^[A-Za-z0-9._-]+$') && !(self in ['.', '..'])": _both(
+        _matching("^[A-Za-z0-9._-]+$"), lambda text: text not in {".", ".."}
     ),
     "!self.contains('#')": lambda text: "#" not in text,
     "self.matches(r'^/[!-~]*$') && !self.contains('#')": _both(

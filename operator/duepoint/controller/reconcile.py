@@ -282,9 +282,8 @@ def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
 
 def _awaits_check(wanted: spec.ScheduleSpec, shown: plan.Shown) -> bool:
     """Of a generation that refers to Secrets; one that was accepted is not asked for again."""
-    target = wanted.action.target
     was_accepted = shown.accepted and shown.observed_generation == wanted.generation
-    return isinstance(target, actions.WebhookAction) and not target.is_plain and not was_accepted
+    return actions.needs_secrets(wanted.action.target) and not was_accepted
 
 
 def _applied(

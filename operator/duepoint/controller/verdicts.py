@@ -39,7 +39,7 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
         return report
     if check is None or check.generation < report.generation:
         told = conditions.reconciling(
-            Reason.SECRETS_PENDING, "no worker has read what spec.webhook refers to yet"
+            Reason.SECRETS_PENDING, "no worker has read the Secrets that the spec refers to yet"
         )
         return dataclasses.replace(report, conditions=told, is_settled=False)
     if not check.reason:

@@ -124,13 +124,39 @@ class WebhookAction(
 class StreamAction(
     msgspec.Struct, frozen=True, kw_only=True, tag="stream", tag_field="kind", omit_defaults=True
 ):
-    """Append to a stream in Duepoint's own Redis; ``max_length`` None = never trimmed."""
+    """Append to a stream.
+
+    Attributes:
+        max_length: None = never trimmed.
+        connection: name of the Secret that leads to another Redis; None = Duepoint's own.
+    """
 
     name: str
     max_length: int | None = None
+    connection: str | None = None
 
 
-Target = JobAction | WebhookAction | StreamAction
+class KafkaAction(msgspec.Struct, frozen=True, kw_only=True, tag="kafka", tag_field="kind"):
+    """Produce a record; ``connection`` is the name of the Secret that leads to the brokers."""
+
+    topic: str
+    connection: str
+
+
+Target = JobAction | WebhookAction | StreamAction | KafkaAction
+
+
+def needs_secrets(target: Target) -> bool:
+    """Whether something beside the spec has to be read before this can be delivered."""
+    match target:
+        case WebhookAction():
+            return not target.is_plain
+        case StreamAction(connection=connection):
+            return connection is not None
+        case KafkaAction():
+            return True
+        case JobAction():
+            return False
 
 
 #: No payload. One object, because msgspec leaves out a default only where it is the same object.
@@ -170,6 +196,8 @@ def describe(action: Action) -> str:
             return f"Webhook {_without_query(url or '')}"
         case StreamAction(name=name):
             return f"Stream {name}"
+        case KafkaAction(topic=topic):
+            return f"Kafka {topic}"
 
 
 def _without_query(url: str) -> str:

@@ -26,6 +26,7 @@ class Reason(enum.StrEnum):
     MISSING_SECRET = "MissingSecret"  # noqa: S105 - a reason, not a secret
     SECRET_FORBIDDEN = "SecretForbidden"  # noqa: S105 - a reason, not a secret
     SECRETS_PENDING = "SecretsPending"
+    TARGET_UNAVAILABLE = "TargetUnavailable"
     DRY_RUN_PENDING = "DryRunPending"
     INTERNAL_ERROR = "InternalError"
     # Reconciling, of a ScheduleRun

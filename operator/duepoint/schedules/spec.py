@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -60,10 +61,19 @@ class _Dst(msgspec.Struct, rename="camel"):
     overlap: str | None = None
 
 
+class _SecretRef(msgspec.Struct):
+    name: str
+
+
 class _Stream(msgspec.Struct, rename="camel"):
     name: str
     max_length: int | None = None
-    connection_secret_ref: dict[str, Any] | None = None
+    connection_secret_ref: _SecretRef | None = None
+
+
+class _Kafka(msgspec.Struct, rename="camel"):
+    topic: str
+    connection_secret_ref: _SecretRef
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -92,9 +102,14 @@ class _Spec(msgspec.Struct, rename="camel"):
     failed_jobs_history_limit: int | None = None
     webhook: webhookspec.WebhookFields | None = None
     stream: _Stream | None = None
+    kafka: _Kafka | None = None
 
 
 _decoder = msgspec.json.Decoder(_Spec)
+_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_STREAM = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?")
+_MOST_STREAM_NAME = 200
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Longer texts are not kept: some megabytes of memory, at most.
 _SHAPE_LIMIT = 4_096
 _NULL = b"null"
@@ -358,11 +373,12 @@ def _action(fields: _Spec, findings: _Findings) -> actions.Action | None:
 
 def _target(fields: _Spec, findings: _Findings) -> actions.Target | None:
     job = _is_given(fields.job_template)
-    if [job, fields.webhook is not None, fields.stream is not None].count(True) != 1:
+    others = (fields.webhook, fields.stream, fields.kafka)
+    if [job, *(other is not None for other in others)].count(True) != 1:
         findings.add(
             Reason.INVALID_SCHEDULE,
             "spec",
-            "write exactly one target: jobTemplate, webhook or stream",
+            "write exactly one target: jobTemplate, webhook, stream or kafka",
         )
         return None
     if job:
@@ -371,6 +387,8 @@ def _target(fields: _Spec, findings: _Findings) -> actions.Target | None:
         return webhookspec.action(
             fields.webhook, lambda path, text: findings.add(Reason.INVALID_WEBHOOK, path, text)
         )
+    if fields.kafka is not None:
+        return _kafka(fields.kafka, findings)
     return _stream(fields.stream, findings) if fields.stream is not None else None
 
 
@@ -392,11 +410,41 @@ def _job(template: msgspec.Raw, findings: _Findings) -> actions.JobAction | None
 
 
 def _stream(stream: _Stream, findings: _Findings) -> actions.StreamAction:
-    if stream.connection_secret_ref is not None:
+    if not _STREAM.fullmatch(stream.name) or len(stream.name) > _MOST_STREAM_NAME:
         findings.add(
             Reason.INVALID_SCHEDULE,
-            "spec.stream.connectionSecretRef",
-            "is not available in this version; remove it to append to Duepoint's own Redis",
+            "spec.stream.name",
+            f"{errors.quoted(stream.name)}: write letters, digits and . _ - / : between them, such "
+            "as ticks or orders:nightly",
         )
     _at_least(stream.max_length, 1, "spec.stream.maxLength", findings)
-    return actions.StreamAction(name=stream.name, max_length=stream.max_length)
+    connection = stream.connection_secret_ref
+    return actions.StreamAction(
+        name=stream.name,
+        max_length=stream.max_length,
+        connection=_secret_name(connection, "spec.stream.connectionSecretRef", findings),
+    )
+
+
+def _kafka(kafka: _Kafka, findings: _Findings) -> actions.KafkaAction:
+    if not _TOPIC.fullmatch(kafka.topic) or kafka.topic in {".", ".."}:
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            "spec.kafka.topic",
+            f"{errors.quoted(kafka.topic)}: write up to 249 letters, digits and . _ -",
+        )
+    path = "spec.kafka.connectionSecretRef"
+    connection = _secret_name(kafka.connection_secret_ref, path, findings)
+    return actions.KafkaAction(topic=kafka.topic, connection=connection or "")
+
+
+def _secret_name(ref: _SecretRef | None, path: str, findings: _Findings) -> str | None:
+    if ref is None:
+        return None
+    if not _OBJECT.fullmatch(ref.name):
+        findings.add(
+            Reason.INVALID_SCHEDULE,
+            f"{path}.name",
+            f"{errors.quoted(ref.name)} is no name of a Secret",
+        )
+    return ref.name

@@ -90,17 +90,21 @@ class Keys:
 
     async def content(self, to: Reference, key: str) -> bytes:
         """What the key holds; raises Missing, Denied, and errors.Unavailable."""
+        data = await self.whole(to)
+        if key not in data.values:
+            raise Missing(to, f"{to.object} has no key {key}; {_listed(data)}")
+        return data.values[key]
+
+    async def whole(self, to: Reference) -> secrets.Data:
+        """The object with all its keys; raises Missing, Denied, and errors.Unavailable."""
         try:
-            data = await self._objects.get(to.namespace, (to.kind, to.name))
+            return await self._objects.get(to.namespace, (to.kind, to.name))
         except errors.NotFound:
             raise Missing(to, f"{to.object} does not exist; create it") from None
         except errors.Forbidden as error:
             raise Denied(to, error) from None
         except errors.Invalid as error:
             raise Missing(to, f"{to.object} cannot be read: {error}") from None
-        if key not in data.values:
-            raise Missing(to, f"{to.object} has no key {key}; {_listed(data)}")
-        return data.values[key]
 
 
 def permission(denied: Denied, reader_role: str) -> str:

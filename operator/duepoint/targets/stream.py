@@ -1,10 +1,10 @@
-"""The stream target: one slot, one entry in a stream of Duepoint's own Redis.
+"""The stream target: one slot, one entry in a Redis stream.
 
 Owns the fields of an entry, which consumers store: fields may be added, never renamed. The key
 and the XADD belong to the queue, which offers narrow functions for them. Where one server holds
 queue and streams, the settlement of the point appends its entry: exactly once. On a cluster the
 entry comes first, at least once: after a lost reply it is appended again with the same ``id``, by
-which a consumer tells.
+which a consumer tells. So it is in another Redis (``streamelsewhere``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duepoint.delayqueue import messages, scripting
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import batches, identity, target
+from duepoint.targets import answers, batches, identity, streamelsewhere, target
 
 _SECOND_US = 1_000_000
 #: The queue always trims; a stream without ``maxLength`` is given more room than Redis has.
@@ -49,18 +49,27 @@ class Streams(Protocol):
 class StreamTarget:
     """Appends to streams."""
 
-    def __init__(self, streams: Streams, clock: clocks.Clock) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        clock: clocks.Clock,
+        elsewhere: streamelsewhere.Elsewhere | None = None,
+    ) -> None:
         self._streams = streams
         self._clock = clock
+        self._elsewhere = elsewhere
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once Redis has the entry."""
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
+        stream = _action(firing.action)
+        if stream.connection is not None:
+            return await self._append_elsewhere(firing, stream, stream.connection, seconds)
         try:
             async with asyncio.timeout(seconds):
-                return await self._append(firing, _action(firing.action))
+                return await self._append(firing, stream)
         except scripting.WrongType as error:
             return outcome.Rejected(reason=Reason.WRONG_TYPE, message=str(error))
         except errors.QueueUnavailable as error:
@@ -70,7 +79,7 @@ class StreamTarget:
 
     def settles(self, action: actions.Action) -> bool:
         """Entry and settlement go in with one script, where one server has both."""
-        return isinstance(action.target, actions.StreamAction) and self._streams.settles_entries
+        return _is_own(action) and self._streams.settles_entries
 
     def entry_of(self, firing: target.Firing) -> batches.Entry:
         """What the settlement appends."""
@@ -105,9 +114,21 @@ class StreamTarget:
     def count(self, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
         """Whoever asked counts."""
 
+    async def check(self, firing: target.Firing) -> answers.Trouble | None:
+        """Whether the Secret that leads to another Redis is there and holds a connection."""
+        stream = _action(firing.action)
+        if stream.connection is None:
+            return None
+        return await self._other().check(firing.namespace, stream.connection)
+
+    async def close(self) -> None:
+        """Close the connections to other servers."""
+        if self._elsewhere is not None:
+            await self._elsewhere.close()
+
     def takes_batches(self, action: actions.Action) -> bool:
-        """Entries of one stream go in together."""
-        return isinstance(action.target, actions.StreamAction)
+        """Entries of one stream of our own go in together."""
+        return _is_own(action)
 
     async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
         """One entry a row, in few scripts; nothing is sent once the claim has run out."""
@@ -129,6 +150,36 @@ class StreamTarget:
         told = [None if id_ is None else f"entry {id_}" for id_ in ids]
         return batches.BatchAnswer(accepted_us=self._clock.now_us(), messages=told)
 
+    async def _append_elsewhere(
+        self,
+        firing: target.Firing,
+        stream: actions.StreamAction,
+        connection: str,
+        seconds: float,
+    ) -> outcome.Outcome:
+        fields = entry(firing, self._clock.now_us())
+        wanted = streamelsewhere.Append(
+            key=stream.name,
+            max_length=stream.max_length,
+            fields=tuple(part for pair in fields.items() for part in pair),
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._other().append(firing.namespace, connection, wanted)
+        except TimeoutError:
+            return outcome.Retry(
+                reason=Reason.TIMEOUT, message=f"no answer from the other Redis in {seconds:g} s"
+            )
+        if not isinstance(answer, str):
+            return answer
+        message = f"entry {answer} in stream {stream.name}"
+        return outcome.Delivered(accepted_us=self._clock.now_us(), message=message)
+
+    def _other(self) -> streamelsewhere.Elsewhere:
+        if self._elsewhere is None:
+            raise errors.Bug("this worker was not told how to reach another Redis")
+        return self._elsewhere
+
     async def _append(
         self, firing: target.Firing, stream: actions.StreamAction
     ) -> outcome.Delivered:
@@ -138,6 +189,10 @@ class StreamTarget:
             firing.namespace, stream.name, entry(firing, now_us), most
         )
         return outcome.Delivered(accepted_us=self._clock.now_us(), message=f"entry {entry_id}")
+
+
+def _is_own(action: actions.Action) -> bool:
+    return isinstance(action.target, actions.StreamAction) and action.target.connection is None
 
 
 def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint import clock as clocks
-from duepoint import telemetry
+from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome, retries
 from duepoint.schedules import actions
@@ -29,6 +29,8 @@ from duepoint.targets import batches
 #: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
 JOB_LIMIT_SECONDS = 10.0
 STREAM_LIMIT_SECONDS = 5.0
+#: A record's, with the first connection to the brokers.
+KAFKA_LIMIT_SECONDS = 10.0
 
 #: Jobs and stream entries are retried this long where ``startingDeadlineSeconds`` is unset.
 MAX_AGE_US = 86_400_000_000
@@ -119,6 +121,8 @@ def attempt_limit_seconds(action: actions.Action) -> float:
             return JOB_LIMIT_SECONDS
         case actions.StreamAction():
             return STREAM_LIMIT_SECONDS
+        case actions.KafkaAction():
+            return KAFKA_LIMIT_SECONDS
 
 
 def retry_limits(
@@ -141,7 +145,7 @@ def retry_limits(
                 max_attempts=rule.max_attempts,
                 give_up_us=firing.due_us + rule.max_age_us,
             )
-        case actions.JobAction() | actions.StreamAction():
+        case actions.JobAction() | actions.StreamAction() | actions.KafkaAction():
             deadline_us = firing.due_us + MAX_AGE_US
             return retries.RetryLimits(
                 first_us=_FIRST_WAIT_US,
@@ -178,6 +182,7 @@ class Targets:
     job: Target
     webhook: CheckedTarget
     stream: Target
+    kafka: Target | None = None
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
         """What the target of this kind answers."""
@@ -216,10 +221,13 @@ class Targets:
         telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc(times)
 
     async def check(self, firing: Firing) -> Checked | None:
-        """What the target of this kind lacks; only webhooks refer to things that may be missing."""
-        if not isinstance(firing.action.target, actions.WebhookAction):
+        """What the target of this kind lacks, if it refers to things that may be missing."""
+        if not actions.needs_secrets(firing.action.target):
             return None
-        return await self.webhook.check(firing)
+        _, one = self._of(firing.action)
+        check = getattr(one, "check", None)
+        found: Checked | None = None if check is None else await check(firing)
+        return found
 
     def _of(self, action: actions.Action) -> tuple[str, Target]:
         match action.target:
@@ -229,6 +237,10 @@ class Targets:
                 return "webhook", self.webhook
             case actions.StreamAction():
                 return "stream", self.stream
+            case actions.KafkaAction():
+                if self.kafka is None:
+                    raise errors.Bug("this worker has no Kafka target")
+                return "kafka", self.kafka
 
     def takes_batches(self, action: actions.Action) -> bool:
         """Whether the target of this kind does."""

@@ -77,7 +77,7 @@ class Tried:
 
     attempt: Attempt
     outcome: outcomes.Outcome
-    kind: type[actions.JobAction | actions.WebhookAction | actions.StreamAction]
+    kind: type[actions.Target]
     limits: retries.RetryLimits
     started_us: int
     now_us: int

@@ -348,6 +348,34 @@ TARGETS = [
         'unknown field "spec.stream.connectionSecretRef.namespace"',
         stream={"name": "ticks", "connectionSecretRef": {"name": "redis", "namespace": "other"}},
     ),
+    _spec(
+        "kafka without a topic",
+        "spec.kafka.topic",
+        "Required value",
+        stream=ABSENT,
+        kafka={"connectionSecretRef": {"name": "brokers"}},
+    ),
+    _spec(
+        "kafka without a connection",
+        "spec.kafka.connectionSecretRef",
+        "Required value",
+        stream=ABSENT,
+        kafka={"topic": "ticks"},
+    ),
+    _spec(
+        "kafka with a blank",
+        "spec.kafka.topic",
+        "as Kafka allows",
+        stream=ABSENT,
+        kafka={"topic": "a b", "connectionSecretRef": {"name": "brokers"}},
+    ),
+    _spec(
+        "kafka beside a stream",
+        "spec",
+        "exactly one target",
+        stream=STREAM,
+        kafka={"topic": "ticks", "connectionSecretRef": {"name": "brokers"}},
+    ),
     _spec("misspelt field", "", 'unknown field "spec.timezone"', timezone="Europe/Rome"),
 ]
 

@@ -108,6 +108,7 @@ def test_optional_fields_without_a_default_say_what_unset_means() -> None:
     spec = _spec_of("schedules")
     spec["properties"]["jobTemplate"]["properties"].pop("spec")
     choices = {"schedule", "schedules", "url", "service", "jobTemplate", "webhook", "stream",
+               "kafka",
                "bearer", "basic", "serviceAccountToken", "configMap", "secret", "value",
                "valueFrom", "caRef", "metadata"}  # fmt: skip
     silent = [

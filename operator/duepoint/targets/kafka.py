@@ -1,0 +1,128 @@
+"""The kafka target: one slot, one record in a topic.
+
+The record's key is the Schedule's uid, so all of one Schedule are in one partition, in their order;
+its value is the payload, its headers the other fields of a stream's entry. The producer is
+idempotent: what its own retries send twice is stored once. A later attempt of the same slot is a
+record of its own with the same ``id``. aiokafka is an optional extra (``duepoint[kafka]``): without
+it the target says so, and nothing else is different.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import answers, connections, dialing, kafkasettings, stream, target
+
+if TYPE_CHECKING:
+    from duepoint.targets import kafkaproducers
+
+MISSING_EXTRA = (
+    "spec.kafka: the workers of this installation cannot speak Kafka; have their operator install "
+    "duepoint[kafka], or use an image that has it"
+)
+
+#: Makes a dialer for the Schedules of a namespace.
+Dialers = Callable[[str], dialing.Dialer]
+
+
+def is_installed() -> bool:
+    """Whether the extra is there."""
+    return importlib.util.find_spec("aiokafka") is not None
+
+
+class KafkaTarget:
+    """Produces records."""
+
+    def __init__(self, reader: connections.Reader, dialers: Dialers, clock: clocks.Clock) -> None:
+        self._reader = reader
+        self._dialers = dialers
+        self._clock = clock
+        self._opened: kafkaproducers.Producers | None = None
+
+    async def check(self, firing: target.Firing) -> answers.Trouble | None:
+        """Whether the extra is installed and the Secret holds a connection; sends nothing."""
+        found = await self._brokers(firing.namespace, _action(firing.action))
+        return found if isinstance(found, answers.Trouble) else None
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        """Delivered once all in-sync replicas have the record."""
+        seconds = target.seconds_left(firing, self._clock)
+        if seconds <= 0:
+            return target.not_started()
+        kafka = _action(firing.action)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._produce(firing, kafka)
+        except TimeoutError:
+            return outcome.Retry(
+                reason=Reason.TIMEOUT, message=f"no answer from the brokers in {seconds:g} s"
+            )
+
+    async def close(self) -> None:
+        """Close the connections; what was sent has been answered."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def _produce(self, firing: target.Firing, kafka: actions.KafkaAction) -> outcome.Outcome:
+        brokers = await self._brokers(firing.namespace, kafka)
+        if isinstance(brokers, answers.Trouble):
+            return outcome.Retry(reason=brokers.reason, message=brokers.message, started=False)
+        fields = stream.entry(firing, self._clock.now_us())
+        value = fields.pop("payload")
+        headers = [(name, _bytes(text)) for name, text in fields.items()]
+        answer = await self._producers().send(
+            brokers,
+            self._dialers(firing.namespace),
+            topic=kafka.topic,
+            key=firing.uid.encode(),
+            value=_bytes(value),
+            headers=headers,
+        )
+        if isinstance(answer, str):
+            return outcome.Delivered(accepted_us=self._clock.now_us(), message=answer)
+        if answer.reason is Reason.REJECTED:
+            self._reader.forget(firing.namespace)
+        return answer
+
+    async def _brokers(
+        self, namespace: str, kafka: actions.KafkaAction
+    ) -> kafkasettings.Brokers | answers.Trouble:
+        if not is_installed():
+            return connections.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
+        found = await self._reader.read(
+            kafkasettings.PATH, namespace, kafka.connection, kafkasettings.KEYS, "bootstrap.servers"
+        )
+        brokers = found if isinstance(found, answers.Trouble) else kafkasettings.brokers(found)
+        if isinstance(brokers, answers.Trouble) or not brokers.tls:
+            return brokers
+        secured = await self._reader.secured(brokers.connection)
+        if isinstance(secured, answers.Trouble):
+            return secured
+        return dataclasses.replace(brokers, connection=secured)
+
+    def _producers(self) -> kafkaproducers.Producers:
+        if self._opened is None:
+            # Only here, because the extra may not be installed.
+            from duepoint.targets import kafkaproducers  # noqa: PLC0415
+
+            self._opened = kafkaproducers.Producers()
+        return self._opened
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def _action(action: actions.Action) -> actions.KafkaAction:
+    if not isinstance(action.target, actions.KafkaAction):
+        raise errors.Bug(f"a {type(action.target).__name__} was handed to the kafka target")
+    return action.target

@@ -1,0 +1,375 @@
+"""Entries in another Redis: as its Secret says, healed, guarded, and safe from what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import secretcache
+from tests.support import builders, firings, othertargets, redisserver, vaults, webhooktargets
+from tests.support.redisserver import RedisServer
+from tests.support.tlsfiles import Authority
+
+ACTION = actions.StreamAction(name="orders:ticks", connection="other-redis")
+CANARY = "canary-4f0e9a6d8b"
+
+
+@pytest.fixture
+async def api():
+    return await vaults.api_with()
+
+
+@pytest.fixture
+async def target(api):
+    made = othertargets.a_stream_target(api, othertargets.a_guard())
+    yield made
+    await made.close()
+
+
+async def put(api, **values):
+    await api.apply("secrets", vaults.a_secret("other-redis", **values))
+
+
+def a_firing(action=ACTION, **changes):
+    return firings.a_firing(action, **changes)
+
+
+async def refused(target, reason, **changes):
+    given = await target.fire(a_firing(**changes))
+    assert isinstance(given, outcome.Rejected), given
+    assert given.reason is reason
+    return given.message
+
+
+async def retried(target, reason, **changes):
+    given = await target.fire(a_firing(**changes))
+    assert isinstance(given, outcome.Retry), given
+    assert given.reason is reason
+    return given.message
+
+
+# -- a server that is one --------------------------------------------------------------------------
+
+
+async def test_an_entry_arrives_with_its_fields_under_the_streams_own_name(api, target, own_server):
+    await put(api, url=own_server.url)
+    given = await target.fire(a_firing(payload={"a": "hé"}))
+    assert isinstance(given, outcome.Delivered)
+    with own_server.client() as client:
+        ((entry_id, fields),) = client.xrange("orders:ticks")
+    assert given.message == f"entry {entry_id.decode()} in stream orders:ticks"
+    assert fields[b"id"] == f"{builders.UID}-1772366400".encode()
+    assert fields[b"payload"] == '{"a":"hé"}'.encode()
+    assert set(fields) == {
+        b"id", b"generated_at", b"schedule_id", b"payload", b"slot", b"scheduled_time",
+        b"attempt", b"version", b"trigger",
+    }  # fmt: skip
+
+
+async def test_a_limited_stream_is_trimmed_and_connections_are_kept(api, target, own_server):
+    await put(api, url=own_server.url)
+    action = actions.StreamAction(name="few", max_length=10, connection="other-redis")
+    for number in range(20):
+        await asyncio.gather(
+            *(target.fire(a_firing(action, slot_us=number * 10**9 + n)) for n in range(20))
+        )
+    with own_server.client() as client:
+        assert 10 <= client.xlen("few") < 250
+        assert len(client.client_list()) <= 9  # ours, and eight
+
+
+async def test_user_password_and_database_of_the_secret_are_used(api, target, own_server):
+    with own_server.client() as client:
+        client.acl_setuser(
+            "writer", enabled=True, passwords=[f"+{CANARY}"], keys=["orders:*"],
+            commands=["+xadd", "+select"],
+        )  # fmt: skip
+    await put(api, url=f"{own_server.url}?db=3" if "?" not in own_server.url else own_server.url,
+              username="writer", password=CANARY)  # fmt: skip
+    assert isinstance(await target.fire(a_firing()), outcome.Delivered)
+
+
+async def test_a_password_that_is_wrong_heals_when_the_secret_is_mended(
+    api, target, own_server, monkeypatch
+):
+    monkeypatch.setattr(secretcache, "ASK_AGAIN_SECONDS", 0.0)
+    with own_server.client() as client:
+        client.acl_setuser(
+            "writer", enabled=True, passwords=["+the right one"], keys=["*"], commands=["+xadd"]
+        )
+    await put(api, url=own_server.url, username="writer", password=CANARY)
+    message = await retried(target, Reason.REJECTED)
+    assert "username and password" in message
+    assert CANARY not in message
+    await put(api, url=own_server.url, username="writer", password="the right one")
+    assert isinstance(await target.fire(a_firing()), outcome.Delivered)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason", "final"),
+    [
+        (lambda client: client.set("orders:ticks", "x"), Reason.WRONG_TYPE, True),
+        (lambda client: client.config_set("maxmemory", "1"), Reason.REJECTED, False),
+        (lambda client: client.replicaof("127.0.0.1", 1), Reason.REJECTED, False),
+    ],
+    ids=["another type", "full", "a replica"],
+)
+async def test_what_the_server_says_decides_whether_it_is_tried_again(
+    api, target, own_server, prepare, reason, final
+):
+    await put(api, url=own_server.url)
+    with own_server.client() as client:
+        prepare(client)
+    given = await target.fire(a_firing())
+    assert isinstance(given, outcome.Rejected if final else outcome.Retry)
+    assert given.reason is reason
+
+
+@pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "not trusted"])
+async def test_tls_is_spoken_to_a_server_of_an_authority_in_the_secret(
+    api, target, tmp_path, trusted
+):
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", "IP:127.0.0.1")
+    server = RedisServer(
+        "redis-server", tmp_path, "--tls-port", str(port := redisserver.free_port()),
+        "--tls-auth-clients", "no", "--tls-cert-file", str(issued.certificate),
+        "--tls-key-file", str(issued.key), "--tls-ca-cert-file", str(authority.file),
+    )  # fmt: skip
+    server.start()
+    try:
+        known = authority if trusted else Authority(tmp_path / "another")
+        await put(api, url=f"rediss://127.0.0.1:{port}", ca__crt=known.file.read_text())
+        if trusted:
+            assert isinstance(await target.fire(a_firing()), outcome.Delivered)
+        else:
+            assert "certificate" in (await retried(target, Reason.NETWORK)).lower()
+    finally:
+        server.stop()
+
+
+async def test_a_server_that_does_not_listen_is_asked_again(api, target):
+    await put(api, url=f"redis://127.0.0.1:{redisserver.free_port()}")
+    assert "no entry could be added" in await retried(target, Reason.NETWORK)
+
+
+# -- the Secret ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"password": "x"}, "has no key url"),
+        ({"url": "http://redis:6379"}, "is not a Redis URL"),
+        ({"url": "redis://a:6379,b:6379"}, "names several servers"),
+        ({"url": "redis+cluster://a:6379"}, "leads to no single server"),
+        ({"url": "unix:///tmp/redis.sock"}, "leads to no single server"),
+        ({"url": "redis://h:6379?ssl_cert_reqs=none"}, "unknown here"),
+        ({"url": b"\xff\xfe"}, "is binary; write text"),
+        ({"url": "redis://h\n:6379"}, "is not one line"),
+        ({"url": "rediss://h", "ca__crt": "junk"}, "holds no PEM certificates"),
+        ({"url": "rediss://h", "tls__crt": "junk"}, "needs tls.key beside it"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value[:20],
+)
+async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target, values, told):
+    await put(api, **values)
+    message = await retried(target, Reason.MISSING_SECRET)
+    assert told in message
+    assert message.startswith("spec.stream.connectionSecretRef: ")
+    found = await target.check(a_firing())
+    assert (found.reason, found.message) == (Reason.MISSING_SECRET, message)
+
+
+async def test_a_secret_that_is_not_there_is_waited_for(api, target, own_server, monkeypatch):
+    monkeypatch.setattr(secretcache, "ASK_AGAIN_SECONDS", 0.0)
+    assert "does not exist; create it" in await retried(target, Reason.MISSING_SECRET)
+    await put(api, url=own_server.url)
+    assert await target.check(a_firing()) is None
+    assert isinstance(await target.fire(a_firing()), outcome.Delivered)
+
+
+async def test_nothing_of_the_secret_is_repeated(api, target):
+    port = redisserver.free_port()
+    await put(api, url=f"redis://{CANARY}-user:{CANARY}%40pw@127.0.0.1:{port}/0")
+    message = await retried(target, Reason.NETWORK)
+    assert CANARY not in message
+
+
+# -- the guard -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "[::1]",
+        "169.254.169.254",
+        "10.0.0.7",
+        "[::ffff:127.0.0.1]",
+        "rebinding.example",
+    ],
+)
+async def test_an_address_that_is_denied_is_not_connected_to(api, own_server, host):
+    async def lookup(name, _):
+        return ("127.0.0.1",) if name == "rebinding.example" else (name.strip("[]"),)
+
+    guard = othertargets.a_guard(allowed=(), lookup=lookup)
+    target = othertargets.a_stream_target(api, guard)
+    port = own_server.url.rpartition(":")[2].partition("/")[0]
+    await put(api, url=f"redis://{host}:{port}")
+    with own_server.client() as client:
+        before = client.info("stats")["total_connections_received"]
+        assert "is not allowed" in await refused(target, Reason.BLOCKED_ADDRESS)
+        assert client.info("stats")["total_connections_received"] == before
+
+
+async def test_our_own_redis_is_no_other_redis(api, own_server):
+    port = int(own_server.url.rpartition(":")[2].partition("/")[0])
+    guard = othertargets.a_guard(own=(("127.0.0.1", port),))
+    target = othertargets.a_stream_target(api, guard)
+    await put(api, url=own_server.url)
+    assert "Duepoint's own Redis" in await refused(target, Reason.BLOCKED_ADDRESS)
+
+
+async def test_a_service_of_the_namespace_is_asked_for_at_the_api_server(api, own_server):
+    port = int(own_server.url.rpartition(":")[2].partition("/")[0])
+    services = webhooktargets.FixedServices(
+        {("default", "redis"): webhooktargets.a_service(("127.0.0.1", port), name="redis")}
+    )
+    target = othertargets.a_stream_target(api, othertargets.a_guard(), services)
+    for host in ("redis", "redis.default", "redis.default.svc", "redis.default.svc.cluster.local"):
+        await put(api, url=f"redis://{host}:{port}")
+        target._elsewhere._reader.forget("default")
+        given = await target.fire(a_firing())
+        assert isinstance(given, outcome.Delivered), (host, given)
+    await target.close()
+
+
+# -- a server that is none -------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def answering(answer):
+    """A server that answers every request so; the URL that leads to it."""
+
+    async def serve(reader, writer):
+        try:
+            await answer(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+def saying(text):
+    async def answer(reader, writer):
+        while await reader.read(65_536):
+            writer.write(text)
+            await writer.drain()
+
+    return answer
+
+
+async def endless(reader, writer):
+    await reader.read(65_536)
+    while True:
+        writer.write(b"+" + b"x" * 65_536)
+        await writer.drain()
+
+
+async def silent(reader, _):
+    await reader.read()
+
+
+async def cut(reader, writer):
+    await reader.read(65_536)
+    writer.write(b"$10\r\nabc")
+    await writer.drain()
+
+
+async def dripping(reader, writer):
+    await reader.read(65_536)
+    while True:
+        writer.write(b"x")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "final"),
+    [
+        (endless, Reason.NETWORK, False),
+        (silent, Reason.TIMEOUT, False),
+        (cut, Reason.NETWORK, False),
+        (dripping, Reason.TIMEOUT, False),
+        (saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), Reason.NETWORK, False),
+        (saying(b"$1000000000\r\n"), Reason.NETWORK, False),
+        (saying(b"*1000000000\r\n"), Reason.NETWORK, False),
+        (saying(b"$-9\r\n"), Reason.NETWORK, False),
+        (saying(b"\x15\x03\x01\x00\x02\x02"), Reason.TIMEOUT, False),
+        (saying(b"-NOAUTH Authentication required.\r\n"), Reason.REJECTED, False),
+        (saying(b"-LOADING Redis is loading\r\n"), Reason.REJECTED, False),
+        (saying(b"-ERR unknown command 'XADD'\r\n"), Reason.REJECTED, True),
+        (saying(b"-MOVED 99999 169.254.169.254:80\r\n"), Reason.BLOCKED_ADDRESS, True),
+        (saying(b"-MOVED 7 nonsense\r\n"), Reason.REJECTED, False),
+        (saying(b"-ASK 7 127.0.0.1:1\r\n"), Reason.REJECTED, False),
+        (saying(b"-" + b"x" * 100_000 + b"\r\n"), Reason.NETWORK, False),
+    ],
+    ids=[
+        "endless line", "silent", "cut", "dripping", "http", "a huge text", "a huge list",
+        "a negative text", "tls", "no auth", "loading", "no redis", "moved to metadata",
+        "moved nowhere", "ask", "a long error",
+    ],
+)  # fmt: skip
+async def test_a_hostile_server_costs_one_attempt_and_no_memory(
+    api, target, monkeypatch, answer, reason, final
+):
+    monkeypatch.setattr("duepoint.targets.target.STREAM_LIMIT_SECONDS", 0.5)
+    async with answering(answer) as url:
+        await put(api, url=url)
+        given = await asyncio.wait_for(target.fire(a_firing()), 5)
+    assert isinstance(given, outcome.Rejected if final else outcome.Retry), given
+    assert given.reason is reason
+    assert len(given.message) < 2_000
+
+
+async def test_a_node_of_a_cluster_may_say_once_where_the_key_lives(api, target, own_server):
+    port = own_server.url.rpartition(":")[2].partition("/")[0]
+    async with answering(saying(f"-MOVED 7 127.0.0.1:{port}\r\n".encode())) as url:
+        await put(api, url=url)
+        assert isinstance(await target.fire(a_firing()), outcome.Delivered)
+
+
+async def test_more_deliveries_than_connections_wait_and_arrive(api, target, own_server):
+    await put(api, url=own_server.url)
+    given = await asyncio.gather(*(target.fire(a_firing(slot_us=n * 10**6)) for n in range(100)))
+    assert {type(one) for one in given} == {outcome.Delivered}
+
+
+async def test_a_cancelled_delivery_leaves_no_answer_to_the_next(api, target, own_server):
+    """A connection that was given up in the midst of an answer is not used again."""
+    await put(api, url=own_server.url)
+    await target.fire(a_firing())
+    for _ in range(20):
+        task = asyncio.create_task(target.fire(a_firing()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    given = await target.fire(a_firing(slot_us=5_000_000))
+    with own_server.client() as client:
+        ((entry_id, fields),) = client.xrevrange("orders:ticks", count=1)
+    assert given.message == f"entry {entry_id.decode()} in stream orders:ticks"
+    assert fields[b"slot"] == b"5"
