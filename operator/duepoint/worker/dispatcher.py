@@ -485,7 +485,8 @@ class Dispatcher:
     def _observe(self, attempt: Attempt, answer: outcomes.Outcome) -> None:
         match answer:
             case outcomes.Delivered():
-                if attempt.number == 1:
+                # A slot that was let wait for a run to end is no later than its author wants it.
+                if attempt.number == 1 and attempt.point.kind is not points.PointKind.QUEUED:
                     lateness_us = max(0, answer.accepted_us - attempt.due_us)
                     telemetry.start_lateness_seconds.observe(lateness_us / 1_000_000)
             case outcomes.Retry() | outcomes.Rejected() | outcomes.Skipped():

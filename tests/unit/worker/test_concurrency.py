@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 
+from duepoint import telemetry
 from duepoint.delayqueue import activeruns, messages
 from duepoint.kube import errors, jobs
 from duepoint.runs import outcome as outcomes
@@ -377,6 +378,23 @@ async def test_a_waiting_slot_starts_when_the_active_job_ends_and_keeps_its_time
         assert place.jobs_there() == [name(10), name(20)]
     job = place.api.stored("jobs", "default", name(20))
     assert job["metadata"]["annotations"][jobs.SCHEDULED_TIME] == "2026-03-01T12:00:20Z"
+
+
+async def test_waiting_is_no_lateness(place):
+    await place.schedule("Queue")
+
+    def count() -> float:
+        (histogram,) = telemetry.start_lateness_seconds.collect()
+        return next(s.value for s in histogram.samples if s.name.endswith("_count"))
+
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        before = count()
+        await place.clock.advance(14)
+        await place.end(10)
+        await place.clock.advance(0.1)
+        assert place.active() == [name(20)]
+    assert count() == before
 
 
 async def test_beyond_the_limit_the_oldest_waiting_slot_is_skipped(place):
