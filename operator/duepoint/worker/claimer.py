@@ -157,7 +157,7 @@ class Claimer:
             return
         wanted = self._in_hand.asks(
             due,
-            self._limits.under_way - self._under_way,
+            self._usual_room(),
             batch=self._limits.batch,
             now=self._clock.monotonic(),
         )
@@ -198,12 +198,14 @@ class Claimer:
 
     async def _wait_for_room(self) -> None:
         while not self._draining.is_set():
-            usual = self._limits.under_way - self._under_way
             now = self._clock.monotonic()
-            if self._in_hand.free(usual, batch=self._limits.batch, now=now) > 0:
+            if self._in_hand.free(self._usual_room(), batch=self._limits.batch, now=now) > 0:
                 return
             self._room.clear()
             await self._room.wait()
+
+    def _usual_room(self) -> int:
+        return self._dispatcher.jobs.room(self._limits.under_way - self._under_way)
 
     # -- what is under way ---------------------------------------------------------------------
 
@@ -212,6 +214,7 @@ class Claimer:
         if claim.reclaimed:
             telemetry.reclaimed_total.inc(size)
         self._under_way += size
+        found_out = self._dispatcher.jobs.claimed(size)
         left = size
 
         def note_points(count: int) -> None:
@@ -222,10 +225,11 @@ class Claimer:
             self._room.set()
 
         def note_end(ended: asyncio.Task[None]) -> None:
+            found_out()
             note_points(size)
             self._note_end(ended)
 
-        task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points))
+        task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points, found_out))
         self._running.add(task)
         task.add_done_callback(note_end)
 

@@ -19,7 +19,6 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.port import Queue
-from duepoint.kube import api as kubeapi
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -29,7 +28,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import activejobs, batches
 from duepoint.targets import target as targets
 from duepoint.worker import assignment as assignments
-from duepoint.worker import concurrency, overrides, runlimits
+from duepoint.worker import concurrency, jobline, overrides, runlimits
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
@@ -92,7 +91,7 @@ class Dispatcher:
         self._clock = clock
         self._actions = ActionCache(queue)
         self._slots = asyncio.Semaphore(bounds.concurrency)
-        self._jobs = asyncio.Semaphore(kubeapi.REQUEST_CONNECTIONS)
+        self.jobs = jobline.JobLine()
         self._dice = dice
         self._failures = FailureLog()
         self._settled_target = target if isinstance(target, batches.SettledTarget) else None
@@ -100,17 +99,23 @@ class Dispatcher:
         self.ended_together: Ended = lambda _: None
         self.keeper = LeaseKeeper(queue, clock, lease_seconds=bounds.lease_seconds)
 
-    async def dispatch(self, claim: messages.Claim, ended: Ended = lambda _: None) -> None:
+    async def dispatch(
+        self,
+        claim: messages.Claim,
+        ended: Ended = lambda _: None,
+        found_out: Callable[[], None] = lambda: None,
+    ) -> None:
         """Carry out one claim; returns when all of it is settled or lost.
 
         Cancelled, it gives back the points that have not ended. ``ended`` is told of points as
         they end, because one slow delivery may outlast the rest of its batch by minutes.
+        ``found_out`` is called when the first Jobs of the claim stand in ``jobs``.
         """
         settler = settlers.Settler(self._queue, self._clock, claim)
         self.keeper.keep(settler)
         telemetry.inflight.inc(len(claim.points))
         try:
-            await self._carry_out(claim, settler, ended)
+            await self._carry_out(claim, settler, ended, found_out)
             if settler.lost and settler.cut_off:
                 await self._come_back(settler)
         except asyncio.CancelledError:
@@ -121,18 +126,26 @@ class Dispatcher:
             self.keeper.let_go(settler)
 
     async def _carry_out(
-        self, claim: messages.Claim, settler: settlers.Settler, ended: Ended
+        self,
+        claim: messages.Claim,
+        settler: settlers.Settler,
+        ended: Ended,
+        found_out: Callable[[], None],
     ) -> None:
         rest = await self._batches.fire(settler, self._slots)
         if together := len(claim.points) - len(rest.points):
             self.ended_together(together)
             ended(together)
         if rest.points or rest.strangers:
-            await self._fire_each(rest, settler, ended)
+            await self._fire_each(rest, settler, ended, found_out)
         await settler.flush()
 
     async def _fire_each(
-        self, claim: messages.Claim, settler: settlers.Settler, ended: Ended
+        self,
+        claim: messages.Claim,
+        settler: settlers.Settler,
+        ended: Ended,
+        found_out: Callable[[], None],
     ) -> None:
         """The usual road: an attempt of its own for each slot."""
         found = await self._definitions(claim, settler)
@@ -175,6 +188,7 @@ class Dispatcher:
                 group.create_task(self._try_each(handover, one, ended, split)) for one in attempts
             ]
             tries += [group.create_task(self._check(settler, one, ended)) for one in work.checks]
+            asyncio.get_running_loop().call_soon(found_out)  # each has begun by then
             await asyncio.gather(*tries)
             settler.finish()
             await settling
@@ -307,15 +321,11 @@ class Dispatcher:
         ended(1)
 
     def _line_of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[object]:
-        """Where an attempt waits before its time begins.
-
-        Jobs wait for one of the connections to the API server: inside the attempt they would use
-        up its time, end it when it had hardly begun, and have to be asked for again.
-        """
+        """Where an attempt waits before its time begins."""
         known = attempt.definition
         action = self._actions.known(known.namespace, known.target)
         if isinstance(action, actions.Action) and isinstance(action.target, actions.JobAction):
-            return self._jobs
+            return self.jobs
         return contextlib.nullcontext()
 
     async def _try(

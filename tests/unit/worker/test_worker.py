@@ -281,3 +281,23 @@ async def test_no_more_jobs_are_asked_for_than_there_are_connections():
     # Their time began when their turn came, a second after the slot.
     assert all(one.ends_by_monotonic - later[0].ends_by_monotonic < 0.1 for one in later)
     assert later[0].ends_by_monotonic > place.target.fired[0].ends_by_monotonic + 0.9
+
+
+async def test_workers_share_a_burst_of_jobs_evenly(place):
+    """A worker that makes Jobs takes what its connections can do for now, and no more."""
+    job = actions.Action(target=actions.JobAction(template={"spec": {}}))
+    for number in range(400):
+        await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), job)
+    workers = [place.a_worker(name, concurrency=256) for name in ("a", "b")]
+    for worker in workers:
+        async with worker._dispatcher.jobs:
+            pass  # each has made a Job before
+    place.target.hold()
+    async with place.working(*workers):
+        await place.clock.advance(11)
+        assert [worker._dispatcher.jobs.length for worker in workers] == [128, 128]
+        assert len(place.target.fired) == 64
+        place.target.let_go()
+        await place.clock.advance(1)
+    assert len(place.target.fired) == 400
+    assert [worker._dispatcher.jobs.unknown for worker in workers] == [0, 0]

@@ -1,0 +1,63 @@
+"""Where Jobs wait for one of the connections to the API server.
+
+A Job's attempt begins when it has a connection: waiting inside the attempt would use up its time,
+end it when it had hardly begun, and have the Job asked for a second time. What waits here is held
+by this worker and by no other, so a worker that makes Jobs takes only as many as keep its
+connections busy for the moment: of a burst of thousands, all workers then end at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from duepoint.kube import api
+
+#: For each connection, the Job under way and three that follow at once.
+_IN_HAND = 4
+
+
+class JobLine:
+    """Use it as an async context manager around each attempt.
+
+    Attributes:
+        length: attempts that wait or are under way.
+        unknown: claimed points of which nobody knows yet whether they are Jobs.
+    """
+
+    def __init__(self, places: int = api.REQUEST_CONNECTIONS) -> None:
+        self._places = asyncio.Semaphore(places)
+        self._in_hand = _IN_HAND * places
+        self._makes_jobs = False
+        self.length = 0
+        self.unknown = 0
+
+    def room(self, usual: int) -> int:
+        """Points that may be claimed, where it would usually be so many."""
+        if not self._makes_jobs:
+            return usual
+        return min(usual, self._in_hand - self.length - self.unknown)
+
+    def claimed(self, points: int) -> Callable[[], None]:
+        """These may all be Jobs; call what is returned, once or more, when that is known."""
+        self.unknown += points
+        stack = contextlib.ExitStack()
+        stack.callback(self._found_out, points)
+        return stack.close
+
+    def _found_out(self, points: int) -> None:
+        self.unknown -= points
+
+    async def __aenter__(self) -> None:
+        self._makes_jobs = True
+        self.length += 1
+        try:
+            await self._places.acquire()
+        except BaseException:
+            self.length -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.length -= 1
+        self._places.release()
