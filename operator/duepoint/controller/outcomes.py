@@ -105,22 +105,37 @@ class Outcomes:
     async def catch_up(self) -> None:
         """Every outcome that was told before the call has been handed on; raises QueueUnavailable.
 
-        What a read that broke off has taken from the stream is among them.
+        What a read that broke off has taken from the stream is among them. However much is
+        outstanding: who waits for this may be the one that settles it.
         """
         await self._has_begun.wait()
         await self._recover()
-        await self._read_all(None)
+        while await self._read_once(None):
+            pass
 
     async def _recover(self) -> None:
         async with self._reading:
             entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
             self._take(entries, replayed=True)
 
-    async def _read_all(self, shards: tuple[messages.ShardId, ...] | None) -> None:
+    async def _read_all(self, shards: tuple[messages.ShardId, ...]) -> None:
+        await self._wait_for_room()
+        while await self._read_once(shards):
+            await self._wait_for_room()
+
+    async def _read_once(self, shards: tuple[messages.ShardId, ...] | None) -> bool:
         """One reader at a time: what is read is handed on before anybody else finds nothing new."""
         async with self._reading:
-            while entries := await self._read_some(shards):
-                self._take(entries, replayed=False)
+            entries = await self._ledger.read_outcomes(
+                GROUP, self._consumer, shards=shards, count=_BATCH
+            )
+            self._take(entries, replayed=False)
+            return bool(entries)
+
+    async def _wait_for_room(self) -> None:
+        while len(self._outstanding) >= _MOST_OUTSTANDING:
+            self._some_done.clear()
+            await self._some_done.wait()
 
     async def _compare_open_slots(self) -> None:
         await self._open_slots.compare()
@@ -129,14 +144,6 @@ class Outcomes:
     def _is_time_to_compare(self) -> bool:
         age = self._clock.monotonic() - self._compared_at
         return age >= _COMPARE_SECONDS and self._reporter.has_open_slots()
-
-    async def _read_some(
-        self, shards: tuple[messages.ShardId, ...] | None
-    ) -> list[messages.OutcomeEntry]:
-        while len(self._outstanding) >= _MOST_OUTSTANDING:
-            self._some_done.clear()
-            await self._some_done.wait()
-        return await self._ledger.read_outcomes(GROUP, self._consumer, shards=shards, count=_BATCH)
 
     def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
         for entry in entries:

@@ -195,8 +195,10 @@ class ScheduleRuns:
             if line.ended_us is None and not line.is_outdated
         }
         before = frozenset(self._lines)
-        survey = await runsurvey.held(self._queue)
-        await self._catch_up()
+        survey = runsurvey.Survey()
+        if known or not self._is_surveyed:  # else nothing of this term's is in the queue
+            survey = await runsurvey.held(self._queue)
+            await self._catch_up()
         listed = await self._list()
         self._compare(listed, before)
         for uid, line in self._lines.items():

@@ -1,0 +1,326 @@
+"""ScheduleRuns on the real servers: by hand and over a range, through kills and losses."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port, schedules
+from tests.e2e.test_jobs import template, wait_for_event
+from tests.support import proxy, receiver
+from tests.support import stack as stacks
+
+#: Slots of every Schedule here lie in the past, so that only ScheduleRuns run them.
+HOURLY = {"schedule": "0 * * * *", "suspend": True, "startTime": "2026-01-01T00:00:00Z"}
+DAY = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00Z"}
+SLOTS = 24
+
+
+def runs_path(stack, name: str = "") -> str:
+    path = schedules.collection(stack.namespace, plural=schedules.RUN_PLURAL)
+    return f"{path}/{name}" if name else path
+
+
+async def run(stack, name: str, schedule: str, metadata: dict | None = None, **spec) -> dict:
+    body = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "ScheduleRun",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {"scheduleName": schedule, **spec},
+    }
+    return json.loads(await stack.api.request("POST", runs_path(stack), body))
+
+
+async def the_run(stack, name: str) -> dict:
+    return json.loads(await stack.api.request("GET", runs_path(stack, name)))
+
+
+def condition(found: dict, kind: str) -> dict:
+    return next((c for c in found["status"].get("conditions", ()) if c["type"] == kind), {})
+
+
+def counts(found: dict) -> tuple[int, ...]:
+    told = found["status"].get("runs", {})
+    return tuple(
+        told.get(each, 0) for each in ("planned", "started", "succeeded", "failed", "skipped")
+    )
+
+
+async def wait_for(stack, name: str, holds, what: str, seconds: float = 60) -> dict:
+    """The ScheduleRun once it is so; told by a watch."""
+    try:
+        async with asyncio.timeout(seconds):
+            found = await the_run(stack, name)
+            version = found["metadata"]["resourceVersion"]
+            if found["status"] and holds(found):
+                return found
+            query = {"fieldSelector": f"metadata.name={name}"}
+            async for change in stack.api.watch(runs_path(stack), _Run, version, query=query):
+                if holds({"status": change.item.status}):
+                    return await the_run(stack, name)
+    except TimeoutError:
+        last = (await the_run(stack, name)).get("status")
+        raise TimeoutError(f"{name}: {what} in vain; {last}") from None
+    raise AssertionError("a watch goes on for ever")
+
+
+class _Run(msgspec.Struct, frozen=True):
+    metadata: port.Metadata
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+async def wait_until_complete(stack, name: str, seconds: float = 60) -> dict:
+    def ended(found: dict) -> bool:
+        return any(
+            condition(found, kind).get("status") == "True" for kind in ("Complete", "Failed")
+        )
+
+    return await wait_for(stack, name, ended, "ended", seconds)
+
+
+async def gone(stack, name: str) -> bool:
+    try:
+        await the_run(stack, name)
+    except kube_errors.NotFound:
+        return True
+    return False
+
+
+def slots_of(jobs: list[dict]) -> collections.Counter:
+    key = "duepoint.dev/scheduled-time"
+    return collections.Counter(job["metadata"]["annotations"][key] for job in jobs)
+
+
+async def cli(stack, *arguments: str) -> tuple[int, str, str]:
+    """The command as a process, with an administrator's kubeconfig."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "duepoint", *arguments),
+        *("--kubeconfig", str(stack.plane.kubeconfig), "-n", stack.namespace),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+# -- by hand -----------------------------------------------------------------------------------
+
+
+async def test_a_suspended_job_runs_once_by_hand_and_the_object_goes_when_its_time_is_over(stack):
+    await stack.running()
+    await stack.apply("held", {**HOURLY, "payload": {"day": 1}, "jobTemplate": template()})
+    await stack.wait_until_ready("held")
+    await run(
+        *(stack, "again", "held"),
+        trigger={"payload": {"day": 2}},
+        ttlSecondsAfterFinished=1,
+        metadata={"annotations": {"argocd.argoproj.io/tracking-id": "x"}},
+    )
+    (job,) = await stack.wait_for_job("held")
+    pod = job["spec"]["template"]["metadata"]["annotations"]
+    assert json.loads(pod["duepoint.dev/payload"]) == {"day": 2}
+    assert job["metadata"]["annotations"]["duepoint.dev/trigger"] == "Manual"
+
+    async def is_gone() -> bool:
+        return await gone(stack, "again")
+
+    await stacks.eventually(is_gone, "the end of its time to live")
+    assert len(await stack.jobs("held")) == 1
+    found = await stack.wait_for_schedule("held", lambda one: "lastRun" in one["status"], "told")
+    assert found["status"]["lastRun"]["trigger"] == "Manual"
+    told = await wait_for_event(stack, "again", "TrackedInGit")
+    assert (told["type"], told["regarding"]["kind"]) == ("Warning", "ScheduleRun")
+
+
+async def test_the_commands_make_wait_for_and_tell_the_end(stack):
+    await stack.running()
+    await stack.apply("good", {**HOURLY, "jobTemplate": template()})
+    await stack.apply("bad", {**HOURLY, "jobTemplate": template(outcome="fail")})
+    for name in ("good", "bad"):
+        await stack.wait_until_ready(name)
+    code, out, err = await cli(stack, "trigger", "good", "--wait", "-o", "json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["state"] == "Complete"
+    code, out, _ = await cli(stack, "trigger", "bad", "--wait")
+    assert code == 1
+    assert "Failed: 1 of 1 run failed" in out
+    code, out, _ = await cli(
+        stack, "backfill", "good", "--from", "2026-02-01", "--to", "2026-02-01T06:00", "--yes"
+    )
+    assert code == 0
+    assert "6 of 6 runs succeeded" in out
+    code, _, err = await cli(stack, "trigger", "goood")
+    assert code == 2
+    assert 'did you mean "good"?' in err
+
+
+async def test_a_schedule_and_its_run_may_come_in_any_order(stack):
+    await stack.running()
+    await run(stack, "early", "later", trigger={})
+    found = await wait_for(
+        stack, "early", lambda one: bool(condition(one, "Reconciling")), "looked at"
+    )
+    assert condition(found, "Reconciling")["reason"] == "ScheduleNotFound"
+    await stack.apply("later", {**HOURLY, "webhook": stack.webhook()})
+    found = await wait_until_complete(stack, "early")
+    assert counts(found) == (1, 1, 1, 0, 0)
+    (delivery,) = stack.delivered("later")
+    assert delivery.body["data"]["trigger"] == "Manual"
+
+
+async def test_the_spec_does_not_change_and_counts_do_not_fall(stack):
+    await stack.running()
+    await stack.apply("task", {**HOURLY, "webhook": stack.webhook()})
+    await run(stack, "once", "task", trigger={})
+    await wait_until_complete(stack, "once")
+    for path, patch in (
+        (runs_path(stack, "once"), {"spec": {"trigger": {"payload": 1}}}),
+        (f"{runs_path(stack, 'once')}/status", {"status": {"runs": {"succeeded": 0}}}),
+    ):
+        with pytest.raises(kube_errors.Invalid):
+            await stack.api.request(
+                "PATCH", path, patch, content_type="application/merge-patch+json"
+            )
+
+
+# -- a range -----------------------------------------------------------------------------------
+
+
+async def test_a_backfill_of_jobs_runs_each_slot_once_although_operators_are_killed(stack):
+    operator, _ = await stack.running()
+    spec = {**HOURLY, "jobTemplate": template(seconds=0.3), "successfulJobsHistoryLimit": 2}
+    await stack.apply("task", spec)
+    await stack.wait_until_ready("task")
+    seen: set[str] = set()
+    watching = asyncio.create_task(names_of_jobs(stack, seen))
+    await run(stack, "all", "task", backfill={**DAY, "maxParallel": 3})
+    for ended in (2, 13):
+        await wait_for(
+            stack, "all", lambda one, n=ended: sum(counts(one)[2:]) >= n, f"{ended} ends"
+        )
+        await operator.kill()
+        operator.start()
+        await operator.wait_until_ready()
+    found = await wait_until_complete(stack, "all", 120)
+    watching.cancel()
+    assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
+    assert condition(found, "Complete")["status"] == "True"
+    assert len(seen) == SLOTS
+
+
+async def names_of_jobs(stack, seen: set[str]) -> None:
+    """Every Job that is ever made: a second one of the same slot has another uid."""
+    path = stacks.JOBS.format(ns=stack.namespace)
+    listed = json.loads(await stack.api.request("GET", path))
+    version = listed["metadata"]["resourceVersion"]
+    async for change in stack.api.watch(path, _Job, version):
+        if change.type == "ADDED":
+            seen.add(change.item.metadata.uid)
+
+
+class _Job(msgspec.Struct, frozen=True):
+    metadata: port.Metadata
+
+
+async def test_webhooks_of_a_backfill_are_sent_once_although_operators_are_killed(stack):
+    operator, _ = await stack.running()
+    stack.answer = slowly(0.1)
+    await stack.apply("call", {**HOURLY, "webhook": stack.webhook()})
+    await stack.wait_until_ready("call")
+    await run(stack, "all", "call", backfill={**DAY, "maxParallel": 2, "order": "NewestFirst"})
+    for delivered in (3, 15):
+        await stack.wait_for_deliveries(delivered, "call")
+        await operator.kill()
+        operator.start()
+        await operator.wait_until_ready()
+    found = await wait_until_complete(stack, "all")
+    assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
+    times = [one.slot for one in stack.delivered("call")]
+    assert len(times) == len(set(times)) == SLOTS
+    assert {one.body["data"]["trigger"] for one in stack.delivered("call")} == {"Backfill"}
+
+
+def slowly(seconds: float) -> receiver.Behaviour:
+    async def answer(request, writer) -> None:
+        await asyncio.sleep(seconds)
+        await receiver.status(204)(request, writer)
+
+    return answer
+
+
+async def test_hand_overs_whose_answers_are_lost_are_neither_lost_nor_doubled(stack):
+    """Redis is cut off from the operator again and again in the middle of a backfill."""
+    async with proxy.between("127.0.0.1", stack.redis.port) as between:
+        url = stack.redis.url_of("operator").replace(f":{stack.redis.port}", f":{between.port}")
+        operator, worker = stack.operator(redis_url=url), stack.worker()
+        await operator.wait_until_ready()
+        await worker.wait_until_ready()
+        await stack.apply("call", {**HOURLY, "webhook": stack.webhook()})
+        await stack.wait_until_ready("call")
+        await run(stack, "all", "call", backfill={**DAY, "maxParallel": 2})
+        for delivered in (2, 6, 10, 14):
+            await stack.wait_for_deliveries(delivered, "call")
+            between.held.clear()
+            between.backward.clear()
+            await asyncio.wait_for(between.held.wait(), 30)
+            await between.refuse()
+            between.backward.set()
+            await between.accept()
+        found = await wait_until_complete(stack, "all")
+    times = [one.slot for one in stack.delivered("call")]
+    assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
+    assert len(times) == len(set(times)) == SLOTS
+
+
+async def test_an_emptied_redis_loses_no_job_of_a_backfill(stack):
+    await stack.running()
+    spec = {**HOURLY, "jobTemplate": template(seconds=0.5), "successfulJobsHistoryLimit": 50}
+    await stack.apply("task", spec)
+    await stack.wait_until_ready("task")
+    await run(stack, "all", "task", backfill={**DAY, "maxParallel": 4})
+    await wait_for(stack, "all", lambda one: counts(one)[2] >= 4, "4 ends")
+    with stack.redis.client() as client:
+        client.flushall()
+    found = await wait_until_complete(stack, "all", 120)
+    assert counts(found) == (SLOTS, SLOTS, SLOTS, 0, 0)
+    made = slots_of(await stack.jobs("task"))
+    assert (len(made), set(made.values())) == (SLOTS, {1})
+
+
+async def test_a_deleted_backfill_starts_no_further_slot_and_leaves_its_jobs(stack):
+    await stack.running()
+    spec = {**HOURLY, "jobTemplate": template(seconds=1), "successfulJobsHistoryLimit": 50}
+    await stack.apply("task", spec)
+    await stack.wait_until_ready("task")
+    await run(stack, "all", "task", backfill={**DAY, "maxParallel": 2})
+    before = len(await stack.wait_for_job("task", 2))
+    await stack.api.request("DELETE", runs_path(stack, "all"))
+
+    def ended(found: dict) -> bool:
+        return found["status"].get("runs", {}).get("succeeded", 0) >= before
+
+    await stack.wait_for_schedule("task", ended, "ended")
+    await run(stack, "after", "task", trigger={})  # handed over later than any slot before it
+    await wait_until_complete(stack, "after")
+    assert len(await stack.jobs("task")) <= before + 3
+
+
+async def test_a_range_beyond_the_limit_starts_nothing(stack):
+    await stack.running()
+    await stack.apply("often", {**HOURLY, "schedule": "* * * * * *", "webhook": stack.webhook()})
+    await stack.wait_until_ready("often")
+    span = {"from": "2026-02-01T00:00:00Z", "to": "2026-05-28T00:00:00Z", "limit": 10_000}
+    await run(stack, "huge", "often", backfill=span)
+    found = await wait_until_complete(stack, "huge")
+    assert condition(found, "Failed")["reason"] == "TooManySlots"
+    assert "10022400" in found["status"]["message"]
+    assert "10000" in found["status"]["message"]
+    assert stack.deliveries == []
