@@ -127,6 +127,14 @@ bench: $(STAMP) ## the short benchmarks, one JSON line a figure
 bench-expressions: $(STAMP) ## the engine of expressions against croniter and its bars; no cluster
 	@$(PY) -m benchmarks expressions
 
+.PHONY: bench-webhook
+bench-webhook: $(STAMP) ## webhooks beside a bare loop of POSTs, and beside a receiver that hangs; no cluster (SMALL=1, CHECK=1)
+	@$(PY) -m benchmarks.webhooks
+
+.PHONY: bench-webhook-outage
+bench-webhook-outage: $(STAMP) ## a receiver that is down for ten minutes, and back; no cluster (DOWN=seconds)
+	@$(PY) -m benchmarks.webhooks outage
+
 bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle, partition
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks $*
 

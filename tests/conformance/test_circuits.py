@@ -92,9 +92,14 @@ async def test_what_failed_longer_ago_than_the_window_does_not_count(harness):
     assert await tell(harness, 1, rule=rule) == (None, 0)
 
 
-async def test_one_at_a_time_may_probe_and_not_before_its_time(harness):
+async def test_nobody_may_probe_before_its_time(harness):
+    rule = circuit.Rule(most_in_a_row=3)
+    await opened(harness, rule=rule)
+    assert (await tell(harness, ask=60_000_000, rule=rule))[1] == 0
+
+
+async def test_one_at_a_time_may_probe(harness):
     await opened(harness)
-    assert (await tell(harness, ask=60_000_000))[1] == 0
     given = await probe(harness, ask=60_000_000)
     assert given
     assert (await tell(harness, ask=60_000_000))[1] == 0
@@ -165,7 +170,7 @@ async def test_a_schedule_whose_receiver_is_gone_is_known_to_all_until_it_is_tak
 
 
 async def test_what_nobody_speaks_of_is_forgotten(harness):
-    rule = circuit.Rule(most_in_a_row=1, forget_us=30_000)
+    rule = circuit.Rule(most_in_a_row=1, forget_us=30_000, gone_us=30_000)
     await tell(harness, -1, rule=rule)
     await harness.queue.tell_circuits(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=rule)
     await harness.pass_time(0.05)

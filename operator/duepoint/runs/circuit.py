@@ -31,6 +31,7 @@ class Rule:
         window_us: the window; more than half of its calls failed opens the circuit.
         first_wait_us, most_wait_us: how long it stays open at first, and at most.
         forget_us: a receiver that nobody calls any more is forgotten after this.
+        gone_us: and that one is gone, after this: then a Schedule that was deleted takes no room.
     """
 
     most_in_a_row: int = 10
@@ -39,6 +40,7 @@ class Rule:
     first_wait_us: int = 5_000_000
     most_wait_us: int = 60_000_000
     forget_us: int = 3_600_000_000
+    gone_us: int = 35 * 86_400_000_000
 
 
 class Bucket(msgspec.Struct, frozen=True, array_like=True):

@@ -30,7 +30,7 @@ class MemoryCircuits:
         before = self._seen()
         self._forget_old(now_us)
         for one in gone:
-            self._note_gone(one, now_us + rule.forget_us)
+            self._note_gone(one, now_us + rule.gone_us)
         probes = tuple(self._take(one, now_us, rule) for one in news)
         if self._seen() != before or any(one.generation for one in gone):
             self._version += 1

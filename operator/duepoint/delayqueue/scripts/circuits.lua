@@ -7,7 +7,7 @@
 
   KEYS  1 circuits  2 troubled (fields of `circuits` by the time after which they are forgotten)
   ARGV  known (version), most (fields, beyond which no new one is kept),
-        rule {most_in_a_row, least_calls, window, first_wait, most_wait, forget} (times in us),
+        rule {most_in_a_row, least_calls, window, first_wait, most_wait, forget, gone} (times in us),
         buckets (count), gone {{field, generation} ...} (position, 0 = not gone any more),
         news {{field, {runs of calls}, probe, ask} ...} (position)
   Reply {version, server time us, {probe given or '0' ...}, {field, value ...} or nothing}
@@ -29,9 +29,9 @@ local function forget(field)
   redis.call('ZREM', TROUBLED, field)
 end
 
-local function keep(field, value)
+local function keep(field, value, how_long)
   redis.call('HSET', CIRCUITS, field, cmsgpack.pack(value))
-  redis.call('ZADD', TROUBLED, now + rule.forget, field)
+  redis.call('ZADD', TROUBLED, string.format('%.0f', now + how_long), field)
 end
 
 local function has_room(known)
@@ -116,7 +116,7 @@ local function take(news)
   if not circuit then
     forget(field)
   elseif has_room(stored) then
-    keep(field, circuit)
+    keep(field, circuit, rule.forget)
     is_changed = is_changed or not stored or was_open ~= circuit[OPEN]
       or was_until ~= circuit[UNTIL]
   end
@@ -131,7 +131,7 @@ for _, gone in ipairs(args.gone) do
   if gone[2] == 0 then
     forget(field)
   elseif has_room(redis.call('HEXISTS', CIRCUITS, field) == 1) then
-    keep(field, gone[2])
+    keep(field, gone[2], rule.gone)
     is_changed = true
   end
 end
