@@ -1,12 +1,13 @@
 """A worker that only appends to streams, as a process that a test may kill.
 
 ``python -m tests.support.streamworker URL PREFIX NAME LEASE_SECONDS``: claims, delivers and settles
-until it is ended; no API server, no other targets.
+until it is ended (SIGTERM: when it has drained); no API server, no other targets.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 from duepoint import clock as clocks
@@ -26,7 +27,9 @@ async def main(url: str, prefix: str, name: str, lease_seconds: float) -> None:
     limits = claimer.Limits(
         batch=500, under_way=1000, lease_seconds=lease_seconds, grace_seconds=5.0
     )
-    await claimer.Claimer(queue, work, clock, services.Health(), worker=name, limits=limits).run()
+    claims = claimer.Claimer(queue, work, clock, services.Health(), worker=name, limits=limits)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, claims.drain)
+    await claims.run()
 
 
 if __name__ == "__main__":

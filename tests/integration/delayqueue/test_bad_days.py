@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 
 import pytest
 
@@ -102,6 +103,9 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     before = await lonely.total()
     with pytest.raises(errors.QueueUnavailable):
         await lonely.arm(name="refused")
+    many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), queueing.BLOB) for n in range(9)]
+    with pytest.raises(errors.QueueUnavailable):
+        await lonely.queue.upsert_many(many, EPOCH)
     with pytest.raises(errors.QueueUnavailable):
         await lonely.queue.append_stream("default", "ticks", {"a": "b"}, 10)
     assert await lonely.total() == before
@@ -119,6 +123,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     with own_server.client() as client:
         client.config_set("maxmemory", 0)
     assert await lonely.arm(name="refused") is messages.Armed.APPLIED
+    assert set(await lonely.queue.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
 
 
 async def test_a_silent_server_is_given_up_after_the_time_limit(lonely, own_server, monkeypatch):
