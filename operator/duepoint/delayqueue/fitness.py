@@ -35,7 +35,10 @@ _BY_BOTH = (
     *("HGET", "HMGET", "HSET", "HDEL", "ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT"),
     *("TIME", "SPUBLISH", "SSUBSCRIBE"),
 )
-_BY_WORKERS = ("XADD", "ZREMRANGEBYSCORE", "ZLEXCOUNT")
+_BY_WORKERS = (
+    *("XADD", "ZREMRANGEBYSCORE", "ZLEXCOUNT", "ZMSCORE"),
+    *("EXPIRE", "HGETALL", "HLEN", "HSETNX"),
+)
 _BY_OPERATORS = (
     *("HGETALL", "HSCAN", "HSETNX", "HINCRBY", "ZSCAN", "ZMSCORE", "ZCARD", "XLEN"),
     *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "XREVRANGE"),
@@ -133,7 +136,7 @@ def _example(name: str, key: str) -> list[str]:
             return ["XGROUP", "CREATE", key, "group", "0"]
         case "XREADGROUP":
             return [name, "GROUP", "group", "consumer", "STREAMS", key, ">"]
-    return [name, key, "0", "0", "0"][: 2 if name in ("SSUBSCRIBE", "HGETALL") else None]
+    return [name, key, "0", "0", "0"][: 2 if name in ("SSUBSCRIBE", "HGETALL", "HLEN") else None]
 
 
 def _eviction_problem(memory: dict[str, Any]) -> str | None:
