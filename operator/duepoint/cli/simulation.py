@@ -28,6 +28,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.slots import Slots
 from duepoint.schedules.spec import ScheduleSpec
+from duepoint.worker import runlimits
 
 #: As a queue would spell the digest of an action, which nobody looks up here.
 _TARGET = ""
@@ -199,9 +200,16 @@ class _Timeline:
             decision = policies.decide(
                 timeline, stored.rule.policy, chain_due_us=self._chain_due_us, now_us=now_us
             )
+            decision, skipped = runlimits.within(decision, stored.runs_left)
             yield from _decided(timeline, self._ended_us, decision, now_us)
             self._ended_us = decision.newest_us
             following = decision.following
+            stored = self._stored = dataclasses.replace(
+                stored, started=stored.started + len(decision.run)
+            )
+            if stored.runs_left == 0:
+                following = None
+                yield from _out_of_runs(timeline, skipped)
             self._chain_due_us = None if following is None else following.due_us
 
     def _skipped(self, stored: Definition, until_us: int) -> Iterator[Ended]:
@@ -224,6 +232,13 @@ def _decided(
         yield Ended(
             slot_us=chosen.slot_us, end=End.STARTED, fired_us=now_us, catch_up=chosen.catch_up
         )
+
+
+def _out_of_runs(timeline: Slots, skipped: runlimits.Skipped | None) -> Iterator[Ended]:
+    """Overdue slots that come after the last run of ``maxRuns``."""
+    if skipped is not None:
+        for slot_us in timeline.walk(skipped.oldest_us - 1, skipped.newest_us):
+            yield Ended(slot_us=slot_us, end=End.SKIPPED, reason=Reason.MAX_RUNS)
 
 
 def _missed(slot_us: int, reason: Reason) -> Ended:

@@ -318,3 +318,24 @@ def test_nothing_is_said_of_the_policy_that_allows_everything(duepoint):
     thing = a_schedule("nightly", namespace="team", schedule="0 * * * *")
     answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
     assert answer.err == ""
+
+
+def test_max_runs_end_a_schedule_after_so_many_starts(simulate):
+    assert ends(simulate(maxRuns=2)) == ["00:00 Started", "01:00 Started"]
+
+
+def test_missed_slots_do_not_count_towards_max_runs(simulate):
+    down = ("--down", window("01:00", "03:30"))
+    assert ends(simulate(*down, maxRuns=3)) == [
+        "00:00 Started",
+        "01:00 Missed CatchUpPolicy",
+        "02:00 Missed CatchUpPolicy",
+        "03:00 Started",
+        "04:00 Started",
+    ]
+    assert ends(simulate(*down, maxRuns=2, catchUpPolicy="All")) == [
+        "00:00 Started",
+        "01:00 Started",
+        "02:00 Skipped MaxRuns",
+        "03:00 Skipped MaxRuns",
+    ]
