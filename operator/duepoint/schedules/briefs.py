@@ -90,10 +90,16 @@ def unpack(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Column
     if len(parts) < len(found):
         indexes = [index for index, match in enumerate(found) if match is not None]
         versions = [versions[index] for index in indexes]
-    if parts and not _are_sound(parts, versions):
-        sound = [row for row in range(len(parts)) if _are_sound([parts[row]], [versions[row]])]
-        indexes, parts = [indexes[row] for row in sound], [parts[row] for row in sound]
-    return _columns(indexes, parts) if parts else Columns((), (), (), (), (), ())
+    columns = list(zip(*parts, strict=True))
+    if not _are_sound(columns, versions):
+        sound = [
+            row
+            for row, (part, version) in enumerate(zip(parts, versions, strict=True))
+            if _are_sound([(one,) for one in part], [version])
+        ]
+        indexes = [indexes[row] for row in sound]
+        columns = list(zip(*(parts[row] for row in sound), strict=True))
+    return _named(indexes, columns) if columns else Columns((), (), (), (), (), ())
 
 
 def numbers(kind: bytes) -> tuple[int, int, int]:
@@ -104,20 +110,21 @@ def numbers(kind: bytes) -> tuple[int, int, int]:
     return namespace, target, rule
 
 
-def _are_sound(parts: Sequence[tuple[bytes, ...]], versions: Sequence[bytes]) -> bool:
+def _are_sound(columns: Sequence[tuple[bytes, ...]], versions: Sequence[bytes]) -> bool:
     """Whether all are of their timing versions, and their names whole."""
-    told, *_, lengths, names = zip(*parts, strict=True)
-    length_of = _values(lengths)
+    if not columns:
+        return True
+    told, *_, lengths, names = columns
     try:
         b"\n".join(names).decode()
     except UnicodeDecodeError:
         return False
-    told_lengths = list(map(length_of.__getitem__, lengths))
+    told_lengths = list(map(_values(lengths).__getitem__, lengths))
     return told == tuple(versions) and told_lengths == list(map(len, names))
 
 
-def _columns(indexes: Sequence[int], parts: Sequence[tuple[bytes, ...]]) -> Columns:
-    _, uids, generations, created, kinds, _, names = zip(*parts, strict=True)
+def _named(indexes: Sequence[int], columns: Sequence[tuple[bytes, ...]]) -> Columns:
+    _, uids, generations, created, kinds, _, names = columns
     return Columns(
         indexes=indexes,
         uids=_texts(uids),
