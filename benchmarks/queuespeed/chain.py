@@ -34,10 +34,13 @@ NAME = "chain"
 SHARDS = 4
 _CONCURRENCY = 256
 _HOUR_US = 3_600_000_000
+#: The worker is up and asleep when the hour begins.
+_AHEAD_US = 1_000_000
+_POLL_SECONDS = 0.02
 
 
 class HourClock(clocks.SystemClock):
-    """This machine's clock, set back so far that an hour has just begun.
+    """This machine's clock, set back so far that an hour is about to begin.
 
     A point is due when both clocks say so, so the worker alone decides what is due here; nobody
     has to wait for the next hour, and the slots are those that people write.
@@ -45,7 +48,7 @@ class HourClock(clocks.SystemClock):
 
     def __init__(self) -> None:
         self.hour_us = place.now_us() // _HOUR_US * _HOUR_US
-        self._behind_us = place.now_us() - self.hour_us
+        self._behind_us = place.now_us() - self.hour_us + _AHEAD_US
 
     def now_us(self) -> int:
         return super().now_us() - self._behind_us
@@ -120,15 +123,16 @@ async def fill(queue: delayqueue.DelayQueue, server: RedisServer, count: int) ->
 
 
 async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool) -> float:
-    """Firings a second until nothing is due any more."""
+    """Firings a second from the hour until nothing is due any more."""
     clock = HourClock()
     due_us = clock.hour_us
     queue._clock = clock  # noqa: SLF001 - made after the filling, which takes its time
     work = _worker(queue, clock, one_entry=one_entry)
-    began = time.perf_counter()
     running = asyncio.create_task(work.run())
+    await asyncio.sleep((due_us - clock.now_us()) / 1_000_000)
+    began = time.perf_counter()
     while not running.done() and await _due(queue, due_us):  # noqa: ASYNC110 - it is in Redis
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(_POLL_SECONDS)
     taken = time.perf_counter() - began
     work.drain()
     await running

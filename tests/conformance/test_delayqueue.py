@@ -1119,10 +1119,10 @@ async def _two_namespaces(harness):
         await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
     shared = []
     for claim in await harness.claim_all():
-        by_lane = {}
+        by_namespace = {}
         for point in claim.points:
-            by_lane.setdefault(claim.lanes[point.schedule_id], []).append(point)
-        shared.append((claim, list(by_lane.values())))
+            by_namespace.setdefault(point.schedule_id[6:], []).append(point)
+        shared.append((claim, list(by_namespace.values())))
     assert any(len(parts) == 2 for _, parts in shared)
     return shared
 
