@@ -58,18 +58,65 @@ class Jobs(Protocol):
         ...
 
 
+class _Lists:
+    """Lists of one namespace, one after the other; who asks during one shares the next.
+
+    After a restart of Redis every schedule with a policy wants its Jobs listed before its next
+    slot; a list for each would have the API server read all Jobs of the namespace as often.
+    """
+
+    def __init__(self, api: port.Api, namespace: str) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._asked: dict[tuple[str, str], asyncio.Future[tuple[Listed, ...]]] = {}
+        self._listing: asyncio.Task[None] | None = None
+
+    async def of_schedule(self, name: str, uid: str) -> tuple[Listed, ...]:
+        answer = self._asked.setdefault((name, uid), asyncio.get_running_loop().create_future())
+        if self._listing is None or self._listing.done():
+            self._listing = asyncio.create_task(self._list_all())
+        return await asyncio.shield(answer)
+
+    async def _list_all(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, {}
+            try:
+                found = await self._listed(asked)
+            except Exception as trouble:  # noqa: BLE001 - raised where it was asked
+                for answer in asked.values():
+                    answer.set_exception(trouble)
+                    answer.exception()  # whoever asked may have gone
+            else:
+                for (_, uid), answer in asked.items():
+                    answer.set_result(tuple(found.get(uid, ())))
+
+    async def _listed(self, asked: Collection[tuple[str, str]]) -> Mapping[str, list[Listed]]:
+        """By the uid of the Schedule."""
+        selector = jobs.SCHEDULE_LABEL
+        if len(asked) == 1:
+            ((name, _),) = asked
+            selector = f"{selector}={name}"
+        found: dict[str, list[Listed]] = {uid: [] for _, uid in asked}
+        pages = self._api.list_pages(
+            jobs.collection(self._namespace), jobs.Job, query={"labelSelector": selector}
+        )
+        async for page in pages:
+            for job in page.items:
+                for uid in found.keys() & _controllers(job):
+                    found[uid].append(_listed(job, uid))
+        return found
+
+
 class ActiveJobs:
     """``Jobs`` through one API server."""
 
     def __init__(self, api: port.Api) -> None:
         self._api = api
+        self._lists: dict[str, _Lists] = {}
 
     async def of_schedule(self, namespace: str, name: str, uid: str) -> tuple[Listed, ...]:
-        found = await jobs.of_schedule(self._api, namespace, name, uid)
-        return tuple(
-            Listed(name=job.metadata.name, slot_us=_slot_us(job), state=_state(job, uid))
-            for job in found
-        )
+        lists = self._lists.setdefault(namespace, _Lists(self._api, namespace))
+        return await lists.of_schedule(name, uid)
 
     async def states(
         self, namespace: str, schedule: str, uid: str, names: Collection[str]
@@ -118,6 +165,15 @@ NO_JOBS: Jobs = _NoJobs()
 
 async def _all(reads: Iterable[Coroutine[Any, Any, jobs.Job | None]]) -> list[jobs.Job | None]:
     return list(await asyncio.gather(*reads))
+
+
+def _listed(job: jobs.Job, schedule_uid: str) -> Listed:
+    name = job.metadata.name
+    return Listed(name=name, slot_us=_slot_us(job), state=_state(job, schedule_uid))
+
+
+def _controllers(job: jobs.Job) -> set[str]:
+    return {ref.uid for ref in job.metadata.owner_references or () if ref.controller}
 
 
 def _state(job: jobs.Job, schedule_uid: str) -> JobState:

@@ -149,6 +149,11 @@ class Gate:
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("concurrency not judged", error=str(trouble))
             return target.not_started()
+        except Exception as bug:  # noqa: BLE001 - one schedule's trouble is not its neighbours'
+            telemetry.logger.exception(
+                "concurrency not judged", namespace=firing.namespace, schedule=firing.name
+            )
+            return _put_off(f"{type(bug).__name__} in the worker", None)
 
     async def _ask(self, asked: _Asked) -> Answer:
         known = asked.attempt.definition

@@ -268,6 +268,20 @@ async def test_webhooks_that_are_caught_up_with_are_delivered_one_after_the_othe
     assert place.fired() == [10, 20, 30, 40]
 
 
+async def test_a_bug_of_ours_is_one_slot_s_trouble(place, monkeypatch):
+    await place.schedule("Forbid")
+    asked = place.jobs.of_schedule
+
+    async def broken(*_):
+        monkeypatch.setattr(place.jobs, "of_schedule", asked)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(place.jobs, "of_schedule", broken)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(15)
+    assert place.jobs_there() == [name(10)]
+
+
 # -- Replace -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,134 @@
+"""What a policy asks an API server about Jobs, and how seldom."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.kube import errors, jobs
+from duepoint.targets.activejobs import NO_JOBS, ActiveJobs, JobState
+from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.support.builders import JOB_TEMPLATE
+
+NAMESPACE = "default"
+SLOT_US = 1_772_366_400_000_000
+
+
+async def make(api: FakeKubernetes, schedule: str, slot: int = 0) -> str:
+    facts = jobs.SlotFacts(
+        namespace=NAMESPACE, schedule_name=schedule, schedule_uid=f"uid-of-{schedule}",
+        slot_us=SLOT_US + slot * 1_000_000, previous_us=None, trigger="Schedule", payload=None,
+        time_zone="Etc/UTC",
+    )  # fmt: skip
+    await jobs.create(api, NAMESPACE, jobs.job_for(JOB_TEMPLATE, facts))
+    return jobs.job_name(facts)
+
+
+def listed(api: FakeKubernetes) -> int:
+    return sum(
+        1 for verb, path in api.requests if verb in ("GET", "LIST") and path.endswith("jobs")
+    )
+
+
+@pytest.fixture
+def api():
+    return FakeKubernetes()
+
+
+async def test_a_job_s_state_is_active_over_or_absent(api):
+    running, ended, foreign = [await make(api, n) for n in ("report", "other", "third")]
+    api.end_job(NAMESPACE, ended)
+    asked = ActiveJobs(api)
+    assert await asked.states(NAMESPACE, "report", "uid-of-report", [running, "gone-1"]) == {
+        running: JobState.ACTIVE, "gone-1": JobState.ABSENT,
+    }  # fmt: skip
+    assert await asked.states(NAMESPACE, "other", "uid-of-other", [ended]) == {ended: JobState.OVER}
+    assert await asked.states(NAMESPACE, "report", "uid-of-report", [foreign]) == {
+        foreign: JobState.ABSENT
+    }
+
+
+async def test_many_jobs_are_looked_at_in_one_list(api):
+    names = [await make(api, "report", slot) for slot in range(12)]
+    api.requests.clear()
+    states = await ActiveJobs(api).states(NAMESPACE, "report", "uid-of-report", [*names, "gone"])
+    assert [states[name] for name in names] == [JobState.ACTIVE] * 12
+    assert states["gone"] is JobState.ABSENT
+    assert len(api.requests) == 1
+
+
+async def test_a_schedule_s_jobs_are_told_with_their_slots(api):
+    name = await make(api, "report", 7)
+    await make(api, "other")
+    (job,) = await ActiveJobs(api).of_schedule(NAMESPACE, "report", "uid-of-report")
+    assert (job.name, job.slot_us, job.state) == (name, SLOT_US + 7_000_000, JobState.ACTIVE)
+    assert await ActiveJobs(api).of_schedule(NAMESPACE, "report", "another uid") == ()
+
+
+async def test_a_hundred_schedules_that_ask_together_cost_two_lists(api):
+    for number in range(100):
+        await make(api, f"s-{number}")
+    api.requests.clear()
+    asked = ActiveJobs(api)
+    found = await asyncio.gather(
+        *(asked.of_schedule(NAMESPACE, f"s-{n}", f"uid-of-s-{n}") for n in range(100))
+    )
+    assert [len(one) for one in found] == [1] * 100
+    assert len(api.requests) <= 2
+
+
+async def test_who_asks_during_a_list_gets_a_newer_one(api):
+    asked = ActiveJobs(api)
+    first = asyncio.create_task(asked.of_schedule(NAMESPACE, "report", "uid-of-report"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    name = await make(api, "report")
+    second = await asked.of_schedule(NAMESPACE, "report", "uid-of-report")
+    assert [job.name for job in second] == [name]
+    assert len(await first) <= 1
+
+
+async def test_trouble_is_told_to_all_who_asked_and_to_nobody_after_them(api):
+    asked = ActiveJobs(api)
+    for verb in ("GET", "LIST"):
+        api.fail_next(errors.Unavailable("down", sent=False), verb=verb)
+    answers = await asyncio.gather(
+        *(asked.of_schedule(NAMESPACE, n, n) for n in ("a", "b")), return_exceptions=True
+    )
+    assert any(isinstance(answer, errors.Unavailable) for answer in answers)
+    api._faults.clear()
+    assert await asked.of_schedule(NAMESPACE, "a", "a") == ()
+
+
+async def test_a_caller_that_goes_takes_nobody_along(api):
+    name = await make(api, "report")
+    asked = ActiveJobs(api)
+    calls = [
+        asyncio.create_task(asked.of_schedule(NAMESPACE, "report", "uid-of-report"))
+        for _ in range(2)
+    ]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    (job,) = await calls[1]
+    assert job.name == name
+
+
+async def test_only_a_running_job_of_the_schedule_is_deleted(api):
+    running, ended = await make(api, "report"), await make(api, "report", 1)
+    foreign = await make(api, "other")
+    api.end_job(NAMESPACE, ended)
+    for name in (running, ended, foreign, "gone-1"):
+        await ActiveJobs(api).delete(NAMESPACE, "uid-of-report", name)
+    left = {job["metadata"]["name"] for job in api.all_stored("jobs")}
+    assert left == {ended, foreign}
+
+
+async def test_without_an_api_server_nothing_is_known():
+    for call in (
+        NO_JOBS.of_schedule("a", "b", "c"),
+        NO_JOBS.states("a", "b", "c", []),
+        NO_JOBS.delete("a", "b", "c"),
+    ):
+        with pytest.raises(errors.Unavailable):
+            await call
