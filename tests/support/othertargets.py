@@ -22,6 +22,10 @@ HERE = (ipaddress.ip_network("127.0.0.1/32"),)
 READER_ROLE = "duepoint-secret-reader"
 
 
+def networks(*texts: str) -> tuple[Any, ...]:
+    return tuple(ipaddress.ip_network(text) for text in texts)
+
+
 class NoStreams:
     """There is no Redis of our own in these tests."""
 

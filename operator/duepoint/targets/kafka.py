@@ -59,10 +59,14 @@ class KafkaTarget:
         if seconds <= 0:
             return target.not_started()
         kafka = _action(firing.action)
+        denied: list[str] = []
         try:
             async with asyncio.timeout(seconds):
-                return await self._produce(firing, kafka)
+                return await self._produce(firing, kafka, denied)
         except TimeoutError:
+            if denied:
+                message = f"a broker's address is not allowed: {denied[-1]}"
+                return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
             return outcome.Retry(
                 reason=Reason.TIMEOUT, message=f"no answer from the brokers in {seconds:g} s"
             )
@@ -72,7 +76,9 @@ class KafkaTarget:
         if self._opened is not None:
             await self._opened.close()
 
-    async def _produce(self, firing: target.Firing, kafka: actions.KafkaAction) -> outcome.Outcome:
+    async def _produce(
+        self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[str]
+    ) -> outcome.Outcome:
         brokers = await self._brokers(firing.namespace, kafka)
         if isinstance(brokers, answers.Trouble):
             return outcome.Retry(reason=brokers.reason, message=brokers.message, started=False)
@@ -86,6 +92,7 @@ class KafkaTarget:
             key=firing.uid.encode(),
             value=_bytes(value),
             headers=headers,
+            denied=denied,
         )
         if isinstance(answer, str):
             return outcome.Delivered(accepted_us=self._clock.now_us(), message=answer)

@@ -36,7 +36,9 @@ _FINAL = (
 #: Somebody has to change a password or a right; the Secret is read again.
 _LOGIN = (
     kafka_errors.AuthenticationFailedError,
-    kafka_errors.AuthorizationError,
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.SaslAuthenticationFailed,
     kafka_errors.UnsupportedSaslMechanismError,
     kafka_errors.IllegalSaslStateError,
 )
@@ -89,8 +91,14 @@ class Producers:
         key: bytes,
         value: bytes,
         headers: Sequence[tuple[str, bytes]],
+        denied: list[str],
     ) -> str | outcome.Retry | outcome.Rejected:
-        """Where the record is, or what came of it instead; ends when the caller's time does."""
+        """Where the record is, or what came of it instead; ends when the caller's time does.
+
+        Args:
+            denied: told of addresses that the guard denies, since the brokers are asked for others
+                until the time is over.
+        """
         held = self._of(brokers, dialer)
         held.denied.clear()
         try:
@@ -98,6 +106,7 @@ class Producers:
             told = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
         except asyncio.CancelledError:
             self._drop(brokers)  # it may hang for ever; what it still holds is not sent later
+            denied += [str(one) for one in held.denied if isinstance(one, egress.Blocked)]
             raise
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):

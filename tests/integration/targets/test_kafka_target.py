@@ -1,0 +1,246 @@
+"""Records in a real broker's topics; and brokers that are none, denied, or refuse."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import kafka as kafkatarget
+from duepoint.targets import secretcache
+from tests.support import builders, firings, kafkabroker, othertargets, vaults
+from tests.support.kafkabroker import kafka as broker
+from tests.support.redisserver import free_port
+
+__all__ = ["broker"]
+
+ACTION = actions.KafkaAction(topic="ticks", connection="brokers")
+
+
+@pytest.fixture
+async def api():
+    return await vaults.api_with()
+
+
+@pytest.fixture
+async def target(api, monkeypatch):
+    monkeypatch.setattr(secretcache, "ASK_AGAIN_SECONDS", 0.0)
+    made = othertargets.a_kafka_target(api, othertargets.a_guard())
+    yield made
+    await made.close()
+
+
+async def put(api, **values):
+    await api.apply("secrets", vaults.a_secret("brokers", **values))
+
+
+def a_firing(action=ACTION, **changes):
+    return firings.a_firing(action, seconds_left=60.0, **changes)
+
+
+async def delivered(target, **changes):
+    given = await target.fire(a_firing(**changes))
+    assert isinstance(given, outcome.Delivered), given
+    return given
+
+
+async def plain(api, broker):
+    await put(api, bootstrap__servers=f"127.0.0.1:{broker.plain}", security__protocol="PLAINTEXT")
+
+
+@pytest.mark.timeout(300)
+async def test_a_record_arrives_with_key_headers_and_payload(api, target, broker):
+    await plain(api, broker)
+    topic = "arrives"
+    await broker.make_topic(topic)
+    action = actions.KafkaAction(topic=topic, connection="brokers")
+    for number in range(3):
+        given = await delivered(
+            target, action=action, payload={"a": "hé"}, slot_us=number * 1_000_000
+        )
+        assert given.message.endswith(f"offset {number} of {topic}")
+    records = await broker.records(topic, 3)
+    assert {record.key for record in records} == {builders.UID.encode()}
+    assert len({record.partition for record in records}) == 1
+    assert {record.value for record in records} == {'{"a":"hé"}'.encode()}
+    headers = dict(records[1].headers)
+    assert headers.pop("generated_at").endswith(b"Z")
+    assert headers == {
+        "id": f"{builders.UID}-1".encode(),
+        "schedule_id": builders.UID.encode(),
+        "slot": b"1",
+        "scheduled_time": b"1970-01-01T00:00:01Z",
+        "version": b"3",
+        "attempt": b"1",
+        "trigger": b"Schedule",
+    }
+
+
+@pytest.mark.timeout(300)
+async def test_many_deliveries_share_a_producer_and_none_is_lost_or_doubled(api, target, broker):
+    await plain(api, broker)
+    await broker.make_topic("many")
+    action = actions.KafkaAction(topic="many", connection="brokers")
+    await asyncio.gather(
+        *(delivered(target, action=action, slot_us=n * 1_000_000) for n in range(200))
+    )
+    ids = [dict(record.headers)["id"] for record in await broker.records("many", 200)]
+    assert len(set(ids)) == 200
+    assert len(target._opened._held) == 1
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("tls", [False, True], ids=["sasl", "sasl and tls"])
+async def test_login_and_tls_are_those_of_the_secret(api, target, broker, tls):
+    topic = f"login-{int(tls)}"
+    await broker.make_topic(topic)
+    action = actions.KafkaAction(topic=topic, connection="brokers")
+    values = {
+        "bootstrap__servers": f"127.0.0.1:{broker.tls if tls else broker.sasl}",
+        "username": kafkabroker.USER,
+        **({"ca__crt": broker.authority.file.read_text()} if tls
+           else {"security__protocol": "SASL_PLAINTEXT"}),
+    }  # fmt: skip
+    await put(api, **values, password="canary-wrong-word")
+    given = await target.fire(a_firing(action))
+    assert isinstance(given, outcome.Retry), given
+    assert "canary-wrong-word" not in given.message
+    await put(api, **values, password=kafkabroker.PASSWORD)
+    target._reader.forget("default")
+    await delivered(target, action=action)
+
+
+@pytest.mark.timeout(300)
+async def test_a_topic_that_is_not_there_is_asked_for_again(api, target, broker):
+    await plain(api, broker)
+    action = actions.KafkaAction(topic="nowhere", connection="brokers")
+    given = await target.fire(firings.a_firing(action, seconds_left=3.0))
+    assert isinstance(given, outcome.Retry)
+
+
+@pytest.mark.timeout(300)
+async def test_a_record_that_the_topic_does_not_take_is_given_up(api, target, broker):
+    await plain(api, broker)
+    await broker.make_topic("small", **{"max.message.bytes": "500"})
+    action = actions.KafkaAction(topic="small", connection="brokers")
+    given = await target.fire(a_firing(action, payload="x" * 5_000))
+    assert isinstance(given, outcome.Rejected), given
+    assert given.reason is Reason.REJECTED
+
+
+@pytest.mark.timeout(300)
+async def test_a_broker_that_comes_back_gets_the_record(api, target, broker):
+    await plain(api, broker)
+    await broker.make_topic("back")
+    action = actions.KafkaAction(topic="back", connection="brokers")
+    await delivered(target, action=action)
+    broker.stop()
+    try:
+        given = await target.fire(firings.a_firing(action, seconds_left=2.0))
+        assert isinstance(given, outcome.Retry)
+    finally:
+        broker.start()
+    await delivered(target, action=action)
+
+
+@pytest.mark.timeout(300)
+async def test_a_broker_that_the_guard_denies_gets_no_connection(api, broker):
+    """Neither the one of the Secret nor the one that it advertises."""
+    await plain(api, broker)
+    target = othertargets.a_kafka_target(api, othertargets.a_guard(allowed=()))
+    given = await target.fire(a_firing())
+    assert isinstance(given, outcome.Rejected), given
+    assert given.reason is Reason.BLOCKED_ADDRESS
+    await target.close()
+
+
+@pytest.mark.timeout(300)
+async def test_an_advertised_address_is_judged_like_the_first(api, broker):
+    async def lookup(name, _):
+        return ("192.0.2.7",) if name == "seed.example.com" else (name,)
+
+    reached = []
+
+    async def relay(reader, writer):
+        reached.append(1)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", broker.plain)
+
+        async def pump(source, sink):
+            while data := await source.read(65_536):
+                sink.write(data)
+            sink.close()
+
+        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+
+    server = await asyncio.start_server(relay, "127.0.0.2", 0)
+    port = server.sockets[0].getsockname()[1]
+    allowed = othertargets.networks("127.0.0.2/32")
+    target = othertargets.a_kafka_target(api, othertargets.a_guard(allowed=allowed, lookup=lookup))
+    await put(api, bootstrap__servers=f"127.0.0.2:{port}", security__protocol="PLAINTEXT")
+    given = await target.fire(firings.a_firing(ACTION, seconds_left=3.0))
+    assert reached
+    assert isinstance(given, outcome.Rejected), given
+    assert given.reason is Reason.BLOCKED_ADDRESS
+    await target.close()
+    server.close()
+
+
+# -- without a broker ------------------------------------------------------------------------------
+
+
+async def test_nobody_who_listens_is_asked_again(api, target):
+    await put(api, bootstrap__servers=f"127.0.0.1:{free_port()}", security__protocol="PLAINTEXT")
+    given = await target.fire(a_firing())
+    assert isinstance(given, outcome.Retry), given
+    assert given.reason is Reason.NETWORK
+
+
+async def test_a_broker_that_hangs_costs_one_attempt(api, target):
+    async def silent(reader, _):
+        await reader.read()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    await put(api, bootstrap__servers=f"127.0.0.1:{port}", security__protocol="PLAINTEXT")
+    given = await target.fire(firings.a_firing(ACTION, seconds_left=0.5))
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.TIMEOUT
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"username": "x"}, "has no key bootstrap.servers"),
+        ({"bootstrap__servers": "kafka"}, "write host:port,host:port"),
+        ({"bootstrap__servers": "kafka:70000"}, "write host:port,host:port"),
+        ({"bootstrap__servers": "k:9092", "security__protocol": "TLS"}, "write PLAINTEXT or SSL"),
+        ({"bootstrap__servers": "k:9092", "sasl__mechanism": "GSSAPI"}, "write PLAIN or SCRAM"),
+        ({"bootstrap__servers": "k:9092", "security__protocol": "SASL_SSL"}, "username"),
+        ({"bootstrap__servers": "k:9092", "ca__crt": "junk"}, "holds no PEM certificates"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+async def test_a_secret_that_holds_no_connection_says_what_to_write(api, target, values, told):
+    await put(api, **values)
+    found = await target.check(a_firing())
+    assert found.reason is Reason.MISSING_SECRET
+    assert told in found.message
+    given = await target.fire(a_firing())
+    assert isinstance(given, outcome.Retry)
+    assert not given.started
+
+
+async def test_without_the_extra_the_target_says_what_is_missing(api, target, monkeypatch):
+    monkeypatch.setattr(kafkatarget, "is_installed", lambda: False)
+    await put(api, bootstrap__servers="127.0.0.1:9092")
+    found = await target.check(a_firing())
+    assert found.reason is Reason.TARGET_UNAVAILABLE
+    assert not found.final
+    assert "duepoint[kafka]" in found.message
+    given = await target.fire(a_firing())
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.TARGET_UNAVAILABLE
