@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 
 from benchmarks import report
-from benchmarks.queuespeed import calm, chain, claims, flood, recovery
+from benchmarks.queuespeed import calm, chain, claims, fairness, flood, recovery
 from benchmarks.report import Figure
 from duepoint import app, telemetry
 
@@ -26,6 +26,7 @@ PARTS: dict[str, Callable[[str], Coroutine[Any, Any, list[Figure]]]] = {
     "chain": lambda kind: chain.run(kind, count=20_000 if _SMALL else 100_000),
     "calm": calm.run,
     "flood": lambda kind: flood.run(kind, count=20_000 if _SMALL else 1_000_000),
+    "fairness": lambda kind: fairness.run(kind, count=10_000 if _SMALL else 100_000),
     "recovery": recovery.run,
 }
 

@@ -1,0 +1,126 @@
+"""A quiet namespace beside a flood: how much later are its points than when nothing else is due?
+
+The real worker fires sixty points of the namespace ``quiet``, one every 50 ms, first alone, then
+while it empties a hundred thousand points of four other namespaces (one stream entry for each
+batch). Everything is armed beforehand; the worker's clock begins at the hour at which the flood is
+due. Lateness is the time at which the target is asked less the due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from benchmarks import report
+from benchmarks.queuespeed import chain, filling, place
+from benchmarks.report import Figure
+from duepoint import clock as clocks
+from duepoint import services
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.runs import outcome
+from duepoint.schedules import actions, definition
+from duepoint.schedules import rule as rules
+from duepoint.targets import batches, target
+from duepoint.worker import claimer, dispatcher
+
+NAME = "fairness"
+QUIET = "quiet"
+_POINTS = 60
+_APART_US = 50_000
+_LEAD_US = 300_000
+_BLOB = actions.encode(actions.Action(target=actions.StreamAction(name="quiet")))
+
+
+class NotesQuiet(chain.OneEntryABatch):
+    """One XADD for a batch; how late the quiet ones were asked for, in ms."""
+
+    def __init__(self, queue: delayqueue.DelayQueue, clock: clocks.Clock) -> None:
+        super().__init__(queue, clock)
+        self.late_ms: list[float] = []
+        self.all = asyncio.Event()
+        self.others = 0
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        self._note(firing.namespace, [firing.due_us])
+        return await super().fire(firing)
+
+    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+        self._note(batch.namespace, list(batch.slots_us))
+        return await super().fire_batch(batch)
+
+    def _note(self, namespace: str, dues_us: list[int]) -> None:
+        if namespace != QUIET:
+            self.others += len(dues_us)
+            return
+        now_us = self._clock.now_us()
+        self.late_ms += [(now_us - due_us) / 1000 for due_us in dues_us]
+        if len(self.late_ms) >= _POINTS:
+            self.all.set()
+
+
+async def run(kind: str, *, count: int = 100_000) -> list[Figure]:
+    report.say(f"{kind}: {_POINTS} points of a quiet namespace, nothing else due")
+    alone = await _turn(kind, 0)
+    report.say(f"{kind}: the same beside {count:,} others")
+    beside = await _turn(kind, count)
+    return list(_figures(f"{kind}, {beside.others:,} others", alone.late_ms, beside.late_ms))
+
+
+async def _turn(kind: str, count: int) -> NotesQuiet:
+    with place.server(kind) as server:
+        async with place.queue(server, 1) as queue:
+            hour_us = chain.HourClock().hour_us
+            for number in range(_POINTS):
+                due_us = hour_us + _LEAD_US + number * _APART_US
+                await queue.upsert(_arming(queue, number, due_us), _BLOB, place.EPOCH)
+            with server.client() as client:
+                await filling.schedules(queue, client, count=count, namespaces=4, due_us=hour_us)
+            clock = chain.HourClock()
+            queue._clock = clock  # noqa: SLF001 - made after the filling, which takes its time
+            noted = NotesQuiet(queue, clock)
+            work = _worker(queue, noted, clock)
+            running = asyncio.create_task(work.run())
+            await asyncio.wait_for(noted.all.wait(), 300)
+            work.drain()
+            await running
+    return noted
+
+
+def _worker(
+    queue: delayqueue.DelayQueue, noted: NotesQuiet, clock: clocks.Clock
+) -> claimer.Claimer:
+    fires = dispatcher.Dispatcher(
+        queue,
+        target.Targets(job=noted, webhook=noted, stream=noted),
+        clock,
+        dispatcher.Bounds(concurrency=256, lease_seconds=10.0),
+    )
+    limits = claimer.Limits(batch=500, under_way=512, lease_seconds=10.0, grace_seconds=5.0)
+    return claimer.Claimer(queue, fires, clock, services.Health(), worker="bench", limits=limits)
+
+
+def _arming(queue: delayqueue.DelayQueue, number: int, due_us: int) -> messages.Arming:
+    timing = rules.Timing(schedules=("@every 1h",), start_us=due_us)
+    known = definition.Definition(
+        namespace=QUIET,
+        name=f"single-{number}",
+        uid=f"00000000-0000-4000-8000-{number:012x}",
+        generation=1,
+        timing_generation=1,
+        created_us=due_us,
+        not_before_us=due_us - 1,
+        state=definition.State.ARMED,
+        rule=rules.Rule(timing=timing),
+        target=queue.digest(QUIET, _BLOB),
+    )
+    return messages.Arming(definition=known, due_us=due_us)
+
+
+def _figures(told: str, idle: list[float], beside: list[float]) -> Iterator[Figure]:
+    alone_ms, flooded_ms = (report.percentile(late, 0.99) for late in (idle, beside))
+    yield Figure(
+        benchmark=NAME, figure=f"quiet namespace beside a flood, p99 of its p99 alone: {told}",
+        value=round(flooded_ms / alone_ms, 2), unit="", bar="<= 10", runs=len(beside),
+        spread=(round(min(beside), 2), round(max(beside), 2)),
+        compared_with=f"p99 {flooded_ms:.1f} ms beside it, {alone_ms:.1f} ms alone",
+    )  # fmt: skip
