@@ -56,21 +56,28 @@ def main(names: list[str]) -> int:
     kind = os.environ.get("KIND", "valkey")
     commands = {name: (PEERS[name][0](), PEERS[name][1]) for name in names or PEERS}
     print(report.environment(), flush=True)
+    print(json.dumps({"peers": {name: installing.versions(name) for name in commands}}), flush=True)
     rates: dict[str, list[float]] = {"ours": []}
     with place.server(kind) as server:
         for turn in range(_TURNS):
             report.say(f"turn {turn + 1}")
-            rates["ours"].append(uvloop.run(_ours(server)))
+            _note(rates, "ours", uvloop.run(_ours(server)))
             for name, (command, count) in commands.items():
-                rates.setdefault(name, []).append(_peer(server, name, command, count))
+                _note(rates, name, _peer(server, name, command, count))
     lines = list(_figures(kind, rates))
     for figure in lines:
         print(figure.line(), flush=True)
     return 1 if os.environ.get("CHECK") == "1" and lines[-1].holds is False else 0
 
 
+def _note(rates: dict[str, list[float]], name: str, rate: float) -> None:
+    rates.setdefault(name, []).append(rate)
+    report.say(f"  {name}: {rate:,.0f} jobs/s")
+
+
 async def _ours(server: RedisServer) -> float:
-    """From the due to the last settlement; the points are found by a worker that is awake."""
+    """From the due to the last settlement, each point handed to a handler that notes the time."""
+    times: list[int] = []
     with server.client() as client:
         client.flushall()
         async with place.queue(server, 1) as queue:
@@ -80,7 +87,9 @@ async def _ours(server: RedisServer) -> float:
             await asyncio.sleep((due_us - place.now_us()) / 1e6)
             left = _COUNT
             while left > 0:
-                left -= await claims.empty(queue)
+                left -= await claims.empty(queue, lambda _: times.append(place.now_us()))
+            if len(times) != _COUNT:
+                raise SystemExit(f"{len(times)} of {_COUNT} points were handled")
             return _COUNT / ((place.now_us() - due_us) / 1e6)
 
 
@@ -88,7 +97,6 @@ def _peer(server: RedisServer, name: str, command: list[str], count: int) -> flo
     """Jobs a second from the due to the last one handled."""
     with server.client() as client:
         client.flushall()
-    report.say(f"{name}: {count:,} jobs")
     where = [str(server.port), str(count)]
     done = subprocess.run(
         [*command, *where], capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
@@ -108,7 +116,10 @@ def _figures(kind: str, rates: dict[str, list[float]]) -> Iterator[Figure]:
             benchmark="peers", figure=f"{name}: due at once, no-op handler, {kind}", unit="jobs/s",
             value=round(medians[name]), spread=(round(min(listed)), round(max(listed))),
             runs=len(listed),
-            compared_with=json.dumps({"of ours": round(medians[name] / medians["ours"], 4)}),
+            compared_with=json.dumps({
+                "of ours": round(medians[name] / medians["ours"], 4),
+                "turns": [round(rate) for rate in listed],
+            }),
         )  # fmt: skip
     fastest = max((name for name in medians if name != "ours"), key=medians.__getitem__)
     yield Figure(

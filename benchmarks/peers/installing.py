@@ -6,7 +6,9 @@ other), one module for the Go ones, one package for Node. Done once; removing th
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,6 +63,42 @@ def node() -> str:
         report.say("installing BullMQ")
         _run(["npm", "install", "--silent", "--ignore-scripts", "--no-audit"], home)
     return str(home / "bullmq.js")
+
+
+def versions(peer: str) -> dict[str, str]:
+    """What is installed for this peer, and what runs it."""
+    if peer in _PYTHON:
+        return _python_versions(peer)
+    if peer == "bullmq":
+        packages = ("bullmq", "ioredis")
+        found = {name: _node_version(name) for name in packages}
+        return {"node": _said(["node", "--version"]).removeprefix("v"), **found}
+    told = [line.split() for line in _said(["go", "version", "-m", go()]).splitlines()]
+    wanted = "hibiken/asynq" if peer == "asynq" else "redis/go-redis/v9"
+    modules = {words[1]: words[2].removeprefix("v") for words in told if words[:1] == ["dep"]}
+    own = {name.rpartition("hub.com/")[2]: found for name, found in modules.items()}
+    return {"go": told[0][-1].removeprefix("go"), wanted: own[wanted]}
+
+
+def _python_versions(peer: str) -> dict[str, str]:
+    names = [re.split(r"[\[=]", each)[0] for each in _PYTHON[peer]] + ["redis"]
+    code = (
+        "import importlib.metadata as m, json, platform, sys; "
+        "print(json.dumps({'python': platform.python_version(), "
+        "**{name: m.version(name) for name in sys.argv[1:]}}))"
+    )
+    found: dict[str, str] = json.loads(_said([python(peer), "-c", code, *names]))
+    return found
+
+
+def _node_version(package: str) -> str:
+    about = folder() / "node" / "node_modules" / package / "package.json"
+    return str(json.loads(about.read_text(encoding="utf-8"))["version"])
+
+
+def _said(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def _run(command: list[str], where: Path | None = None) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import statistics
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import redis.asyncio
@@ -19,7 +19,7 @@ import redis.asyncio
 from benchmarks import report
 from benchmarks.queuespeed import bare, place
 from benchmarks.report import Figure
-from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue import claimedchains, delayqueue, messages
 from tests.support.redisserver import RedisServer
 
 NAME = "claims"
@@ -77,14 +77,20 @@ async def _rate(emptying: Coroutine[Any, Any, int]) -> float:
     return total / (time.perf_counter() - began)
 
 
-async def empty(queue: delayqueue.DelayQueue) -> int:
+async def empty(
+    queue: delayqueue.DelayQueue, handle: Callable[[bytes], object] | None = None
+) -> int:
     """Claim and settle until nothing is due; how many points that were.
 
-    The settlement of one batch is under way while the next is claimed, as in a worker.
+    The settlement of one batch is under way while the next is claimed, as in a worker; before
+    it, each member is handed to ``handle``.
     """
     claimed: messages.Claim | None = await _claim(queue)
     total = 0
     while claimed is not None:
+        if handle is not None and (chains := claimedchains.of(claimed.points)) is not None:
+            for member in chains.members:
+                handle(member)
         following, settled = await asyncio.gather(
             _claim(queue), queue.settle(claimed, messages.Settlement(whole=True))
         )
