@@ -217,7 +217,7 @@ def armed_in(client: Any) -> int:
     """Schedules whose next slot stands in Redis."""
     pipeline = client.pipeline(transaction=False)
     for key in client.scan_iter(match="dp:*:points:*", count=1000):
-        pipeline.zcard(key)
+        pipeline.zcount(key, "-inf", "(+inf")  # a sentinel keeps an empty lane alive
     return sum(pipeline.execute())
 
 
