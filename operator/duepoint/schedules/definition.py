@@ -248,7 +248,7 @@ def _packed_uid(uid: str) -> tuple[bytes, int]:
 
 
 def _count(number: int) -> bytes:
-    return min(number, 2 ** (8 * _COUNT_LENGTH) - 1).to_bytes(_COUNT_LENGTH, "big")
+    return min(number, 0xFFFFFFFF).to_bytes(_COUNT_LENGTH, "big")
 
 
 def _zigzag(number: int) -> int:
