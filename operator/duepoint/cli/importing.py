@@ -17,9 +17,22 @@ from duepoint.cli import importjudging, importprinting, instants, manifests, opt
 from duepoint.cli.manifests import Manifest, Unreadable
 
 
-@click.group("import")
-def importing() -> None:
+class _Kinds(click.Group):
+    """Kinds by any of the names that kubectl knows them by; alone, it tells what there is."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, _SAME.get(cmd_name.lower(), cmd_name))
+
+
+_SAME = {"cronjobs": "cronjob", "cj": "cronjob"}
+
+
+@click.group("import", cls=_Kinds, invoke_without_command=True)
+@click.pass_context
+def importing(context: click.Context) -> None:
     """Print Schedules made of what another scheduler runs."""
+    if context.invoked_subcommand is None:
+        raise errors.InvalidSetting("import", "write what: duepoint import cronjob -f FILE")
 
 
 @importing.command("cronjob")

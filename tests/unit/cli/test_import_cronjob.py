@@ -323,6 +323,16 @@ def test_options_that_contradict_each_other_are_refused(refused, arguments):
     assert refused("import", "cronjob", *arguments, given="")
 
 
+@pytest.mark.parametrize("kind", ["cronjob", "cronjobs", "cj"])
+def test_the_kind_goes_by_the_names_that_kubectl_knows(duepoint, kind):
+    assert duepoint("import", kind, "-f", "-", given=json.dumps(CRONJOB)).code == 0
+
+
+def test_a_kind_that_is_missing_or_unknown_is_one_line(refused):
+    assert "duepoint import cronjob" in refused("import")
+    assert "cronjob" in refused("import", "crontab")
+
+
 @pytest.mark.parametrize("file", ["/does/not/exist.yaml", "/"])
 def test_a_file_that_cannot_be_read_is_named(duepoint, file):
     answer = duepoint("import", "cronjob", "-f", file)
