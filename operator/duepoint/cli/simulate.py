@@ -18,6 +18,7 @@ from duepoint import errors
 from duepoint.cli import instants, options, output, simulation, validate
 from duepoint.cli.checks import Checked
 from duepoint.cli.simulation import Course, Ended, Window
+from duepoint.schedules import actions
 from duepoint.schedules.spec import ScheduleSpec
 
 _WIDTHS = {
@@ -78,7 +79,8 @@ def simulate(
 def _say_what_is_left_out(spec: ScheduleSpec) -> None:
     """A run takes no time here, so no slot ever meets another one's run."""
     policy = spec.rule.policy.concurrency
-    if policy != "Allow":
+    lasts = isinstance(spec.action.target, (actions.JobAction, actions.WebhookAction))
+    if lasts and policy != "Allow":
         output.complain(
             f"{spec.identity}: concurrencyPolicy: {policy} is left out, as runs take no time here;"
             " in a cluster it decides about slots that are due while a run is active"

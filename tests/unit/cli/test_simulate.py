@@ -309,9 +309,18 @@ def test_a_file_without_a_valid_schedule_is_refused(refused, given, says):
 @pytest.mark.parametrize("policy", ["Forbid", "Replace", "Queue"])
 def test_that_a_concurrency_policy_is_left_out_is_said(duepoint, policy):
     thing = a_schedule("nightly", namespace="team", schedule="0 * * * *", concurrencyPolicy=policy)
+    thing["spec"].pop("stream", None)
+    thing["spec"]["webhook"] = {"url": "https://hooks.example.com/x"}
     answer = duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing))
     assert f"concurrencyPolicy: {policy} is left out" in answer.err
     assert {row["outcome"] for row in answer.rows} == {"Started"}
+
+
+def test_nothing_is_said_of_a_policy_that_means_nothing(duepoint):
+    thing = a_schedule("nightly", namespace="team", schedule="0 * * * *", concurrencyPolicy="Queue")
+    thing["spec"] = {k: v for k, v in thing["spec"].items() if k not in ("jobTemplate", "webhook")}
+    thing["spec"]["stream"] = {"name": "events"}
+    assert duepoint("simulate", "-f", "-", *DAY, given=json.dumps(thing)).err == ""
 
 
 def test_nothing_is_said_of_the_policy_that_allows_everything(duepoint):
