@@ -1,10 +1,10 @@
 """Creating besides firing: does a full index, or a creation, make anybody late?
 
-Schedules of ``@every 20s`` in four namespaces are added to the full index, some of which are due
-every tenth of a second, so that so many are due each second. The real worker fires them (one stream
-entry for each batch) while another process creates Schedules by the usual road, five thousand a
-minute. Lateness is the time at which the target is asked less the due; what is due in the first
-twenty seconds does not count.
+Schedules of ``@every 20.1s`` in one namespace are added to the full index, made at 201 different
+seconds, so that some of them are due every tenth of a second. The real worker fires them (one
+stream entry for each batch) while another process creates Schedules by the usual road, five
+thousand a minute. Lateness is the time at which the target is asked less the due; what is due in
+the first period does not count.
 
 ``python -m benchmarks.scale.creating URL COUNT SECONDS`` is the process that creates.
 """
@@ -33,9 +33,10 @@ from duepoint.targets import batches, target
 from tests.support.redisserver import RedisServer
 
 NAME = "scale-creating"
-_PERIOD_SECONDS = 20
-_STEPS = 200  # of the period: one rule for each
-_NAMESPACES = 4
+_PERIOD_SECONDS = 20.1
+_PERIOD_US = 20_100_000
+_STEPS = 201  # of the period, 100 ms each
+_NAMESPACES = 1
 _CREATES_A_MINUTE = 5_000
 _LEAD_SECONDS = 5
 _PART = 5_000
@@ -70,7 +71,7 @@ async def run(
     report.say(f"{server.kind}: {rate:,} firings/s and {_CREATES_A_MINUTE:,} creates a minute")
     noted = NotesTimes(queue)
     began_us = await _arm(queue, rate)
-    noted.from_us = began_us + _PERIOD_SECONDS * 1_000_000
+    noted.from_us = began_us + _PERIOD_US
     work = calm.a_worker(queue, target.Targets(job=noted, webhook=noted, stream=noted))
     running = asyncio.create_task(work.run())
     creator = await asyncio.create_subprocess_exec(
@@ -100,22 +101,10 @@ async def run(
 async def _arm(queue: delayqueue.DelayQueue, rate: int) -> int:
     """So many firings a second from a little later on; when that is."""
     begin_us = points_place.now_us() // 1_000_000 * 1_000_000 + _LEAD_SECONDS * 1_000_000
-    begin_us += rate * _PERIOD_SECONDS // 10_000 * 1_000_000  # arming them takes a while
-    step_us = _PERIOD_SECONDS * 1_000_000 // _STEPS
-    timings = [
-        rules.Timing(schedules=(f"@every {_PERIOD_SECONDS}s",), start_us=begin_us + n * step_us)
-        for n in range(_STEPS)
-    ]
-    shared = [rules.Rule(timing=timing) for timing in timings]
+    begin_us += rate // 500 * 1_000_000  # arming them takes a while
+    rule = rules.Rule(timing=rules.Timing(schedules=(f"@every {_PERIOD_SECONDS}s",)))
     wanted = [
-        _arming(
-            queue,
-            f"firing-{n % _NAMESPACES}",
-            f"fires-{n}",
-            shared[n // _NAMESPACES % _STEPS],
-            begin_us,
-        )
-        for n in range(rate * _PERIOD_SECONDS)
+        _arming(queue, number, rule, begin_us) for number in range(int(rate * _PERIOD_SECONDS))
     ]
     for first in range(0, len(wanted), _PART):
         await queue.upsert_many(wanted[first : first + _PART], points_place.EPOCH)
@@ -123,16 +112,18 @@ async def _arm(queue: delayqueue.DelayQueue, rate: int) -> int:
 
 
 def _arming(
-    queue: delayqueue.DelayQueue, namespace: str, name: str, rule: rules.Rule, begin_us: int
+    queue: delayqueue.DelayQueue, number: int, rule: rules.Rule, begin_us: int
 ) -> tuple[messages.Arming, bytes]:
-    due_us = rule.timing.start_us or begin_us
+    namespace = f"firing-{number % _NAMESPACES}"
+    created_us = begin_us - number // _NAMESPACES % _STEPS * 1_000_000
+    due_us = created_us + -(-(begin_us - created_us) // _PERIOD_US) * _PERIOD_US
     known = definition.Definition(
         namespace=namespace,
-        name=name,
+        name=f"fires-{number}",
         uid=str(uuid.uuid4()),
         generation=1,
         timing_generation=1,
-        created_us=begin_us,
+        created_us=created_us,
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
         rule=rule,
