@@ -220,8 +220,10 @@ def state_of(summary: Summary, slot_us: int, trigger: str, job_name: str) -> Run
 
 def _key(event: RunEvent) -> Key:
     if event.state not in _RUN:
-        return (event.slot_us, f"{event.state} {event.reason}")
-    return _run_key(event.slot_us, event.trigger, event.job_name)
+        told = f"{event.state} {event.reason}"
+        # What a ScheduleRun wanted of a slot says nothing of the slot itself.
+        return (event.slot_us, f"{event.trigger} {event.run_uid} {told}" if event.run_uid else told)
+    return _run_key(event.slot_us, event.trigger, event.job_name or event.run_uid)
 
 
 def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:

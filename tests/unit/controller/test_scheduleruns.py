@@ -368,3 +368,14 @@ async def test_a_trigger_that_waits_for_its_turn_runs_when_the_former_run_ends()
         await world.finish_jobs()
         await world.clock.advance(5)
         assert world.counts() == (1, 1, 1, 0, 0)
+
+
+async def test_triggers_of_the_same_second_are_counted_each():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply(schedule="0 0 1 1 *")
+        for name in ("one", "two", "three"):
+            await world.run_schedule(name)
+        await world.clock.advance(5)
+        assert len(world.target.fired) == 3
+        assert world.status()["runs"]["started"] == 3
+        assert world.status()["runs"]["succeeded"] == 3
