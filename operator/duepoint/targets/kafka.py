@@ -51,7 +51,10 @@ class KafkaTarget:
     async def check(self, firing: target.Firing) -> answers.Trouble | None:
         """Whether the extra is installed and the Secret holds a connection; sends nothing."""
         found = await self._brokers(firing.namespace, _action(firing.action))
-        return found if isinstance(found, answers.Trouble) else None
+        if not isinstance(found, answers.Trouble):
+            return None
+        self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
+        return found
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once all in-sync replicas have the record."""

@@ -86,7 +86,10 @@ class Elsewhere:
     async def check(self, namespace: str, secret: str) -> answers.Trouble | None:
         """Whether the connection can be read and is one; connects to nobody."""
         found = await self._connection(namespace, secret)
-        return found if isinstance(found, answers.Trouble) else None
+        if not isinstance(found, answers.Trouble):
+            return None
+        self._reader.forget(namespace)  # the next look is to see whether it was mended
+        return found
 
     async def append(self, namespace: str, secret: str, wanted: Append) -> outcome.Outcome | str:
         """The entry's id, or what came of it instead; ends when the caller's time does."""
