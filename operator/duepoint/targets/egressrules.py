@@ -41,12 +41,14 @@ class Route:
         service: whether the addresses come from a Service of the Schedule's own namespace.
         vouched: for a Service, whether Kubernetes itself keeps its endpoints (it has a selector);
             the endpoints of others are written by users and need the allow-list.
+        web: whether it is a URL, whose port must not be that of another kind of server.
         endpoints: for a Service, the (address, port) pairs to dial instead of a name's answers.
     """
 
     scheme: str
     service: bool = False
     vouched: bool = False
+    web: bool = False
     endpoints: tuple[tuple[str, int], ...] = ()
 
 
@@ -67,6 +69,10 @@ Verdict = Allowed | Denied
 Own = frozenset[tuple[addresses.Address, int]]
 
 _ALLOWED = Allowed()
+
+#: Ports of servers that are no webhook receivers and may take a request for something else: ssh,
+#: telnet, mail, name service, etcd, Redis, memcached and the kubelet's.
+OTHER_PORTS = frozenset({22, 23, 25, 53, 465, 587, 2379, 2380, 6379, 10250, 10255, 11211, 26379})
 
 
 def verdict(
@@ -143,11 +149,16 @@ def _judge_url(aim: _Aim, kind: addresses.Kind, policy: Policy, route: Route) ->
             f"{aim} is public and the URL is plain http; write https, or set "
             f"{_name('egress_allow_http')}=true"
         )
-    if aim.within(policy.allowed) or policy.mode == "open":
+    if aim.within(policy.allowed):
         return _ALLOWED
+    if route.web and aim.port in OTHER_PORTS:
+        return Denied(
+            f"{aim} port {aim.port} is another kind of server's; if webhooks are taken there, have "
+            f"the operator add the address to {_allow(aim)}"
+        )
     if policy.mode == "allowlist":
         return Denied(f"{aim} is not in {_allow(aim)}, and {_name('egress_mode')} is allowlist")
-    if kind is addresses.Kind.PUBLIC:
+    if policy.mode == "open" or kind is addresses.Kind.PUBLIC:
         return _ALLOWED
     return Denied(
         f"{aim} is private; use webhook.service for a Service of this namespace, or have the "

@@ -70,7 +70,7 @@ def of_url(text: str) -> Destination | answers.Trouble:
         return _invalid(f"{errors.quoted(text)} cannot be read as a URL: {error}")
     if url.scheme not in ("http", "https") or not host or url.user is not None:
         return _invalid(f"{errors.quoted(text)} is no http or https URL without user names")
-    return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme))
+    return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme, web=True))
 
 
 async def _of_service(

@@ -259,3 +259,13 @@ async def test_a_hanging_name_server_costs_only_its_own_deliveries():
         given = await waiting
         assert isinstance(given, outcome.Retry)
         assert given.reason is Reason.TIMEOUT
+
+
+@pytest.mark.parametrize("port", [22, 6379, 10250])
+async def test_a_url_with_the_port_of_another_kind_of_server_is_not_dialled(port):
+    lookup = webhooktargets.answering(public_example=["8.8.8.8"])
+    async with webhooktargets.a_target(lookup=lookup, mode="open") as (target, guard):
+        action = firings.a_webhook(f"https://public.example:{port}/")
+        given = await target.fire(firings.a_firing(action))
+    assert given.reason is Reason.BLOCKED_ADDRESS
+    assert guard.opened == []

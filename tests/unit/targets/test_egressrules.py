@@ -181,3 +181,14 @@ def test_a_denial_names_the_setting_that_would_change_it(address, rules, route, 
     denied = egressrules.verdict(address, 443, rules, route)
     assert isinstance(denied, egressrules.Denied)
     assert setting in denied.reason
+
+
+@pytest.mark.parametrize("port", [22, 25, 2379, 6379, 10250])
+@pytest.mark.parametrize("mode", ["public-only", "same-namespace", "open"])
+def test_ports_of_other_servers_need_the_allow_list(mode, port):
+    route = egressrules.Route(scheme="https", web=True)
+    judged = egressrules.verdict("8.8.8.8", port, egressrules.Policy(mode=mode), route)
+    assert isinstance(judged, egressrules.Denied)
+    assert f"port {port}" in judged.reason
+    allowed = egressrules.Policy(mode=mode, allowed=(ipaddress.ip_network("8.8.8.8/32"),))
+    assert isinstance(egressrules.verdict("8.8.8.8", port, allowed, route), egressrules.Allowed)
