@@ -11,7 +11,8 @@ from duepoint.delayqueue import scripting
 SCRIPTS = scripting.names()
 #: These make room or end work: a full server must let them through. The others need memory.
 DRAINING = {
-    *("beat", "claim", "collect", "collecttexts", "extend", "plan", "release", "remove", "settle", "withdraw"),
+    *("beat", "claim", "collect", "collecttexts", "extend", "plan", "release", "remove", "settle"),
+    "withdraw",
     *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
     *("admit", "finish"),  # without them nothing of such a schedule drains
     "circuits",  # bounded, and it ends what it began
