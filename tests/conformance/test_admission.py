@@ -477,6 +477,23 @@ async def test_the_end_of_a_delivery_calls_the_slot_that_waits(gate):
     assert (await gate.ask(claim, member)).verdict is Verdict.IN
 
 
+@pytest.mark.parametrize("jobs", [True, False])
+async def test_a_slot_that_waited_counts_while_it_is_tried(gate, jobs):
+    gate = await with_policy(gate, "Queue", jobs=jobs, limit=5).arm()
+    claim, (one, other) = await gate.slots(0, 1)
+    assert (await gate.ask(claim, one)).verdict is Verdict.IN
+    assert (await gate.ask(claim, other, checked=True)).verdict is Verdict.WAITS
+    await gate.settle(claim, one)
+    later, (third,) = await gate.slots(2)
+    await gate.queue.leave(claim, gate.definition(), [run_of(one)])
+    held, member = await _called(gate)
+    assert (await gate.ask(held, member)).verdict is Verdict.IN
+    # Another one comes while it is being tried.
+    assert (await gate.ask(later, third, checked=True)).verdict is Verdict.WAITS
+    again = await gate.ask(held, member)
+    assert again.verdict is Verdict.IN
+
+
 async def test_a_newer_slot_does_not_overtake_one_that_waits(gate):
     gate = await with_policy(gate, "Queue", limit=5).arm()
     await _one_waits(gate)

@@ -107,36 +107,32 @@ if WAITING then
   redis.call('EXPIRE', WAITING, KEPT_SECONDS)
 end
 
--- Runs of the schedule that somebody tries or will try. Slots that wait are left out; of older
--- timings there are none, or they are about to go.
+-- Runs of the schedule that have an occurrence: tried, to be tried again, or waiting. Where there
+-- are too many to be read, each is asked for.
 local function runs_tried()
-  local tried, beyond = {}, schedule .. version .. string.char(QUEUED)
-  local ranges = {
-    { '[' .. schedule, '(' .. beyond },
-    { '(' .. beyond .. string.rep('\255', 12), '[' .. schedule .. string.rep('\255', 18) },
-  }
-  for _, range in ipairs(ranges) do
-    for _, other in ipairs(redis.call('ZRANGE', OCC, range[1], range[2], 'BYLEX', 'LIMIT', 0,
-      MOST_LOOKED_AT)) do
-      tried[string.sub(other, 14)] = true
-    end
+  local tried, last = {}, '[' .. schedule .. string.rep('\255', 18)
+  local found = redis.call('ZRANGE', OCC, '[' .. schedule, last, 'BYLEX', 'LIMIT', 0, MOST_LOOKED_AT)
+  for _, other in ipairs(found) do
+    tried[string.sub(other, 14)] = true
   end
-  return tried
+  return tried, #found == MOST_LOOKED_AT
 end
 
 -- The runs beside this one: how many count, which of them nobody here can vouch for, which Jobs
 -- are still to be deleted. What has certainly ended goes.
 local function survey()
   local active, suspects, others, replaced = 0, {}, {}, {}
-  local all, is_tried = redis.call('HGETALL', RUNS), runs_tried()
+  local all = redis.call('HGETALL', RUNS)
+  local is_tried, are_more = runs_tried()
   for i = 1, #all, 2 do
     local field, known = all[i], all[i + 1]
     if field ~= '' and field ~= run then
       local state, is_job, tried = state_of_run(known), is_of_job(known), is_tried[field]
+      if not tried and are_more then
+        tried = score_of_run(LANE, schedule, field, known)
+      end
       if state == REPLACED and is_job then
         replaced[#replaced + 1], replaced[#replaced + 2] = field, known
-      elseif state == SURPLUS and score_of_run(LANE, schedule, field, known) then
-        -- it has not been told yet
       elseif not tried and (state ~= ACTIVE or not is_job) then
         redis.call('HDEL', RUNS, field)
       elseif state == ACTIVE then
