@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - a script of its own
 """A consumer group over a stream that Duepoint fills: each event handled once, by one of many.
 
     pip install redis

@@ -3,9 +3,10 @@
 A script is one file of ``scripts/``; a line ``-- include NAME`` stands for the file of that name
 in ``scripts/includes/``, ``-- body NAME`` for what the script of that name does (under other flags:
 a full server refuses the one and carries out the other). Calls go by EVALSHA; NOSCRIPT (a restarted
-server) loads everything and repeats only what was refused, inside pipelines too. Arguments travel by name: ARGV[1] is a
-MessagePack map of numbers and text, binary values follow and the map refers to them by position
-(``Arguments`` builds both). Nobody outside this package sees a raw reply or a library's error.
+server) loads everything and repeats only what was refused, inside pipelines too. Arguments travel
+by name: ARGV[1] is a MessagePack map of numbers and text, binary values follow and the map refers
+to them by position (``Arguments`` builds both). Nobody outside this package sees a raw reply or a
+library's error.
 
 Nothing is ever repeated after a lost reply: a script may have been applied. That is the caller's
 decision, made with what the script guarantees.
