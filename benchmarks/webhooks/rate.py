@@ -61,14 +61,17 @@ async def run(*, small: bool) -> list[Figure]:
 
 async def _compared(port: int, concurrency: int, wanted: Size) -> list[Figure]:
     url = f"http://127.0.0.1:{port}/hooks"
-    shares, ours, bares = [], [], []
+    shares, cpu_shares, ours, bares = [], [], [], []
     async with _bare(url, concurrency) as bare, _webhooks(url, concurrency) as signed:
         for post in (bare, signed):
             await _rate(post, concurrency, 0.3)  # connections are opened, modules loaded
         for turn in range(wanted.turns):
-            bares.append(await _rate(bare, concurrency, wanted.seconds))
-            ours.append(await _rate(signed, concurrency, wanted.seconds))
-            shares.append(ours[-1] / bares[-1])
+            rate, cpu = await _rate(bare, concurrency, wanted.seconds)
+            our_rate, our_cpu = await _rate(signed, concurrency, wanted.seconds)
+            bares.append(rate)
+            ours.append(our_rate)
+            shares.append(our_rate / rate)
+            cpu_shares.append(our_cpu / cpu)
             report.say(
                 f"{concurrency} at a time, turn {turn + 1}: {ours[-1]:,.0f}/s, "
                 f"bare {bares[-1]:,.0f}/s, {shares[-1]:.2f}"
@@ -87,6 +90,14 @@ async def _compared(port: int, concurrency: int, wanted: Size) -> list[Figure]:
         ),
         Figure(
             benchmark=NAME,
+            figure=f"CPU of a webhook beside a bare POST's, {concurrency} at a time",
+            value=round(statistics.median(cpu_shares), 2),
+            unit="times",
+            spread=(round(min(cpu_shares), 2), round(max(cpu_shares), 2)),
+            runs=len(cpu_shares),
+        ),
+        Figure(
+            benchmark=NAME,
             figure=f"rate, {concurrency} at a time",
             value=round(statistics.median(ours)),
             unit="webhooks/s",
@@ -97,8 +108,8 @@ async def _compared(port: int, concurrency: int, wanted: Size) -> list[Figure]:
     ]
 
 
-async def _rate(post: Post, concurrency: int, seconds: float) -> float:
-    """Posts a second, so many at a time."""
+async def _rate(post: Post, concurrency: int, seconds: float) -> tuple[float, float]:
+    """Posts a second, so many at a time, and the CPU seconds of one."""
     ends = time.perf_counter() + seconds
     done = 0
 
@@ -108,9 +119,9 @@ async def _rate(post: Post, concurrency: int, seconds: float) -> float:
             await post()
             done += 1
 
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     await asyncio.gather(*(repeat() for _ in range(concurrency)))
-    return done / (time.perf_counter() - begun)
+    return done / (time.perf_counter() - begun), (time.process_time() - used) / done
 
 
 @contextlib.asynccontextmanager
