@@ -9,6 +9,7 @@ from duepoint.delayqueue import scripting
 
 WITHOUT_SHARD = {
     *("append", "appendmany", "beat", "open", "init", "rights", "ask", "announce", "progress"),
+    "circuits",
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
