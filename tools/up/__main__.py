@@ -75,7 +75,7 @@ def _start(place: Workplace, record: Record, kubectl: Kubectl, helm: Path) -> Re
     progress.say(f"Starting operator, worker and a webhook receiver at http://127.0.0.1:{port}")
     record = applications.start(place, record, applications.programs(place, record, names, port))
     number = examples.apply(kubectl, port)
-    progress.say(f"Applied {number} Schedules from examples/; logs are in {place.state.logs}")
+    progress.say(f"Applied {number} objects of examples/; logs are in {place.state.logs}")
     if record.kind == CURRENT:
         progress.say("This is your own cluster: CRDs, roles and examples stay there afterwards.")
     else:
