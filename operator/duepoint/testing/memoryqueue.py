@@ -418,9 +418,7 @@ class MemoryDelayQueue:
         for values in entries.values:
             fields = {str(name): value for name, value in same.items()}
             fields.update(zip(entries.names, values, strict=True))
-            await self.append_stream(
-                entries.namespace, entries.name, fields, entries.max_length
-            )
+            await self.append_stream(entries.namespace, entries.name, fields, entries.max_length)
         await self.settle(claim, settlement)
         return messages.Handed(done=True)
 
