@@ -161,7 +161,7 @@ def test_a_creation_whose_answer_was_lost_makes_one_run(cluster, duepoint):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["nigthly"], 'did you mean "nightly"?'),
+        (["nightli"], 'did you mean "nightly"?'),
         (["zebra"], "there is no Schedule reports/zebra"),
         (["nightly", "--at", "soon"], "--at"),
         (["nightly", "--payload", "{day: 1}"], "--payload"),
