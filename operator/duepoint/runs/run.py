@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -144,15 +144,20 @@ _decoder: msgspec.msgpack.Decoder[list[RunEvent] | _News] = msgspec.msgpack.Deco
 )
 
 
+def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as the same array
+    """Regular slots, nearly all there are, are written as before there was a ``run_uid``."""
+    return event if event.run_uid else msgspec.structs.astuple(event)[:-1]
+
+
 def pack(events: Iterable[RunEvent | Together]) -> bytes:
     """The stream entry for some events; empty bytes for none."""
-    one_by_one: list[RunEvent] = []
+    one_by_one: list[Any] = []
     together: list[Together] = []
     for event in events:
         if isinstance(event, Together):
             together.append(event)
         else:
-            one_by_one.append(event)
+            one_by_one.append(_stored(event))
     if together:
         return msgspec.msgpack.encode(_News(events=one_by_one, together=together))
     return msgspec.msgpack.encode(one_by_one) if one_by_one else b""
