@@ -42,12 +42,21 @@ class ActionCache:
         found = self._entries.get((namespace, digest))
         return ActionUnreadable("the target was not read in time") if found is None else found
 
-    async def load(self, shard: messages.ShardId, namespace: str, digest: str) -> None:
-        """Read it unless it is known; trouble is remembered only until the next load."""
+    def is_at_hand(self, namespace: str, digest: str) -> bool:
+        """Whether a load would find it known; if so, it counts as used just now."""
         key = (namespace, digest)
         found = self._entries.get(key)
         if found is None or isinstance(found, ActionUnreadable):
-            self._entries[key] = await self._read(shard, namespace, digest)
+            return False
+        self._entries.move_to_end(key)
+        return True
+
+    async def load(self, shard: messages.ShardId, namespace: str, digest: str) -> None:
+        """Read it unless it is known; trouble is remembered only until the next load."""
+        if self.is_at_hand(namespace, digest):
+            return
+        key = (namespace, digest)
+        self._entries[key] = await self._read(shard, namespace, digest)
         self._entries.move_to_end(key)
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)

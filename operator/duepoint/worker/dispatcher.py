@@ -239,7 +239,9 @@ class Dispatcher:
         self, shard: messages.ShardId, known: Iterable[definitions.Definition]
     ) -> None:
         wanted = {(one.namespace, one.target) for one in known}
-        await asyncio.gather(*(self._actions.load(shard, *key) for key in wanted))
+        unknown = [key for key in wanted if not self._actions.is_at_hand(*key)]
+        if unknown:
+            await asyncio.gather(*(self._actions.load(shard, *key) for key in unknown))
 
     def _attempt_limit_us(self, known: definitions.Definition) -> int:
         action = self._actions.known(known.namespace, known.target)
