@@ -82,7 +82,7 @@ crds-check: $(STAMP) ## the CRDs in crds/ are the ones their sources give
 .PHONY: test
 test: $(STAMP) ## every test, on a control plane and a Valkey of its own (PYTEST_ARGS="-k name")
 	@$(PY) -m tools.devcluster run --tool helm -- \
-	  $(BIN)/pytest -n 3 --dist loadgroup $(PYTEST_ARGS)  # what runs as processes mostly waits
+	  $(BIN)/pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 .PHONY: test-unit
 test-unit: $(STAMP) ## the tests that need no server, in seconds
