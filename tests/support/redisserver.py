@@ -110,7 +110,8 @@ class RedisServer:
             raise RuntimeError(f"{self.kind} ended at once: {text[-500:]}")
         with self.client() as client:
             try:
-                return bool(client.ping())
+                # Not another test's server that took the port in between.
+                return client.info("server")["process_id"] == self._process.pid
             except (redis.ConnectionError, redis.BusyLoadingError):
                 return False
 

@@ -275,12 +275,12 @@ class Stack:
         self, name: str, holds: Callable[[Object], bool], what: str
     ) -> Object:
         """The Schedule once it is so; told by a watch."""
-        async with asyncio.timeout(LONGEST_WAIT_SECONDS):
-            try:
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
                 return await self._watched(self._schedules, name, holds)
-            except TimeoutError:
-                last = await self.schedule(name)
-                raise TimeoutError(f"{name}: {what} in vain; {last.get('status')}") from None
+        except TimeoutError:
+            last = await self.schedule(name)
+            raise TimeoutError(f"{name}: {what} in vain; {last.get('status')}") from None
 
     async def wait_for_job(self, schedule: str, count: int = 1) -> list[Object]:
         """The Jobs of a Schedule once there are so many."""

@@ -8,7 +8,7 @@ last time are preferred, so that exported settings stay true over a restart.
 
 from __future__ import annotations
 
-import random
+import secrets
 import socket
 from collections.abc import Iterable, Mapping
 
@@ -33,7 +33,7 @@ def any_free(excluded: Iterable[int] = ()) -> int:
     """A free port that is not in `excluded`."""
     refused = set(excluded)
     for _ in range(ATTEMPTS):
-        port = random.randint(LOWEST, HIGHEST)
+        port = LOWEST + secrets.randbelow(HIGHEST - LOWEST + 1)  # no seed that others share
         if port not in refused and is_free(port):
             return port
     raise OSError(f"no free port found between {LOWEST} and {HIGHEST}")
