@@ -164,7 +164,8 @@ async def test_a_second_applier_meets_no_conflict_with_the_operator(stack: Stack
     await apply(stack, manifest, "server-side")  # without --force-conflicts
     manifest["spec"]["suspend"] = True
     await apply(stack, manifest, "client-side")
-    found = await stack.wait_until_ready("shared", generation=2)
+    newest = (await stack.schedule("shared"))["metadata"]["generation"]
+    found = await stack.wait_until_ready("shared", generation=newest)
     assert found["spec"]["suspend"] is True
 
 
