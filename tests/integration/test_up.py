@@ -57,11 +57,17 @@ def test_everything_comes_up_is_left_running_and_goes_at_the_first_interrupt(sta
     everything = (*record.processes, *record.applications)
     assert all(map(processes.is_alive, everything))
 
-    # Once more, looking on: without a terminal, a line for each arrival.
+    # Once more, looking on: without a terminal, a line for each arrival, in whatever order the
+    # minute brings them.
     attached = up(state)
     assert attached.stdout is not None
-    line = next(line for line in attached.stdout if "webhook" in line)
-    assert "first-webhook" in line
+    lines: list[str] = []
+    for line in attached.stdout:
+        lines.append(line)
+        if "  webhook  first-webhook  /hooks/first-webhook" in line:
+            break
+    else:
+        raise AssertionError("".join(lines))
     attached.send_signal(signal.SIGINT)
     rest, _ = attached.communicate()
 
