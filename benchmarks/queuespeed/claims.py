@@ -19,7 +19,8 @@ import redis.asyncio
 from benchmarks import report
 from benchmarks.queuespeed import bare, place
 from benchmarks.report import Figure
-from duepoint.delayqueue import claimedchains, delayqueue, messages
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue.firing import claimedchains
 from tests.support.redisserver import RedisServer
 
 NAME = "claims"

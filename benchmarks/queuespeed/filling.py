@@ -14,7 +14,8 @@ import uuid
 import redis
 
 from benchmarks.queuespeed import place
-from duepoint.delayqueue import delayqueue, interning, messages, sharding
+from duepoint.delayqueue import delayqueue, messages, sharding
+from duepoint.delayqueue.definitions import interning
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
 

@@ -7,8 +7,9 @@ import dataclasses
 
 import pytest
 
-from duepoint.delayqueue import activeruns, messages
-from duepoint.delayqueue.activeruns import Facts, State, Verdict
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
+from duepoint.delayqueue.firing.activeruns import Facts, State, Verdict
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from duepoint.delayqueue import circuits, core
+from duepoint.delayqueue import core
+from duepoint.delayqueue.firing import circuits
 from duepoint.runs import circuit
 from tests.support import queueing, redisserver
 

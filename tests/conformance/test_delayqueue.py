@@ -8,7 +8,9 @@ import dataclasses
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import messages, scripting, seal, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver
 from tests.support.queueing import BLOB, EPOCH, a_planned, a_retry, members, moved

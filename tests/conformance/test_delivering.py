@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from tests.support import queueing, redisserver
 

@@ -9,7 +9,8 @@ import uuid
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver

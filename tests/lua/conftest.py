@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from duepoint.delayqueue import delayqueue, keys, messages, scripting
+from duepoint.delayqueue import delayqueue, keys, messages
+from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
 SHARD = messages.ShardId(0)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue.wire import scripting
 
 SCRIPTS = scripting.names()
 #: These make room or end work: a full server must let them through. The others need memory.

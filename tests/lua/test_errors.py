@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue.wire import scripting
 
 WITHOUT_SHARD = {
     *("append", "appendmany", "beat", "open", "init", "rights", "ask", "announce", "progress"),

@@ -12,7 +12,9 @@ import os
 
 import pytest
 
-from duepoint.delayqueue import messages, moving, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.layout import moving
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition
 from tests.support import queueing
 

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from duepoint import settings
-from duepoint.delayqueue import mending, messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.repair import mending
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing

@@ -21,7 +21,8 @@ from typing import Any
 
 import redis
 
-from duepoint.delayqueue import delayqueue, membership, messages
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue.layout import membership
 from duepoint.runs import run
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules

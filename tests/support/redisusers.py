@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from duepoint.delayqueue import connecting, scripting, servers
+from duepoint.delayqueue.wire import connecting, scripting, servers
 
 FOLDER = Path(__file__).resolve().parents[2] / "charts" / "duepoint" / "redis"
 ROLES = ("operator", "worker", "viewer", "replayer")

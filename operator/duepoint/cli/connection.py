@@ -75,7 +75,7 @@ def run(
 
 
 async def _look(chosen: Any, look: Callable[[DelayQueue], Coroutine[Any, Any, int]]) -> int:  # noqa: ANN401
-    from duepoint.delayqueue import scripting  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue.wire import scripting  # noqa: PLC0415 - only these commands pay for it
 
     async with _opened(chosen) as queue:
         try:

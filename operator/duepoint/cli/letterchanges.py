@@ -22,8 +22,9 @@ from duepoint import errors
 from duepoint.cli import connection, letterchoice, letterrows, listing, options, output
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages, sights
+    from duepoint.delayqueue import messages
     from duepoint.delayqueue.delayqueue import DelayQueue
+    from duepoint.delayqueue.inspection import sights
 
 _PURGED_TOGETHER = 500
 
@@ -112,7 +113,7 @@ def purge(
 
 def why_not(letter: messages.DeadEntry, known: sights.ScheduleSight | None) -> str:
     """Why a letter cannot be replayed; empty where it can."""
-    from duepoint.delayqueue import replaying  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue.inspection import replaying  # noqa: PLC0415 - only these commands pay for it
 
     if replaying.slot_of(letter) is None:
         return "the letter names no Schedule and slot: its point could not be read"
@@ -163,7 +164,7 @@ async def _replay(
 async def _replay_one(
     opened: DelayQueue, letter: messages.DeadEntry, now_us: int, *, dry: bool
 ) -> tuple[str, str]:
-    from duepoint.delayqueue import replaying  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue.inspection import replaying  # noqa: PLC0415 - only these commands pay for it
 
     slot = replaying.slot_of(letter)
     known = None if slot is None else await opened.schedule_sight(slot.namespace, uid=slot.uid)

@@ -16,8 +16,8 @@ import click
 from duepoint.cli import connection, listing, options, output, partition, sightings
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import sights
     from duepoint.delayqueue.delayqueue import DelayQueue
+    from duepoint.delayqueue.inspection import sights
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
 _MOST_POINTS = 1_000

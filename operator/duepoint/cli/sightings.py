@@ -16,8 +16,9 @@ from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages, sights
+    from duepoint.delayqueue import messages
     from duepoint.delayqueue.delayqueue import DelayQueue
+    from duepoint.delayqueue.inspection import sights
 
 
 def shard_number(shard: messages.ShardId) -> int:

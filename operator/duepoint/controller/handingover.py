@@ -15,7 +15,9 @@ import msgspec
 from duepoint import errors
 from duepoint.controller import runstatus
 from duepoint.controller.runline import Line
-from duepoint.delayqueue import messages, port, records, scripting
+from duepoint.delayqueue import messages, port
+from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs.course import Standing
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import points

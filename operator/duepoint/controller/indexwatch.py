@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import fitness, messages, port, scripting
+from duepoint.delayqueue import messages, port
+from duepoint.delayqueue.wire import fitness, scripting
 
 LOOK_SECONDS = 8.0
 #: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.

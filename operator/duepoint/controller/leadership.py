@@ -33,7 +33,8 @@ from duepoint.controller.resync import Resync
 from duepoint.controller.resyncer import Resyncer
 from duepoint.controller.runends import RunEnds
 from duepoint.controller.sweeper import Sweeper
-from duepoint.delayqueue import fitness, messages, port
+from duepoint.delayqueue import messages, port
+from duepoint.delayqueue.wire import fitness
 from duepoint.kube import events
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials

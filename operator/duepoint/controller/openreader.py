@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from duepoint import errors
 from duepoint.clock import Clock
 from duepoint.controller.reporter import Reporter
-from duepoint.delayqueue import messages, port, scripting, sharding
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs.openslots import OpenSlot
 from duepoint.schedules.points import PointKind
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, port, scripting, sharding
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
 
 #: A worker says within one beat that it knows the new shards; one that does not is waited for no
 #: longer than this: what has moved is then left to those that do.

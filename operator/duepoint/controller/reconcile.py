@@ -18,7 +18,8 @@ from duepoint import errors
 from duepoint.controller import dryruns, plan, verdicts
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
-from duepoint.delayqueue import messages, port, scripting, sharding
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
 from duepoint.schedules import actions, points, spec
 from duepoint.schedules.definition import Definition

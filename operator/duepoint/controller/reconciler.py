@@ -25,7 +25,7 @@ from duepoint.controller import reconcile, shown, sighting, verdicts
 from duepoint.controller.report import Reports
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.workqueue import Together, WorkQueue
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
 from duepoint.delayqueue.port import Queue
 from duepoint.schedules.definition import Definition
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from duepoint import errors
-from duepoint.delayqueue import messages, port, scripting, sharding
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import DuePoint, PointKind

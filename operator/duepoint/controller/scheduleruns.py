@@ -34,8 +34,9 @@ from duepoint.controller.runline import Line
 from duepoint.controller.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
 from duepoint.delayqueue import port as queue_port
+from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobs, port, scheduleruns, schedules
 from duepoint.runs.run import RunEvent

@@ -15,19 +15,10 @@ import redis.asyncio
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import (
-    connecting,
-    foresight,
-    gathering,
-    interning,
-    keys,
-    messages,
-    scripting,
-    seal,
-    serverclock,
-    servers,
-    sharding,
-)
+from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue.definitions import interning, seal
+from duepoint.delayqueue.firing import foresight
+from duepoint.delayqueue.wire import connecting, gathering, scripting, serverclock, servers
 
 #: Plain reading commands that one caller wants answered together.
 Commands = Sequence[tuple[Any, ...]]

@@ -8,24 +8,13 @@ and one set of scripts (core).
 
 from __future__ import annotations
 
-from duepoint.delayqueue import (
-    admitting,
-    circuits,
-    claiming,
-    collecting,
-    filling,
-    fitness,
-    holding,
-    keepalive,
-    ledger,
-    letters,
-    partitioning,
-    port,
-    reading,
-    shardstats,
-    sweeping,
-    wakeups,
-)
+from duepoint.delayqueue import port
+from duepoint.delayqueue.definitions import collecting, filling, reading
+from duepoint.delayqueue.firing import admitting, circuits, claiming, holding, wakeups
+from duepoint.delayqueue.inspection import ledger, letters, shardstats
+from duepoint.delayqueue.layout import partitioning
+from duepoint.delayqueue.repair import sweeping
+from duepoint.delayqueue.wire import fitness, keepalive
 
 
 class DelayQueue(

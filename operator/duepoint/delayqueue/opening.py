@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from duepoint import clock as clocks
 from duepoint import settings
-from duepoint.delayqueue import connecting, delayqueue, keys
+from duepoint.delayqueue import delayqueue, keys
+from duepoint.delayqueue.wire import connecting
 
 
 def open_queue(

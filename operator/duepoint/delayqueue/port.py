@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Protocol
 
 from duepoint import settings
-from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from duepoint.delayqueue import activeruns, messages
-from duepoint.delayqueue.activeruns import Admission, Entry, Run, State, Verdict
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
+from duepoint.delayqueue.firing.activeruns import Admission, Entry, Run, State, Verdict
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.testing.memoryshard import MemoryShard, Point

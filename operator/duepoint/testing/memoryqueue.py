@@ -15,18 +15,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import (
-    activeruns,
-    alarms,
-    claiming,
-    membership,
-    messages,
-    port,
-    records,
-    scripting,
-    seal,
-    sharding,
-)
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.definitions import records, seal
+from duepoint.delayqueue.firing import activeruns, alarms, claiming
+from duepoint.delayqueue.layout import membership
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions

@@ -12,7 +12,9 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from duepoint.delayqueue import crowding, messages, records
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.firing import crowding
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 

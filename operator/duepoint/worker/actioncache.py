@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint import errors
-from duepoint.delayqueue import messages, seal
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import seal
 from duepoint.delayqueue.port import Queue
 from duepoint.schedules import actions
 

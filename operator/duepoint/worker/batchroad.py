@@ -18,8 +18,10 @@ from typing import TypeVar
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import claimedchains, messages, rearming, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import claimedchains, rearming
 from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, briefs

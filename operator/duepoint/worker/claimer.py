@@ -19,8 +19,9 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import fitness, messages, scripting, sharding
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.port import Queue, Wakeups
+from duepoint.delayqueue.wire import fitness, scripting
 from duepoint.worker import room
 from duepoint.worker.dispatcher import Dispatcher
 

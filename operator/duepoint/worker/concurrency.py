@@ -13,8 +13,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import activeruns, messages
-from duepoint.delayqueue.activeruns import Facts, Verdict
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
+from duepoint.delayqueue.firing.activeruns import Facts, Verdict
 from duepoint.delayqueue.port import Queue
 from duepoint.kube import errors as kube_errors
 from duepoint.runs import outcome as outcomes

@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue import appending, messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import appending
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import batches

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from duepoint.delayqueue import records
+from duepoint.delayqueue.definitions import records
 from duepoint.schedules import actions
 from duepoint.worker.actioncache import ActionUnreadable
 from duepoint.worker.assignment import Attempt

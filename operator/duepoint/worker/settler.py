@@ -19,8 +19,11 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import activeruns, messages, rearming, records, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.firing import activeruns, rearming
 from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run
 from duepoint.runs.run import RunEvent, RunState

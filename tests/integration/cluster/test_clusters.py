@@ -9,8 +9,8 @@ import time
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import cluster as clusters
 from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.wire import cluster as clusters
 from tests.support.queueing import moved
 
 STEP = 0.05

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import cluster as clusters
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import cluster as clusters
 from tests.support import queueing
 from tests.support.queueing import moved
 

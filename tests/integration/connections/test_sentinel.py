@@ -9,7 +9,8 @@ import pytest
 
 from duepoint import errors
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import connecting, delayqueue, messages
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 from tests.support.queueing import moved
 from tests.support.sentinels import NAME, PASSWORD, Watched

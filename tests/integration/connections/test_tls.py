@@ -7,7 +7,8 @@ import shutil
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import connecting, delayqueue
+from duepoint.delayqueue import delayqueue
+from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 from tests.support.rediscluster import RedisCluster
 from tests.support.redisserver import RedisServer, free_port

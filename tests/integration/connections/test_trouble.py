@@ -8,7 +8,8 @@ import contextlib
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import connecting, delayqueue, nodes
+from duepoint.delayqueue import delayqueue
+from duepoint.delayqueue.wire import connecting, nodes
 from tests.support import proxy, queueing, redisusers
 from tests.support.redisserver import RedisServer
 

@@ -20,7 +20,8 @@ import structlog
 from duepoint import services, settings
 from duepoint.clock import SystemClock
 from duepoint.controller.leadership import Leadership
-from duepoint.delayqueue import delayqueue, messages, scripting
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import kubeconfig, schedules

@@ -8,7 +8,9 @@ import uuid
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import connecting, delayqueue, messages, nodes, scripting, seal, sharding
+from duepoint.delayqueue import delayqueue, messages, sharding
+from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.wire import connecting, nodes, scripting
 from tests.support import queueing, redisserver
 from tests.support.queueing import BLOB, EPOCH, moved
 

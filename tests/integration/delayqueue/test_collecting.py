@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue import collecting, messages, scripting, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import collecting
+from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
 DAY = collecting.PATIENCE_SECONDS

@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from duepoint import cli
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import keys, messages, records, replaying
+from duepoint.delayqueue import keys, messages
+from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.inspection import replaying
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points

@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from duepoint import services
-from duepoint.delayqueue import connecting, delayqueue, fitness, sharding
+from duepoint.delayqueue import delayqueue, sharding
+from duepoint.delayqueue.wire import connecting, fitness
 from tests.support import queueing, redisusers
 
 USUAL = "hash-max-listpack-value", "hash-max-listpack-entries"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 
 
 async def rearmed(harness, seconds=0.05):

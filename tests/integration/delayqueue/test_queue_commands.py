@@ -91,7 +91,7 @@ def test_stats_by_shard_and_by_namespace_add_up_to_the_total(duepoint):
 
 
 def test_stats_of_a_large_shard_are_estimates_and_say_so(duepoint, change, monkeypatch):
-    from duepoint.delayqueue import counting
+    from duepoint.delayqueue.inspection import counting
 
     async def arm(harness):
         for number in range(60):
@@ -107,7 +107,7 @@ def test_stats_of_a_large_shard_are_estimates_and_say_so(duepoint, change, monke
 
 
 def test_namespaces_are_found_by_their_points_where_there_are_too_many_texts(duepoint, monkeypatch):
-    from duepoint.delayqueue import counting
+    from duepoint.delayqueue.inspection import counting
 
     monkeypatch.setattr(counting, "_TEXTS_WALKED", 1)
     (told,) = duepoint.rows("queue", "stats")
@@ -251,7 +251,7 @@ def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
 
 
 def test_more_dead_letters_than_are_read_at_once_are_listed_whole(duepoint, change, monkeypatch):
-    from duepoint.delayqueue import letters
+    from duepoint.delayqueue.inspection import letters
 
     monkeypatch.setattr(letters, "_LETTERS_TOGETHER", 3)
     names = [f"n{number:02}" for number in range(20)]

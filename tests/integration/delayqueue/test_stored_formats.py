@@ -11,7 +11,8 @@ import json
 
 import pytest
 
-from duepoint.delayqueue import delayqueue, membership, messages
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue.layout import membership
 from duepoint.runs import run
 from duepoint.schedules import points
 from tests.support import goldenindex, queueing

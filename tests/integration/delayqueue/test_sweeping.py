@@ -6,7 +6,8 @@ import uuid
 
 import pytest
 
-from duepoint.delayqueue import keys, messages, sweepplan
+from duepoint.delayqueue import keys, messages
+from duepoint.delayqueue.repair import sweepplan
 from duepoint.schedules import points
 from tests.support import queueing
 from tests.support.queueing import BLOB, EPOCH

@@ -7,7 +7,8 @@ import pytest
 
 from duepoint import telemetry
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import messages, scripting, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
 from duepoint.testing import recordingtarget

@@ -8,7 +8,8 @@ import contextlib
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import delayqueue, messages, subscription
+from duepoint.delayqueue import delayqueue, messages
+from duepoint.delayqueue.wire import subscription
 from tests.support import queueing
 from tests.support.queueing import moved
 

@@ -18,7 +18,8 @@ import zlib
 from duepoint import errors, services
 from duepoint.clock import SystemClock
 from duepoint.controller import partitioner
-from duepoint.delayqueue import delayqueue, messages, scripting, sharding
+from duepoint.delayqueue import delayqueue, messages, sharding
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.support import queueing

@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from duepoint.delayqueue import messages, scripting, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.wire import scripting
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing
 

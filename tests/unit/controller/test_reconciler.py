@@ -11,7 +11,8 @@ import pytest
 
 from duepoint import errors
 from duepoint.controller import dryruns, plan, sighting
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
 from duepoint.schedules import points

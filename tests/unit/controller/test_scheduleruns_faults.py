@@ -7,7 +7,8 @@ import collections
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
 from tests.unit.controller.runworld import NAMESPACE, RunWorld

@@ -10,7 +10,8 @@ from prometheus_client import REGISTRY
 
 from duepoint import errors
 from duepoint.controller.sweeper import ROLL_SECONDS, Sweeper
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.testing.fakeclock import FakeClock
 
 SHARDS = 8

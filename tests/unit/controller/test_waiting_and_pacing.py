@@ -15,7 +15,8 @@ from duepoint.controller.indexwatch import IndexWatch
 from duepoint.controller.resyncer import Resyncer
 from duepoint.controller.sweeper import Sweeper
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
 from duepoint.kube.credentials import Login
 from duepoint.testing.fakeclock import FakeClock
 from duepoint.testing.memoryqueue import MemoryDelayQueue

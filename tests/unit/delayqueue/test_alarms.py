@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import alarms, messages
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import alarms
 from duepoint.testing import fakeclock
 
 SHARDS = tuple(messages.ShardId(number) for number in range(3))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import redis.exceptions
 
-from duepoint.delayqueue import cluster as clusters
-from duepoint.delayqueue import connecting
+from duepoint.delayqueue.wire import cluster as clusters
+from duepoint.delayqueue.wire import connecting
 
 ONE, TWO, THREE = ("one", 1), ("two", 2), ("three", 3)
 CLAIM = ("EVALSHA", "claim", 1, "{a}meta")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue import foresight, messages
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import foresight
 from duepoint.schedules import points
 
 SHARD, OTHER = messages.ShardId(1), messages.ShardId(2)

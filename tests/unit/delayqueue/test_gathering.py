@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import gathering, scripting
+from duepoint.delayqueue.wire import gathering, scripting
 
 
 class Scripts:

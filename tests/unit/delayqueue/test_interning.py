@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue import interning, messages
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import interning
 
 SHARD = messages.ShardId(0)
 

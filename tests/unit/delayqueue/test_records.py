@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint import errors
-from duepoint.delayqueue import messages, records
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import records
 from duepoint.schedules import points
 
 RECORDS = st.builds(

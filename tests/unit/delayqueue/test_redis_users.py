@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue.wire import scripting
 from tests.support import redisusers
 
 

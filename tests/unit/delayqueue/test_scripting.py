@@ -5,7 +5,9 @@ import pytest
 import redis.exceptions as redis_errors
 
 from duepoint import errors
-from duepoint.delayqueue import interning, messages, scripting
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import interning
+from duepoint.delayqueue.wire import scripting
 
 ERRORS = {
     "uninitialised": (redis_errors.ResponseError("UNINIT no index"), scripting.Uninitialised),

@@ -5,7 +5,7 @@ import zlib
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import seal
+from duepoint.delayqueue.definitions import seal
 
 KEY = b"k" * 32
 CONTENT = b'{"webhook":{"url":"https://hooks.example.com/"}}'

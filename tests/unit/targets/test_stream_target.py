@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import clock, errors
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import stream

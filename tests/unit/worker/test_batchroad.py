@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duepoint.delayqueue import scripting
+from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.targets import stream, target

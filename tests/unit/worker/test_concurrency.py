@@ -8,7 +8,8 @@ import dataclasses
 import pytest
 
 from duepoint import telemetry
-from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
 from duepoint.kube import errors, jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from duepoint.delayqueue import messages, records
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import records
 from duepoint.runs.run import RunState
 from duepoint.schedules import definition, points
 from tests.support.builders import a_definition, at

@@ -1,0 +1,1 @@
+"""What the index knows of schedules: definitions and the texts they share, written and read."""

@@ -1,0 +1,128 @@
+"""Reading the definitions of hundreds of claimed chains: one script, one reply, no object for each.
+
+The usual reading sends a command for each bucket, and each reply costs a client more than the
+server. Here a script gathers them. Records are not remembered, because taking one apart costs less
+than looking for it in a cache; what is remembered are names of buckets and kinds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import msgspec
+
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import briefs, points
+
+#: Names of buckets that are remembered, of all shards together, and kinds of each shard.
+_REMEMBERED = 65_536
+_REMEMBERED_KINDS = 4_096
+_VERSION_AT = 8
+_NAMESPACE_BITS = 0xFFFC
+#: The bits of an id that choose its shard's layout, population and bucket; its timing version.
+_MEMBER = struct.Struct(">Q4s")
+
+#: A shard, and the bits of an id that lead to a bucket in it.
+_Place = tuple[messages.ShardId, int, int]
+
+
+class Briefing(reading.Reading):
+    """read_briefs."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
+        super().__init__(*args, **named)
+        self._named_buckets: dict[_Place, str] = {}
+
+    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+        """The newest definitions in short, for these chain members.
+
+        Without those where there is none, where it is not armed or of another timing version, or
+        not of the usual form: those are to be read as definitions. Raises like
+        ``read_definitions``.
+        """
+        by_bucket = self._chains_by_bucket(shard, chains)
+        incarnation, found = await self._scripts.run(self._briefs_call(shard, chains, by_bucket))
+        self._interned.see(shard, incarnation.decode())
+        records: list[bytes | None] = [None] * len(chains)
+        for indexes, part in zip(by_bucket.values(), found, strict=True):
+            for index, record in zip(indexes, part, strict=True):
+                records[index] = record
+        columns = briefs.unpack(records, [chain[_VERSION_AT:] for chain in chains])
+        return briefs.Briefs(*columns, kind_of=await self._kinds(shard, set(columns.kinds)))
+
+    def _briefs_call(
+        self,
+        shard: messages.ShardId,
+        chains: Sequence[bytes],
+        by_bucket: dict[str, list[int]],
+    ) -> scripting.Call:
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
+        ids = [
+            arguments.run([chains[index][:_VERSION_AT] for index in indexes])
+            for indexes in by_bucket.values()
+        ]
+        arguments.put("ids", ids)
+        return arguments.call("definitions", [self._shard(shard).meta, *by_bucket])
+
+    def _chains_by_bucket(
+        self, shard: messages.ShardId, chains: Sequence[bytes]
+    ) -> dict[str, list[int]]:
+        """Indexes by bucket; the name of each bucket is made once."""
+        buckets = self._buckets
+        by_place: dict[tuple[int, int], list[int]] = {}
+        for index, (number, _) in enumerate(_MEMBER.iter_unpack(b"".join(chains))):
+            place = number & _NAMESPACE_BITS, (number >> 16) % buckets
+            listed = by_place.get(place)
+            if listed is None:
+                by_place[place] = [index]
+            else:
+                listed.append(index)
+        return {
+            self._bucket_name((shard, *place), chains[indexes[0]]): indexes
+            for place, indexes in by_place.items()
+        }
+
+    def _bucket_name(self, place: _Place, chain: bytes) -> str:
+        name = self._named_buckets.get(place)
+        if name is None:
+            if len(self._named_buckets) >= _REMEMBERED:
+                self._named_buckets.clear()
+            known = points.ScheduleId(chain[:_VERSION_AT])
+            name = self._shard(place[0]).bucket_of(known, self._buckets)
+            self._named_buckets[place] = name
+        return name
+
+    async def _kinds(
+        self, shard: messages.ShardId, kinds: set[bytes]
+    ) -> dict[Hashable, briefs.Kind]:
+        known: dict[bytes, briefs.Kind | None] = self._interned.derived(shard)
+        listed = {kind: known[kind] for kind in kinds if kind in known}
+        if len(listed) < len(kinds):
+            learned = await self._read_kinds(shard, kinds - listed.keys())
+            if len(known) >= _REMEMBERED_KINDS:
+                known.clear()
+            known.update(learned)
+            listed.update(learned)
+        return {kind: one for kind, one in listed.items() if one is not None}
+
+    async def _read_kinds(
+        self, shard: messages.ShardId, kinds: set[bytes]
+    ) -> dict[bytes, briefs.Kind | None]:
+        """None = one that cannot be read; that is told in the log when it is read whole."""
+        numbers_of = {kind: briefs.numbers(kind) for kind in kinds}
+        await self._learn_numbers(shard, set(itertools.chain.from_iterable(numbers_of.values())))
+        read: dict[bytes, briefs.Kind | None] = dict.fromkeys(kinds)
+        for kind, (namespace, target, rule) in numbers_of.items():
+            with contextlib.suppress(msgspec.DecodeError):
+                read[kind] = briefs.Kind(
+                    self._text(shard, namespace).decode(),
+                    reading.parsed_rule(self._text(shard, rule)),
+                    self._text(shard, target).decode(),
+                )
+        return read

@@ -1,0 +1,365 @@
+"""Reading definitions and blobs.
+
+A definition is read after the claim, in one round trip for a batch, and never cached by id: only
+what its numbers stand for is (texts are immutable within an incarnation), parsed rules by their
+text, and blobs by their digest. Reads carry the shard's incarnation with them, so that numbers of
+a former life are never resolved.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from duepoint import errors, telemetry
+from duepoint.delayqueue import core, keys, messages, sharding
+from duepoint.delayqueue.definitions import interning, records, seal
+from duepoint.delayqueue.layout import layouts
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+
+log = structlog.get_logger(__name__)
+
+_BLOBS_CACHED_BYTES = 16 * 1024 * 1024
+_BUCKETS_PER_ROUND_TRIP = 64
+_SCAN_COUNT = 1_000
+_OCCURRENCES_PER_CHUNK = 500
+#: No member is longer behind its schedule's id than this.
+_AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
+
+parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
+_unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
+
+_Buckets = dict[str, list[points.ScheduleId]]
+
+
+class Reading(layouts.Layouts):
+    """read_definitions, definition, all_definitions, all_occurrences, blob."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
+        super().__init__(*args, **named)
+        self._blobs: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._blob_bytes = 0
+
+    async def definition(
+        self,
+        shard: messages.ShardId,  # noqa: ARG002 - the port's
+        schedule_id: points.ScheduleId,
+    ) -> definitions.Definition | None:
+        # Which shard was meant is known better here, while the index is cut anew.
+        first, *_ = sharding.homes(schedule_id, self._known_layout())
+        return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
+
+    async def read_definitions(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
+    ) -> messages.Found:
+        found = await self._read_definitions(shard, ids)
+        absent = [i for i in ids if i not in found and i not in found.unreadable]
+        if absent and await self._is_left(shard):
+            for home, moved in (await self._by_home(absent, beyond=shard)).items():
+                there = await self.read_definitions(home, moved)
+                found.update(there)
+                found.unreadable |= there.unreadable
+        return found
+
+    async def _is_left(self, shard: messages.ShardId) -> bool:
+        """Whether what is not found here may have moved on.
+
+        Asked after the reading that missed it: a shard never goes back to being open.
+        """
+        (state,) = await self._read(
+            "read a shard's state", ("HGET", self._shard(shard).meta, "state")
+        )
+        return state in (b"draining", b"closed")
+
+    async def _read_definitions(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
+    ) -> messages.Found:
+        by_bucket = self._by_bucket(shard, ids)
+        meta, *replies = await self._gathered_reads.run(self._definition_commands(shard, by_bucket))
+        self._check_meta(shard, meta)
+        records = dict(_pairs(by_bucket, replies))
+        packed = unpacked(records.items())
+        await self._learn_numbers(shard, _numbers(packed.values()))
+        found = messages.Found(self._resolve_all(shard, packed))
+        found.unreadable = frozenset(
+            i for i, record in records.items() if record is not None and i not in found
+        )
+        return found
+
+    def _by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
+        names = self._shard(shard)
+        by_bucket: _Buckets = {}
+        for schedule_id in dict.fromkeys(ids):
+            bucket = names.bucket_of(schedule_id, self._buckets)
+            by_bucket.setdefault(bucket, []).append(schedule_id)
+        return by_bucket
+
+    def _definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> core.Commands:
+        """``meta`` first: what the others say is worth nothing in another life of the shard."""
+        return [
+            ("HMGET", self._shard(shard).meta, "layout", "incarnation", "state"),
+            *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
+        ]
+
+    def _known_already(
+        self, shard: messages.ShardId, by_bucket: _Buckets, replies: Sequence[Any]
+    ) -> dict[points.ScheduleId, definitions.Definition | None]:
+        """Of definitions read on the way those that need no further read; None = there is none."""
+        if any(isinstance(reply, errors.DuepointError) for reply in replies):
+            return {}
+        self._check_meta(shard, replies[0])
+        records = list(_pairs(by_bucket, replies[1:]))
+        packed = {
+            schedule_id: record
+            for schedule_id, record in unpacked(records).items()
+            if all(self._interned.text(shard, n) is not None for n in _numbers([record]))
+        }
+        is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
+        absent = {i: None for i, record in records if record is None and not is_left}
+        return {**absent, **self._resolve_all(shard, packed)}
+
+    def _resolve_all(
+        self, shard: messages.ShardId, packed: Mapping[points.ScheduleId, definitions.Packed]
+    ) -> dict[points.ScheduleId, definitions.Definition]:
+        found: dict[points.ScheduleId, definitions.Definition] = {}
+        for schedule_id, record in packed.items():
+            try:
+                found[schedule_id] = self._resolved(shard, record)
+            except msgspec.DecodeError:  # its neighbours in the batch are to fire all the same
+                telemetry.unreadable_total.labels("rule").inc()
+                log.exception("rule cannot be read", schedule_id=schedule_id.hex())
+        return found
+
+    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
+        names = self._shard(shard)
+        namespaces = await self.namespaces(shard)
+        populations = sorted({keys.population_of(name) for name in namespaces.values()})
+        buckets = [
+            names.bucket(population, number)
+            for population in populations
+            for number in range(self._buckets)
+        ]
+        for first in range(0, len(buckets), _BUCKETS_PER_ROUND_TRIP):
+            chunk = buckets[first : first + _BUCKETS_PER_ROUND_TRIP]
+            replies = await self._read(
+                "read all definitions", *(("HGETALL", bucket) for bucket in chunk)
+            )
+            packed: dict[points.ScheduleId, definitions.Packed] = {}
+            for reply in replies:
+                packed.update(unpacked((points.ScheduleId(k), v) for k, v in reply.items()))
+            for stored in await self._stored(shard, packed, namespaces):
+                yield stored
+
+    async def all_occurrences(
+        self, shard: messages.ShardId, of: points.ScheduleId | None = None
+    ) -> AsyncIterator[messages.StoredOccurrence]:
+        names = self._shard(shard)
+        begin = b"-" if of is None else b"[" + of
+        end = b"+" if of is None else b"[" + of + b"\xff" * _AFTER_ID
+        while True:
+            (members,) = await self._read(
+                "read all occurrences",
+                ("ZRANGE", names.occ, begin, end, "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_CHUNK),
+            )
+            if not members:
+                return
+            (found,) = await self._read("read all occurrences", ("HMGET", names.occrec, *members))
+            for member, record in zip(members, found, strict=True):
+                point = points.parse_member(member, 0)
+                if point is not None:  # a sentinel keeps the key
+                    yield _as_occurrence(point, record)
+            if len(members) < _OCCURRENCES_PER_CHUNK:
+                return
+            begin = b"(" + members[-1]
+
+    async def namespaces(self, shard: messages.ShardId) -> dict[int, str]:
+        """Lane numbers of a shard and their namespaces."""
+        names = self._shard(shard)
+        found: dict[int, str] = {}
+        cursor = 0
+        while True:
+            ((cursor, entries),) = await self._read(
+                "read the namespaces",
+                ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
+            )
+            for number, text in entries.items():
+                if text.startswith(interning.Kind.NAMESPACE.encode()):
+                    found[int(number[2:])] = text[1:].decode()
+            if int(cursor) == 0:
+                return found
+
+    async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
+        cached = self._blobs.get((namespace, digest))
+        if cached is not None:
+            self._blobs.move_to_end((namespace, digest))
+            return cached
+        value = await self._sealed_blob(digest, shard)
+        if value is None:
+            raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
+        content = self._seal.unpack(namespace, digest, value)
+        self._keep_blob((namespace, digest), content)
+        return content
+
+    async def _sealed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
+        """As it is stored: in this shard, or where an edit of a schedule that has moved put it."""
+        (value,) = await self._read("read a blob", ("HGET", self._shard(shard).blobs, digest))
+        if value is not None:
+            return bytes(value)
+        targets = sharding.fed_by(shard, self._known_layout())
+        if not targets or shard in targets:
+            return None
+        found = await self._read(
+            "read a blob", *(("HGET", self._shard(target).blobs, digest) for target in targets)
+        )
+        return next((bytes(value) for value in found if value is not None), None)
+
+    def _keep_blob(self, key: tuple[str, str], content: bytes) -> None:
+        self._blobs[key] = content
+        self._blob_bytes += len(content)
+        while self._blob_bytes > _BLOBS_CACHED_BYTES:
+            _, dropped = self._blobs.popitem(last=False)
+            self._blob_bytes -= len(dropped)
+
+    def _check_meta(self, shard: messages.ShardId, meta: Sequence[bytes | None]) -> None:
+        layout, incarnation, *_ = meta
+        if layout is None or incarnation is None:
+            raise scripting.Uninitialised(f"shard {shard} holds no index")
+        if int(layout) != sharding.layout_of(shard):
+            raise scripting.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
+        self._interned.see(shard, incarnation.decode())
+
+    async def _learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> None:
+        missing = [n for n in numbers if self._interned.text(shard, n) is None]
+        if not missing:
+            return
+        names = self._shard(shard)
+        meta, texts = await self._read(
+            "read interned texts",
+            ("HMGET", names.meta, "layout", "incarnation"),
+            ("HMGET", names.interned, *(f"n:{number}" for number in missing)),
+        )
+        before = self._interned.incarnation(shard)
+        self._check_meta(shard, meta)
+        if self._interned.incarnation(shard) != before or None in texts:
+            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+        for number, text in zip(missing, texts, strict=True):
+            self._interned.learn(shard, number, text)
+
+    def _text(self, shard: messages.ShardId, number: int) -> bytes:
+        text = self._interned.text(shard, number)
+        if text is None:
+            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+        return text[1:]
+
+    def _resolved(
+        self, shard: messages.ShardId, packed: definitions.Packed
+    ) -> definitions.Definition:
+        text = packed.rule if isinstance(packed.rule, bytes) else self._text(shard, packed.rule)
+        return definitions.resolve(
+            packed,
+            namespace=self._text(shard, packed.namespace).decode(),
+            rule=parsed_rule(text),
+            target=self._text(shard, packed.target).decode(),
+        )
+
+    async def _stored(
+        self,
+        shard: messages.ShardId,
+        packed: dict[points.ScheduleId, definitions.Packed],
+        namespaces: dict[int, str],
+    ) -> list[messages.Stored]:
+        if not packed:
+            return []
+        names = self._shard(shard)
+        by_lane: dict[int, list[points.ScheduleId]] = {}
+        for schedule_id, record in packed.items():
+            by_lane.setdefault(record.namespace, []).append(schedule_id)
+        replies = await self._read(
+            "read chain points",
+            *(
+                ("ZMSCORE", names.lane(lane), *(i + packed[i].timing_version for i in ids))
+                for lane, ids in by_lane.items()
+            ),
+        )
+        scores = {
+            schedule_id: score
+            for ids, values in zip(by_lane.values(), replies, strict=True)
+            for schedule_id, score in zip(ids, values, strict=True)
+        }
+        return [
+            _as_stored(shard, schedule_id, record, namespaces, scores[schedule_id])
+            for schedule_id, record in packed.items()
+            if record.namespace in namespaces
+        ]
+
+
+def _as_stored(
+    shard: messages.ShardId,
+    schedule_id: points.ScheduleId,
+    record: definitions.Packed,
+    namespaces: dict[int, str],
+    score: float | bytes | None,
+) -> messages.Stored:
+    due = None if score is None else int(float(score))
+    claimed = due is not None and due >= points.DUE_LIMIT_US
+    return messages.Stored(
+        id=schedule_id,
+        shard=shard,
+        uid=record.uid,
+        namespace=namespaces[record.namespace],
+        name=record.name,
+        generation=record.generation,
+        timing_generation=record.timing_generation,
+        state=record.state,
+        due_us=None if claimed else due,
+        claimed=claimed,
+    )
+
+
+def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.StoredOccurrence:
+    return messages.StoredOccurrence(
+        schedule_id=point.schedule_id,
+        kind=point.kind,
+        slot_us=point.slot_us,
+        record=records.unpack_or_first(record or b""),
+    )
+
+
+def _pairs(
+    by_bucket: _Buckets, replies: Iterable[Sequence[bytes | None]]
+) -> Iterator[tuple[points.ScheduleId, bytes | None]]:
+    for members, values in zip(by_bucket.values(), replies, strict=True):
+        yield from zip(members, values, strict=True)
+
+
+def unpacked(
+    records: Iterable[tuple[points.ScheduleId, bytes | None]],
+) -> dict[points.ScheduleId, definitions.Packed]:
+    """The records that can be read; the others are told in the log and a metric."""
+    unpacked = {}
+    for schedule_id, record in records:
+        if record is None:
+            continue
+        try:
+            unpacked[schedule_id] = _unpack(record)
+        except definitions.UnknownFormat:
+            telemetry.unreadable_total.labels("definition").inc()
+            log.exception("definition cannot be read", schedule_id=schedule_id.hex())
+    return unpacked
+
+
+def _numbers(packed: Iterable[definitions.Packed]) -> set[int]:
+    numbers: set[int] = set()
+    for record in packed:
+        numbers.update((record.namespace, record.target))
+        if isinstance(record.rule, int):
+            numbers.add(record.rule)
+    return numbers

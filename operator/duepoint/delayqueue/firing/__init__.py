@@ -1,0 +1,1 @@
+"""From a due point to its end: alarms, claims, admission, settlement."""

@@ -1,0 +1,163 @@
+"""Concurrency policies in the queue: which claimed slots may start, and which runs are over.
+
+``admit`` decides for one occurrence of a claim in one script of its shard, ``leave`` and ``finish``
+tell of runs that have ended (the worker by its claim, the operator by its watch of Jobs). What has
+to be known of Jobs the caller finds out; nothing here speaks to an API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import interning, numbering, records
+from duepoint.delayqueue.firing import activeruns, settling
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What is told of runs of one schedule."""
+
+    runs: Sequence[activeruns.Run] = ()
+    jobs: Collection[str] = ()
+    look: activeruns.Run | None = None
+
+
+class Admitting(settling.Settling, numbering.Numbering):
+    """admit, leave, finish."""
+
+    async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+        try:
+            reply = await self._gathered.run(self._admit_call(claim, entry))
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return activeruns.Admission(verdict=activeruns.Verdict.LOST)
+        verdict = activeruns.Verdict(reply[0].decode())
+        if verdict is activeruns.Verdict.UNKNOWN:
+            return activeruns.Admission(verdict=verdict, mark=reply[1].decode())
+        runs = activeruns.paired(reply[1]) if len(reply) > 1 else ()
+        return activeruns.Admission(verdict=verdict, runs=runs)
+
+    async def leave(
+        self,
+        claim: messages.Claim,
+        known: definitions.Definition,
+        runs: Sequence[activeruns.Run] = (),
+        *,
+        jobs: Collection[str] = (),
+        look: activeruns.Run | None = None,
+    ) -> activeruns.Finished:
+        told = _Told(runs=runs, jobs=jobs, look=look)
+        call = self._finish_call(claim.shard, known, claim.lanes[known.id], told)
+        try:
+            return _finished(await self._gathered.run(call))
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return activeruns.Finished()
+
+    async def finish(
+        self, known: definitions.Definition, jobs: Collection[str], epoch: messages.Epoch
+    ) -> activeruns.Finished:
+        removed = called = 0
+        for shard in sharding.homes(known.id, self._known_layout()):
+            try:
+                found = await self._finish_at(shard, known, jobs, epoch)
+            except scripting.LayoutChanged:
+                if shard == sharding.home(known.id, await self.layout()):
+                    raise
+                continue  # a former shard that is closed
+            removed, called = removed + found.removed, called + found.called
+        return activeruns.Finished(removed=removed, called=called)
+
+    async def _finish_at(
+        self,
+        shard: messages.ShardId,
+        known: definitions.Definition,
+        jobs: Collection[str],
+        epoch: messages.Epoch,
+    ) -> activeruns.Finished:
+        text = interning.entry(interning.Kind.NAMESPACE, known.namespace.encode())
+        lane = (await self._intern(shard, [text], epoch))[text]
+        call = self._finish_call(shard, known, lane, _Told(jobs=jobs))
+        return _finished(await self._gathered.run(call))
+
+    def _admit_call(self, claim: messages.Claim, entry: activeruns.Entry) -> scripting.Call:
+        names, schedule_id = self._shard(claim.shard), points.ScheduleId(entry.member[:8])
+        lane, facts = claim.lanes[schedule_id], entry.facts
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(claim.shard),
+            lane=str(lane),
+            policy=entry.policy,
+            most=entry.most,
+            is_job=bool(entry.run.job),
+            mark=entry.mark,
+            listed=facts.listed,
+            checked=facts.checked,
+            blind=facts.blind,
+        )
+        arguments.put("id", arguments.position(claim.id))
+        arguments.put("member", arguments.position(entry.member))
+        arguments.put("value", arguments.position(entry.run.value))
+        arguments.put("version", arguments.position(entry.version))
+        arguments.put("seen", arguments.run(activeruns.pairs(facts.seen)))
+        arguments.put("over", arguments.run(activeruns.pairs(facts.over)))
+        arguments.put("verified", arguments.run(sorted(facts.verified)))
+        keys = [
+            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
+            names.wake, names.lane(lane), names.active(schedule_id),
+        ]  # fmt: skip
+        if entry.waiting is not None:
+            keys.append(names.waiting(schedule_id))
+            _put_waiting(arguments, entry, entry.waiting)
+        return arguments.call("admit", keys)
+
+    def _finish_call(
+        self,
+        shard: messages.ShardId,
+        known: definitions.Definition,
+        lane: int,
+        told: _Told,
+    ) -> scripting.Call:
+        names = self._shard(shard)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard), lane=str(lane))
+        arguments.put("id", arguments.position(known.id))
+        arguments.put("version", arguments.position(known.timing_version))
+        arguments.put("runs", arguments.run(told.runs))
+        arguments.put("jobs", arguments.run(sorted(told.jobs)))
+        arguments.put("look", 0 if told.look is None else arguments.position(told.look))
+        return arguments.call(
+            "finish",
+            [
+                names.meta,
+                names.heads,
+                names.wake,
+                names.lane(lane),
+                names.active(known.id),
+                names.waiting(known.id),
+            ],
+        )
+
+
+def _put_waiting(
+    arguments: scripting.Arguments, entry: activeruns.Entry, waiting: messages.Occurrence
+) -> None:
+    arguments.put("limit", entry.limit)
+    arguments.put("due", records.checked_due(waiting.point.due_us))
+    arguments.put("queued", arguments.position(waiting.point.member))
+    is_another = waiting.point.kind is points.PointKind.QUEUED
+    record = arguments.position(records.pack(waiting.record)) if is_another else 0
+    arguments.put("record", record)
+
+
+def _finished(reply: Sequence[bytes | int]) -> activeruns.Finished:
+    state, removed, called = reply
+    assert isinstance(state, bytes)  # noqa: S101 - as the script says
+    return activeruns.Finished(
+        state=activeruns.State(state.decode()), removed=int(removed), called=int(called)
+    )

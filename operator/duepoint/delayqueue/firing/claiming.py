@@ -1,0 +1,326 @@
+"""Taking due points under a lease: claim, extend, release.
+
+A claim passes the lanes that were said to be due by the last reply (or by a wake-up); when the
+server knows better it names them and is asked again at once. Validity is counted on the monotonic
+clock from before the request, so that a slow reply never lengthens a lease. Definitions of the
+points that were foreseen are read behind the claim in the same round trip: on one connection the
+server answers in order, so they are as new as if they had been asked for after the reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from duepoint import errors, telemetry
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.definitions import briefing, records
+from duepoint.delayqueue.firing import claimedchains
+from duepoint.delayqueue.layout import moving
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+
+#: How far this machine's clock may be ahead of the server's before it delays a due.
+CLOCK_TOLERANCE_US = 5_000
+#: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
+STANDBY_DUE_DELAY_US = (200_000, 500_000)
+STANDBY_EXPIRY_DELAY_US = (0, 100_000)
+#: Rounds of "name other lanes": two in practice, more only while edits move the heads.
+_ROUNDS = 4
+_MOST_LANES = 64
+_MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
+#: When one shard of several fails it is looked at again after so long.
+_FAILED_WAIT_SECONDS = 1.0
+#: And after so long where it is only on its way to another node.
+_MOVING_WAIT_SECONDS = 0.1
+#: Shorter members than a schedule id are strangers; they are their own key among the lanes.
+_ID_LENGTH = 8
+
+
+_Buckets = dict[str, list[points.ScheduleId]]
+
+
+class Claiming(moving.Moving, briefing.Briefing):
+    """claim, extend, release."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
+        super().__init__(*args, **named)
+        self._lanes: dict[messages.ShardId, list[bytes]] = {}
+        self._is_outdated = False
+
+    async def claim(
+        self,
+        shards: Sequence[messages.ShardId],
+        *,
+        worker: str,
+        batch: int = port.BATCH,
+        lease_seconds: float = port.LEASE_SECONDS,
+        standby: Collection[messages.ShardId] = (),
+    ) -> list[messages.Claimed]:
+        if self._is_outdated:
+            self._is_outdated = False
+            raise scripting.LayoutChanged("the index has been cut anew")
+        answers: dict[messages.ShardId, messages.Claimed] = {}
+        failed: list[errors.DuepointError] = []
+        asked = list(shards)
+        expected = self._foreseen(shards)
+        for _ in range(_ROUNDS):
+            if not asked:
+                break
+            ids = [messages.ClaimId(os.urandom(12)) for _ in asked]
+            foreseen = {shard: expected[shard] for shard in asked if shard in expected}
+            started = self._clock.monotonic()
+            replies = await self._scripts.run_many(
+                [
+                    *(
+                        self._claim_call(
+                            shard,
+                            id_,
+                            worker=worker,
+                            batch=batch,
+                            lease_seconds=lease_seconds,
+                            standby=shard in standby,
+                        )
+                        for shard, id_ in zip(asked, ids, strict=True)
+                    ),
+                    *(
+                        scripting.Read(command)
+                        for shard, by_bucket in foreseen.items()
+                        for command in self._definition_commands(shard, by_bucket)
+                    ),
+                ]
+            )
+            known = self._definitions_behind(foreseen, replies[len(asked) :])
+            again = []
+            for shard, id_, reply in zip(asked, ids, replies, strict=False):
+                if isinstance(reply, scripting.ShardMoving):
+                    answers[shard] = _look_again(shard, _MOVING_WAIT_SECONDS)
+                elif isinstance(reply, errors.DuepointError):
+                    failed.append(reply)
+                elif reply[0] == b"lanes":
+                    self._lanes[shard] = reply[1]
+                    again.append(shard)
+                elif reply[0] == b"move":
+                    await self._finish_overdue(shard, reply[1])
+                    again.append(shard)
+                else:
+                    answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
+            asked = again
+        if failed and not answers:
+            raise failed[0]
+        # Claims that were made are handed out first; the next look tells that a shard is no more.
+        self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in failed)
+        return [answers.get(shard) or _look_again(shard) for shard in shards]
+
+    def _foreseen(self, shards: Sequence[messages.ShardId]) -> dict[messages.ShardId, _Buckets]:
+        until_us = self._clock.now_us() + CLOCK_TOLERANCE_US
+        return {
+            shard: self._by_bucket(shard, ids)
+            for shard in shards
+            if (ids := self._foresight.take(shard, until_us))
+        }
+
+    def _definitions_behind(
+        self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
+    ) -> dict[messages.ShardId, messages.KnownDefinitions]:
+        """What was read behind the claims; a shard made anew meanwhile is read as ever."""
+        known: dict[messages.ShardId, messages.KnownDefinitions] = {}
+        answers = iter(replies)
+        for shard, by_bucket in foreseen.items():
+            own = list(itertools.islice(answers, 1 + len(by_bucket)))
+            with contextlib.suppress(errors.WorldChanged, errors.TryLater):
+                known[shard] = self._known_already(shard, by_bucket, own)
+        return known
+
+    async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
+        names = self._shard(claim.shard)
+        arguments = self._claim_arguments(claim, lease=_us(lease_seconds))
+        lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
+        started = self._clock.monotonic()
+        try:
+            reply = await self._scripts.run(
+                arguments.call("extend", [names.meta, names.claims, *lanes])
+            )
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return None
+        if reply[0] == b"lost":
+            return None
+        token, now = int(reply[1]), int(reply[2])
+        return dataclasses.replace(
+            claim, token_us=token, held_until=started + (token - now) / 1_000_000
+        )
+
+    async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
+        names = self._shard(claim.shard)
+        lanes = claimedchains.lanes_of(claim)
+        arguments = self._claim_arguments(
+            claim, all=members is None, lanes=[str(lane) for lane in lanes]
+        )
+        arguments.put("members", arguments.run(members or ()))
+        former: dict[int, list[bytes | str]] = {lane: [] for lane in lanes}
+        for point in claim.points if members is None else ():
+            former[claim.lanes[point.schedule_id]].append(point.member)
+        arguments.put("former", [arguments.run(former[lane]) for lane in lanes])
+        keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
+        keys += [names.lane(lane) for lane in lanes]
+        try:
+            released, _ = await self._scripts.run(arguments.call("release", keys))
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return 0
+        return int(released)
+
+    def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
+        """A wake-up said that this lane has the shard's head."""
+        lanes = self._lanes.setdefault(shard, [])
+        text = str(lane).encode()
+        if text not in lanes:
+            lanes.insert(0, text)
+            del lanes[_MOST_LANES:]
+
+    def _claim_arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:
+        arguments = scripting.Arguments(layout=sharding.layout_of(claim.shard), **named)
+        arguments.put("id", arguments.position(claim.id))
+        return arguments
+
+    def _claim_call(
+        self,
+        shard: messages.ShardId,
+        claim_id: messages.ClaimId,
+        *,
+        worker: str,
+        batch: int,
+        lease_seconds: float,
+        standby: bool,
+    ) -> scripting.Call:
+        names = self._shard(shard)
+        lanes = self._lanes.get(shard, [])
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard),
+            worker=worker,
+            lease=_us(lease_seconds),
+            cap=self._clock.now_us() + CLOCK_TOLERANCE_US,
+            batch=min(batch, _MOST_POINTS),
+            lanes=[lane.decode() for lane in lanes],
+            due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
+            expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
+        )
+        arguments.put("id", arguments.position(claim_id))
+        keys = [names.meta, names.heads, names.claims, names.leases, names.occrec]
+        keys += [names.lane(int(lane)) for lane in lanes]
+        return arguments.call("claim", keys)
+
+    def _answer(
+        self,
+        shard: messages.ShardId,
+        claim_id: messages.ClaimId,
+        reply: list[Any],
+        started: float,
+        known: messages.KnownDefinitions,
+    ) -> messages.Claimed:
+        # The wait was computed about half way between question and answer.
+        passed = (self._clock.monotonic() - started) / 2
+        if reply[0] == b"idle":
+            self._lanes[shard] = reply[2]
+            return messages.Claimed(
+                shard=shard, claim=None, wait_seconds=_seconds(reply[1], passed)
+            )
+        self._server_clock.note_answer(int(reply[3]), asked=started)
+        _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes = reply
+        self._lanes[shard] = lanes
+        claim = messages.Claim(
+            id=claim_id,
+            shard=shard,
+            reclaimed=attempts,
+            alone=alone,
+            now_us=int(cap),
+            token_us=int(token),
+            held_until=started + (int(token) - int(now)) / 1_000_000,
+            definitions=known,
+            **_records(occurrences),
+            **_points(found),
+        )
+        return messages.Claimed(
+            shard=shard, claim=claim, wait_seconds=_seconds(wait, passed), more=bool(more)
+        )
+
+
+def _points(found_by_lane: list[Any]) -> dict[str, Any]:
+    """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
+    if (chains := claimedchains.from_lanes(found_by_lane)) is not None:
+        return {
+            "points": chains,
+            "strangers": (),
+            "lanes": claimedchains.LanesOfChains(found_by_lane),
+        }
+    known: list[points.DuePoint] = []
+    strangers: list[tuple[bytes, float]] = []
+    lanes: dict[bytes, int] = {}
+    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
+        number = int(lane)
+        for member, score in zip(found[::2], found[1::2], strict=True):
+            due = float(score)
+            lanes[member[:_ID_LENGTH]] = number
+            point = points.parse_member(member, int(due)) if due >= 0 else None
+            if point is None:
+                strangers.append((member, due))
+            else:
+                known.append(point)
+    if strangers:
+        telemetry.unreadable_total.labels("member").inc(len(strangers))
+    known.sort(key=lambda point: point.due_us)
+    return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
+
+
+def _records(occurrences: list[bytes]) -> dict[str, Any]:
+    """Records, and members of those that cannot be read, of a reply {member, record, ...}."""
+    found: dict[bytes, messages.OccurrenceRecord] = {}
+    unreadable: set[bytes] = set()
+    for member, record in zip(occurrences[::2], occurrences[1::2], strict=True):
+        try:
+            found[member] = records.unpack(record)
+        except records.UnknownFormat:
+            unreadable.add(member)
+    if unreadable:
+        telemetry.unreadable_total.labels("record").inc(len(unreadable))
+    return {"records": found, "unreadable": frozenset(unreadable)}
+
+
+def _lanes_of_chains(found_by_lane: list[Any]) -> dict[bytes, int]:
+    lanes: dict[bytes, int] = {}
+    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
+        lanes.update(dict.fromkeys((member[:_ID_LENGTH] for member in found[::2]), int(lane)))
+    return lanes
+
+
+def _lanes_of(claim: messages.Claim) -> list[int]:
+    return sorted(set(claim.lanes.values()))
+
+
+def _look_again(
+    shard: messages.ShardId, after_seconds: float = _FAILED_WAIT_SECONDS
+) -> messages.Claimed:
+    return messages.Claimed(shard=shard, claim=None, wait_seconds=after_seconds)
+
+
+def _seconds(wait_us: bytes | int, passed_seconds: float) -> float | None:
+    """What is left of a wait, at least a millisecond; None where there is nothing to wait for."""
+    wait = int(wait_us)
+    return None if wait < 0 else max(wait / 1_000_000 - passed_seconds, 0.001)
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1_000_000)
+
+
+def _between(bounds: Iterable[int]) -> int:
+    low, high = bounds
+    return random.randint(low, high)  # noqa: S311 - spreads load

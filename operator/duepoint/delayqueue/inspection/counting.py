@@ -1,0 +1,277 @@
+"""Counting what is in the index, for people and for metrics.
+
+Only reading commands. What is asked for stays bounded however large the index is: a shard's counts
+come from the server's own counters, and of buckets beyond a number a sample is counted. Nothing is
+exact about a queue that is in use: each shard was looked at in a moment of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.inspection import sights
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+
+#: Shards looked at side by side: more would only wait for one another in the server.
+_SIDE_BY_SIDE = 8
+#: Buckets of a shard that are counted one by one; of more, so many by chance.
+_BUCKETS_COUNTED = 2_000
+_BUCKETS_SAMPLED = 500
+#: Texts of a shard that are walked to learn its namespaces; beyond, those with points are known.
+_TEXTS_WALKED = 20_000
+#: Occurrences whose kind is looked at, per shard.
+_KINDS_COUNTED = 2_000
+_COMMANDS_TOGETHER = 1_000
+_CLAIMED = points.DUE_LIMIT_US
+
+T = TypeVar("T")
+
+
+class Counting(reading.Reading):
+    """index_sight, shard_sights, totals, lane_sights."""
+
+    async def index_sight(self) -> sights.IndexSight:
+        """Raises ``scripting.Uninitialised`` when there is no index."""
+        record, time, workers = await self._read(
+            "look at the index",
+            ("HMGET", self._keys.layout, "layout", "shards", "state", "epoch"),
+            ("TIME",),
+            ("ZRANGE", self._keys.workers, 0, -1, "WITHSCORES"),
+        )
+        if record[0] is None:
+            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+        now = time_us(time)
+        nodes = await self._servers.everywhere([("INFO", "server"), ("INFO", "memory")])
+        told = [scripting.good(replies, "look at the servers") for replies in nodes]
+        memories = [memory for _, memory in told]
+        return sights.IndexSight(
+            layout=messages.Layout(number=int(record[0]), shards=int(record[1])),
+            state=(record[2] or b"stable").decode(),
+            epoch=int(record[3] or 0),
+            now_us=now,
+            server=_server_name(told[0][0]),
+            workers=tuple(
+                (name.decode(errors="replace"), int(until))
+                for name, until in scored(workers)
+                if until > now
+            ),
+            memory_used=_sum_of(memories, "used_memory"),
+            memory_resident=_sum_of(memories, "used_memory_rss"),
+            memory_limit=_sum_of(memories, "maxmemory"),
+        )
+
+    async def shard_sights(self) -> list[sights.ShardSight]:
+        return await self._of_each_shard(self._shard_sight)
+
+    async def totals(self) -> messages.Totals:
+        found = await self._of_each_shard(self._totals_of_shard)
+        return messages.Totals(
+            points=sum(each.points for each in found),
+            due=sum(each.due for each in found),
+            outcomes=sum(each.outcomes for each in found),
+            dead=sum(each.dead for each in found),
+            lag_us=max((each.lag_us for each in found), default=0),
+        )
+
+    async def lane_sights(self) -> list[sights.LaneSight]:
+        """Every namespace that has unclaimed points, shard by shard."""
+        found = await self._of_each_shard(self._lanes_of_shard)
+        return [lane for lanes in found for lane in lanes]
+
+    # -- shards ------------------------------------------------------------------------------------
+
+    async def _of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
+        room = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+        async def one(shard: messages.ShardId) -> T:
+            async with room:
+                return await look(shard)
+
+        shards = sharding.all_shards(self._known_layout())
+        return list(await asyncio.gather(*(one(shard) for shard in shards)))
+
+    async def _shard_sight(self, shard: messages.ShardId) -> sights.ShardSight:
+        names = self._shard(shard)
+        state, time, claims, occurrences, runs, dead, kinds = await self._read(
+            "look at a shard",
+            ("HGET", names.meta, "state"),
+            ("TIME",),
+            ("ZCARD", names.claims),
+            ("ZCARD", names.occ),
+            ("XLEN", names.runs),
+            ("XLEN", names.dead),
+            ("ZRANGE", names.occ, "-", "+", "BYLEX", "LIMIT", 0, _KINDS_COUNTED + 1),
+        )
+        namespaces, is_exact = await self._known_namespaces(shard)
+        lanes = await self._lane_counts(shard, namespaces, time_us(time))
+        definitions_, all_counted = await self._count_definitions(shard, namespaces.values())
+        occurrences = max(0, occurrences - 1)  # the sentinel
+        retries = sum(1 for member in kinds if _kind_of(member) is points.PointKind.RETRY)
+        if occurrences > _KINDS_COUNTED:
+            retries = round(retries * occurrences / _KINDS_COUNTED)
+        oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
+        return sights.ShardSight(
+            shard=shard,
+            state=(state or b"empty").decode(),
+            definitions=definitions_,
+            armed=max(0, sum(lane.points for lane in lanes) - occurrences),
+            occurrences=occurrences,
+            retries=retries,
+            due=sum(lane.due for lane in lanes),
+            claimed=sum(lane.claimed for lane in lanes),
+            claims=max(0, claims - 1),
+            oldest_due_us=min(oldest, default=None),
+            runs=runs,
+            dead=dead,
+            is_exact=is_exact and all_counted and occurrences <= _KINDS_COUNTED,
+        )
+
+    async def _totals_of_shard(self, shard: messages.ShardId) -> messages.Totals:
+        names = self._shard(shard)
+        time, runs, dead, heads = await self._read(
+            "count what waits",
+            ("TIME",),
+            ("XLEN", names.runs),
+            ("XLEN", names.dead),
+            ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
+        )
+        now = time_us(time)
+        waiting = [(names.lane(int(lane)), due) for lane, due in scored(heads) if lane]
+        counts = await self._read_all(
+            "count what waits", [("ZCOUNT", lane, "-inf", f"({_CLAIMED}") for lane, _ in waiting]
+        )
+        late = [lane for lane, due in waiting if due <= now]
+        overdue = await self._read_all(
+            "count what is due", [("ZCOUNT", lane, "-inf", now) for lane in late]
+        )
+        oldest = min((due for _, due in waiting), default=now)
+        return messages.Totals(
+            points=sum(counts),
+            due=sum(overdue),
+            outcomes=runs,
+            dead=dead,
+            lag_us=max(0, now - int(oldest)),
+        )
+
+    async def _lanes_of_shard(self, shard: messages.ShardId) -> list[sights.LaneSight]:
+        ((seconds, micros), heads) = await self._read(
+            "look at the namespaces",
+            ("TIME",),
+            ("ZRANGE", self._shard(shard).heads, 0, -1, "WITHSCORES"),
+        )
+        namespaces = await self._names_of(shard, [int(lane) for lane, _ in scored(heads) if lane])
+        return await self._lane_counts(shard, namespaces, time_us((seconds, micros)))
+
+    async def _known_namespaces(self, shard: messages.ShardId) -> tuple[dict[int, str], bool]:
+        """Lanes of a shard with their namespaces, and whether these are all."""
+        names = self._shard(shard)
+        texts, heads = await self._read(
+            "look at the namespaces", ("HLEN", names.interned), ("ZRANGE", names.heads, 0, -1)
+        )
+        if texts <= _TEXTS_WALKED:
+            return await self.namespaces(shard), True
+        return await self._names_of(shard, [int(lane) for lane in heads if lane]), False
+
+    async def _names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
+        if not lanes:
+            return {}
+        (texts,) = await self._read(
+            "read the namespaces",
+            ("HMGET", self._shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
+        )
+        return {
+            lane: text[1:].decode()
+            for lane, text in zip(lanes, texts, strict=True)
+            if text is not None
+        }
+
+    async def _lane_counts(
+        self, shard: messages.ShardId, namespaces: dict[int, str], now_us: int
+    ) -> list[sights.LaneSight]:
+        names = self._shard(shard)
+        commands: list[tuple[Any, ...]] = []
+        for lane in namespaces:
+            key = names.lane(lane)
+            commands += [
+                ("ZCOUNT", key, "-inf", "(+inf"),
+                ("ZCOUNT", key, "-inf", now_us),
+                ("ZCOUNT", key, _CLAIMED, "(+inf"),
+                ("ZRANGE", key, 0, 0, "WITHSCORES"),
+            ]
+        replies = await self._read_all("count the points", commands)
+        counted = []
+        for index, (_, namespace) in enumerate(namespaces.items()):
+            total, due, claimed, first = replies[4 * index : 4 * index + 4]
+            oldest = next((int(score) for member, score in scored(first) if member), None)
+            counted.append(
+                sights.LaneSight(
+                    shard=shard,
+                    namespace=namespace,
+                    points=total,
+                    due=due,
+                    claimed=claimed,
+                    oldest_due_us=oldest if oldest is not None and oldest <= now_us else None,
+                )
+            )
+        return counted
+
+    async def _count_definitions(
+        self, shard: messages.ShardId, namespaces: Iterable[str]
+    ) -> tuple[int, bool]:
+        """How many definitions a shard holds, and whether all buckets were counted."""
+        buckets = self._bucket_names(shard, namespaces)
+        chosen = buckets
+        if len(buckets) > _BUCKETS_COUNTED:
+            chosen = random.sample(buckets, _BUCKETS_SAMPLED)
+        counts = await self._read_all("count the definitions", [("HLEN", each) for each in chosen])
+        if len(chosen) == len(buckets):
+            return sum(counts), True
+        return round(sum(counts) * len(buckets) / len(chosen)), False
+
+    def _bucket_names(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
+        names = self._shard(shard)
+        return [
+            names.bucket(population, number)
+            for population in sorted({keys.population_of(name) for name in namespaces})
+            for number in range(self._buckets)
+        ]
+
+    async def _read_all(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Any number of commands, in pieces that keep nobody waiting."""
+        replies: list[Any] = []
+        for first in range(0, len(commands), _COMMANDS_TOGETHER):
+            replies += await self._read(attempted, *commands[first : first + _COMMANDS_TOGETHER])
+        return replies
+
+
+def _kind_of(member: bytes) -> points.PointKind | None:
+    point = points.parse_member(member, 0)
+    return None if point is None else point.kind
+
+
+def scored(found: Sequence[Any]) -> list[tuple[bytes, float]]:
+    """Pairs of member and score, as the library gives them or flat."""
+    if found and isinstance(found[0], tuple | list):
+        return [(member, float(score)) for member, score in found]
+    return [(member, float(score)) for member, score in zip(found[::2], found[1::2], strict=True)]
+
+
+def time_us(reply: Any) -> int:  # noqa: ANN401 - as the library parses TIME
+    return int(reply[0]) * 1_000_000 + int(reply[1])
+
+
+def _server_name(info: dict[str, Any]) -> str:
+    for name in ("valkey", "redis"):
+        if version := info.get(f"{name}_version"):
+            return f"{name} {version}"
+    return "unknown"
+
+
+def _sum_of(infos: Iterable[dict[str, Any]], name: str) -> int:
+    return sum(int(info.get(name, 0)) for info in infos)

@@ -1,0 +1,173 @@
+"""Dead letters that are wanted back, or gone for good.
+
+A replayed letter becomes an occurrence of its Schedule, due at once, in the script that removes
+the letter: so it runs again once, under the id that the slot always had. Its attempts and its age
+count anew from the replay, by ``OccurrenceRecord.replayed_us``. Purging is XDEL of a few hundred
+letters at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from duepoint.delayqueue import core, messages, sharding
+from duepoint.delayqueue.definitions import arming, interning, records
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+
+#: Letters that one XDEL removes; their payloads are not in them, so this is quick.
+PURGED_TOGETHER = 500
+
+Where = tuple[messages.ShardId, definitions.Definition]
+
+
+class Replayed(enum.StrEnum):
+    """What became of a letter."""
+
+    APPLIED = "replayed"
+    UNCHANGED = "waiting"
+    UNKNOWN = "gone"
+    GONE = "absent"
+    BUSY = "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """What a letter says of its slot; enough to run it again."""
+
+    namespace: str
+    uid: str
+    kind: points.PointKind
+    slot_us: int
+    run_tag: points.RunTag
+    record: messages.OccurrenceRecord
+
+
+def slot_of(letter: messages.DeadEntry) -> Slot | None:
+    """None where the letter does not say which slot it is of: it could not be read when buried."""
+    entry = letter.entry
+    point = points.parse_member(letter.member, 0) if letter.member else None
+    slot_us = _whole(entry.get("slot_us"))
+    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
+        slot_us = point.slot_us
+    if slot_us is None or not entry.get("uid") or not entry.get("namespace"):
+        return None
+    if point is not None and point.kind is points.PointKind.CHECK:
+        return None  # nothing was to be delivered
+    is_run = point is not None and point.kind in points.RUN_KINDS
+    if bool(entry.get("run_uid")) != is_run:
+        return None  # the id of its event hangs on the ScheduleRun
+    return Slot(
+        namespace=entry["namespace"],
+        uid=entry["uid"],
+        kind=point.kind if is_run and point is not None else points.PointKind.RETRY,
+        slot_us=slot_us,
+        run_tag=point.run_tag if is_run and point is not None else points.NO_RUN,
+        record=_record(entry),
+    )
+
+
+def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
+    """The slot as it was before its first attempt; with what its ScheduleRun wanted otherwise."""
+    kept = messages.OccurrenceRecord()
+    if packed := entry.get("record"):
+        try:
+            kept = records.unpack(bytes.fromhex(packed))
+        except ValueError:  # also of records.UnknownFormat
+            kept = messages.OccurrenceRecord()
+    return dataclasses.replace(
+        kept,
+        attempt=0,
+        trigger=entry.get("trigger") or kept.trigger,
+        run_uid=entry.get("run_uid", ""),
+        last_error="",
+    )
+
+
+class Replaying(core.Core):
+    """replay, purge, count_letters."""
+
+    async def replay(
+        self, letter: messages.DeadEntry, slot: Slot, where: Where, now_us: int
+    ) -> Replayed:
+        """The letter's slot is due again, and the letter gone; or why not.
+
+        Args:
+            slot: of the letter, by ``slot_of``.
+            where: the shard and the definition of the letter's Schedule.
+            now_us: from here on its age counts anew.
+        """
+        shard, known = where
+        if self._servers.is_cluster and shard != letter.shard:
+            return Replayed.BUSY  # the letter follows its schedule when the move is over
+        lane = await self._lane(shard, known.namespace)
+        if lane is None:
+            return Replayed.GONE
+        reply: bytes = await self._scripts.run(self._replay_call(letter, slot, where, lane, now_us))
+        return Replayed.BUSY if reply == b"ABSENT" else Replayed[reply.decode()]
+
+    async def purge(self, letters: Sequence[messages.DeadEntry]) -> int:
+        """These letters are gone; how many were there."""
+        by_shard: dict[messages.ShardId, list[str]] = {}
+        for letter in letters:
+            by_shard.setdefault(letter.shard, []).append(letter.id)
+        removed = 0
+        for shard, ids in by_shard.items():
+            for first in range(0, len(ids), PURGED_TOGETHER):
+                part = ids[first : first + PURGED_TOGETHER]
+                (count,) = await self._read(
+                    "purge dead letters", ("XDEL", self._shard(shard).dead, *part)
+                )
+                removed += count
+        return removed
+
+    async def count_letters(self) -> int:
+        """How many dead letters there are."""
+        shards = sharding.all_shards(self._known_layout())
+        counts = await self._read(
+            "count dead letters", *(("XLEN", self._shard(shard).dead) for shard in shards)
+        )
+        return sum(counts)
+
+    async def _lane(self, shard: messages.ShardId, namespace: str) -> int | None:
+        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
+        (number,) = await self._read(
+            "read the namespaces", ("HGET", self._shard(shard).interned, b"t:" + text)
+        )
+        return None if number is None else int(number)
+
+    def _replay_call(
+        self, letter: messages.DeadEntry, slot: Slot, where: Where, lane: int, now_us: int
+    ) -> scripting.Call:
+        shard, known = where
+        names = self._shard(shard)
+        point = points.DuePoint(
+            schedule_id=known.id,
+            timing_version=known.timing_version,
+            kind=slot.kind,
+            due_us=now_us,
+            slot_us=slot.slot_us,
+            run_tag=slot.run_tag,
+        )
+        record = dataclasses.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), lane=str(lane), letter=letter.id
+        )
+        arguments.put("id", arguments.position(known.id))
+        arguments.put("uid", arguments.position(arming.packed_uid(known.uid)))
+        arguments.put("member", arguments.position(point.member))
+        arguments.put("record", arguments.position(records.pack(record)))
+        keys = [
+            names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
+            names.bucket_of(known.id, self._buckets), names.leases,
+            self._shard(letter.shard).dead,
+        ]  # fmt: skip
+        return arguments.call("replay", keys)
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() else None

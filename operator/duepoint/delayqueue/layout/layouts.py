@@ -1,0 +1,106 @@
+"""Which layout the index has, and where a schedule is while it gets another one.
+
+Everybody reads the layout record; while the index is cut anew it names two layouts, and a schedule
+is in a shard of the former one until it has moved to its new home, for good. So whoever looks for
+it asks the former shard first. A shard says by itself that it is draining, so that a client which
+knows only the former layout is sent on, too. The record is changed by ``membership`` (made) and
+``partitioning`` (cut anew).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from duepoint.delayqueue import core, messages, sharding
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+
+RECORD_FIELDS = ("layout", "shards", "buckets", "incarnation", "former", "former_shards")
+#: Looks for one schedule while the layout changes under them: it changes twice in a move.
+_ROUNDS = 4
+
+Answer = TypeVar("Answer")
+
+
+class Layouts(core.Core):
+    """layout, known_shards."""
+
+    async def layout(self) -> messages.Layout:
+        found = await self._layout_record()
+        if found is None:
+            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+        return found
+
+    def known_layout(self) -> messages.Layout:
+        return self._known_layout()
+
+    async def newest_epoch(self) -> int:
+        """The newest term that this index has seen; 0 where there is no index."""
+        (epoch,) = await self._read("read the newest epoch", ("HGET", self._keys.layout, "epoch"))
+        return int(epoch or 0)
+
+    async def _layout_record(self) -> messages.Layout | None:
+        (reply,) = await self._read(
+            "read the layout", ("HMGET", self._keys.layout, *RECORD_FIELDS, "wanted")
+        )
+        self._wanted_shards = int(reply[6] or 0)
+        return None if reply[0] is None else self._remember(reply)
+
+    def wanted_shards(self) -> int:
+        """The number of shards that somebody asked for, by the last look at the layout; 0: none."""
+        return self._wanted_shards
+
+    def _remember(self, reply: list[bytes]) -> messages.Layout:
+        former = None
+        if reply[4] is not None:
+            former = messages.Layout(number=int(reply[4]), shards=int(reply[5]))
+        layout = messages.Layout(number=int(reply[0]), shards=int(reply[1]), former=former)
+        self._buckets = int(reply[2])
+        self._layout = layout
+        return layout
+
+    async def _may_hold(self, shard: messages.ShardId) -> bool:
+        """Whether the layout, read again, has this shard."""
+        return shard in sharding.all_shards(await self.layout())
+
+    async def _where_it_is(
+        self,
+        schedule_id: points.ScheduleId,
+        attempt: Callable[[messages.ShardId], Awaitable[Answer | None]],
+    ) -> Answer:
+        """What ``attempt`` answers in the first shard that has the schedule, or may have it.
+
+        None is "not here and never again"; so is a former shard that is closed.
+        """
+        for _ in range(_ROUNDS):
+            layout = self._known_layout()
+            for shard in sharding.homes(schedule_id, layout):
+                try:
+                    answer = await attempt(shard)
+                except scripting.LayoutChanged:
+                    if sharding.layout_of(shard) == layout.number:
+                        if await self.layout() == layout:
+                            raise
+                        break
+                else:
+                    if answer is not None:
+                        return answer
+            else:
+                await self.layout()
+        raise scripting.LayoutChanged("the index is cut anew faster than it can be read")
+
+    async def _by_home(
+        self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId
+    ) -> dict[messages.ShardId, list[points.ScheduleId]]:
+        """Where schedules have gone that a shard of an older layout has lost."""
+        layout = self._known_layout()
+        if layout.number <= sharding.layout_of(beyond):
+            layout = await self.layout()
+        by_home: dict[messages.ShardId, list[points.ScheduleId]] = {}
+        for schedule_id in ids:
+            for shard in sharding.homes(schedule_id, layout):
+                if sharding.layout_of(shard) > sharding.layout_of(beyond):
+                    by_home.setdefault(shard, []).append(schedule_id)
+                    break
+        return by_home

@@ -1,0 +1,260 @@
+"""Bringing schedules from a former shard to their new ones.
+
+A batch leaves in three steps: ``export`` takes its points out of reach and notes everything under
+the batch, ``import`` stores it in the new shards, ``forget`` removes what is left. Each step may be
+repeated by anybody, so a mover that dies between two of them is no matter: a worker that meets a
+batch older than five seconds, or an operator that waits for one, finishes it. What needs the
+leader's term (which schedules leave, and when) is ``partitioning``'s.
+
+Definitions name texts by the numbers of their shard, so they are written anew on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from duepoint import errors
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import interning, numbering, reading
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+
+log = structlog.get_logger(__name__)
+
+#: Between two tries of an edit whose schedule is on its way.
+BUSY_SECONDS = 0.005
+#: A batch that is on its way for longer is finished by whoever meets it; the scripts know it, too.
+PATIENCE_SECONDS = 5.0
+_MOST_BATCHES = 16
+#: Blobs that are known to be in a new shard already; forgotten all together.
+_BLOBS_REMEMBERED = 100_000
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class Traveller:
+    """One schedule of a batch.
+
+    Attributes:
+        lane: number of its lane in the former shard.
+        record: its packed definition; empty where that went before.
+        due: due of its chain as text; empty where no chain goes with it.
+        occurrences: member, due, record of each occurrence, one after the other.
+    """
+
+    lane: int
+    id: points.ScheduleId
+    record: bytes
+    due: bytes
+    occurrences: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, reply: Sequence[Any]) -> Traveller:
+        lane, _, schedule_id, record, due, occurrences = reply
+        return cls(int(lane), points.ScheduleId(schedule_id), record, due, tuple(occurrences))
+
+
+class Moving(numbering.Numbering, reading.Reading):
+    """finish_moves, and waiting for them."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
+        super().__init__(*args, **named)
+        self._blobs_there: set[tuple[messages.ShardId, str | None, bytes]] = set()
+
+    async def finish_moves(self, shard: messages.ShardId, batch: bytes | None = None) -> int:
+        """Whatever is on its way from this shard (or one batch) arrives; how many batches."""
+        finished = 0
+        while moves := await self._moves(shard, batch):
+            for name, taken in moves:
+                await self._bring(shard, name, [Traveller.of(one) for one in taken])
+            finished += len(moves)
+        return finished
+
+    async def _finish_overdue(self, shard: messages.ShardId, batch: bytes) -> None:
+        """For who meets a batch that was left behind; another time if it cannot be done now."""
+        try:
+            await self.finish_moves(shard, batch)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            log.warning("move not finished", shard=shard, error=str(trouble))
+
+    async def _until_free(
+        self, shard: messages.ShardId, run: Callable[[], Awaitable[Reply]]
+    ) -> Reply:
+        """The reply of a script that refuses schedules on their way, once it does not."""
+        began = self._clock.monotonic()
+        while True:
+            reply = await run()
+            if (reply[0] if isinstance(reply, list) else reply) != b"BUSY":
+                return reply
+            if self._clock.monotonic() - began > PATIENCE_SECONDS:
+                await self.finish_moves(shard)
+                began = self._clock.monotonic()
+            await self._clock.sleep(BUSY_SECONDS)
+
+    async def _moves(self, shard: messages.ShardId, batch: bytes | None) -> list[Any]:
+        names = self._shard(shard)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard), most=_MOST_BATCHES)
+        if batch is not None:
+            arguments.put("batch", arguments.position(batch))
+        call = arguments.call("moves", [names.meta, names.claims, names.leases])
+        moves: list[Any] = await self._scripts.run(call)
+        return moves
+
+    # -- the second and the third step ----------------------------------------------------------
+
+    async def _bring(
+        self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
+    ) -> None:
+        """The batch is in its new shards, and nothing of it in the former one."""
+        (meta,) = await self._read(
+            "read a shard's life", ("HMGET", self._shard(shard).meta, "layout", "incarnation")
+        )
+        self._check_meta(shard, meta)
+        await self._learn_numbers(shard, _numbers(travellers))
+        for home, group in (await self._groups(shard, travellers)).items():
+            await self._import(shard, home, batch, group)
+        await self._forget(shard, batch, travellers)
+
+    async def _groups(
+        self, shard: messages.ShardId, travellers: Sequence[Traveller]
+    ) -> dict[messages.ShardId, list[Traveller]]:
+        by_home = await self._by_home((one.id for one in travellers), beyond=shard)
+        known = {one.id: one for one in travellers}
+        return {home: [known[i] for i in ids] for home, ids in by_home.items()}
+
+    async def _import(
+        self,
+        shard: messages.ShardId,
+        home: messages.ShardId,
+        batch: bytes,
+        travellers: Sequence[Traveller],
+    ) -> None:
+        epoch = messages.Epoch(await self.newest_epoch())
+        texts = {n: self._interned_text(shard, n) for n in _numbers(travellers)}
+        for last in (False, True):
+            numbers = await self._intern(home, sorted(set(texts.values())), epoch)
+            numbered = {former: numbers[text] for former, text in texts.items()}
+            blobs = await self._blobs_to_bring(shard, home, texts.values())
+            try:
+                await self._scripts.run(self._import_call(home, batch, travellers, numbered, blobs))
+            except scripting.LayoutChanged:
+                self._interned.forget(home)  # made anew since it gave the numbers, or closed to us
+                if last:
+                    raise
+            else:
+                self._note_blobs(home, blobs)
+                return
+
+    def _interned_text(self, shard: messages.ShardId, number: int) -> bytes:
+        text = self._interned.text(shard, number)
+        if text is None:
+            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+        return text
+
+    async def _blobs_to_bring(
+        self, shard: messages.ShardId, home: messages.ShardId, texts: Iterable[bytes]
+    ) -> dict[bytes, bytes]:
+        """Digests and sealed contents that the new shard may not have yet."""
+        incarnation = self._interned.incarnation(home)
+        kind = interning.Kind.TARGET.encode()
+        digests = sorted(
+            text[1:]
+            for text in set(texts)
+            if text.startswith(kind) and (home, incarnation, text[1:]) not in self._blobs_there
+        )
+        if not digests:
+            return {}
+        (found,) = await self._read("read blobs", ("HMGET", self._shard(shard).blobs, *digests))
+        return {
+            digest: blob for digest, blob in zip(digests, found, strict=True) if blob is not None
+        }
+
+    def _note_blobs(self, home: messages.ShardId, blobs: Iterable[bytes]) -> None:
+        if len(self._blobs_there) > _BLOBS_REMEMBERED:
+            self._blobs_there.clear()
+        incarnation = self._interned.incarnation(home)
+        self._blobs_there.update((home, incarnation, digest) for digest in blobs)
+
+    def _import_call(
+        self,
+        home: messages.ShardId,
+        batch: bytes,
+        travellers: Sequence[Traveller],
+        numbered: dict[int, int],
+        blobs: dict[bytes, bytes],
+    ) -> scripting.Call:
+        names = self._shard(home)
+        keys = Keys(
+            names.meta, names.heads, names.blobs, names.occ, names.occrec, names.wake,
+            names.imported,
+        )  # fmt: skip
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(home), incarnation=self._interned.incarnation(home)
+        )
+        arguments.put("batch", arguments.position(batch))
+        arguments.put("blobs", arguments.run(part for pair in blobs.items() for part in pair))
+        schedules = []
+        for one in travellers:
+            lane = numbered[one.lane]
+            record = definitions.renumbered(one.record, numbered) if one.record else b""
+            schedules.append(
+                (
+                    str(lane),
+                    keys.position(names.lane(lane)),
+                    keys.position(names.bucket_of(one.id, self._buckets)),
+                    arguments.position(one.id),
+                    arguments.position(record) if record else 0,
+                    int(one.due) if one.due else False,
+                    *arguments.run(one.occurrences),
+                )
+            )
+        arguments.put("schedules", schedules)
+        return arguments.call("import", keys.names)
+
+    async def _forget(
+        self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
+    ) -> None:
+        names = self._shard(shard)
+        keys = Keys(names.meta, names.claims, names.leases, names.occ, names.occrec)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
+        arguments.put("batch", arguments.position(batch))
+        arguments.put(
+            "schedules",
+            [
+                (
+                    arguments.position(one.id),
+                    keys.position(names.bucket_of(one.id, self._buckets)),
+                )
+                for one in travellers
+            ],
+        )
+        await self._scripts.run(arguments.call("forget", keys.names))
+
+
+class Keys:
+    """KEYS of a call: the fixed ones, and others as they are met."""
+
+    def __init__(self, *fixed: str) -> None:
+        self.names = list(fixed)
+        self._positions = {name: number for number, name in enumerate(fixed, start=1)}
+
+    def position(self, name: str) -> int:
+        if name not in self._positions:
+            self.names.append(name)
+            self._positions[name] = len(self.names)
+        return self._positions[name]
+
+
+def _numbers(travellers: Iterable[Traveller]) -> set[int]:
+    numbers: set[int] = set()
+    for one in travellers:
+        numbers.add(one.lane)
+        if one.record:
+            numbers.update(definitions.numbers(one.record))
+    return numbers

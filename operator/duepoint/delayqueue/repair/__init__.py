@@ -1,0 +1,1 @@
+"""Whether the index agrees with itself, and how it is mended."""

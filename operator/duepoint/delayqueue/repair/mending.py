@@ -1,0 +1,189 @@
+"""What a sweep found wrong, and how it is put right.
+
+Findings go to one fenced script, a few hundred at a time, which looks at each again before it
+writes. A chain that is gone, or claimed under a claim that does not exist, is armed where
+``due_of`` says, never "now" (the slots since would be lost), and not before a slot that is an
+occurrence already (it would run twice): a chain stands for the first slot that was not handed over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+from duepoint.delayqueue import core, messages, port, sharding
+from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+
+DueOf = Callable[[definitions.Definition], int | None]
+Dues = dict[points.ScheduleId, tuple[definitions.Definition, int | None]]
+
+#: Findings of one kind for one call of the script: some 5 us of the server's time each.
+_MENDED_TOGETHER = 250
+#: Definitions whose chains' dues are worked out between two turns of the event loop.
+_DUES_TOGETHER = 250
+
+
+@dataclass(slots=True)
+class Findings:
+    """What one step wants mended: (lane, id, member[, due[, score]]); claim ids."""
+
+    lanes: set[int] = field(default_factory=set)
+    arm: list[tuple[int, bytes, bytes, int]] = field(default_factory=list)
+    drop: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+    add: list[tuple[int, bytes]] = field(default_factory=list)
+    forget: list[tuple[int, bytes]] = field(default_factory=list)
+    free: list[tuple[int, bytes, bytes, int, float]] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    looked_at: int = 0
+    unarmed: list[points.ScheduleId] = field(default_factory=list)
+
+    def in_parts(self) -> Iterator[Findings]:
+        """The same for several calls of the script; at least one, which looks at heads, too."""
+        yield Findings(
+            lanes=self.lanes,
+            records=self.records,
+            **{kind: getattr(self, kind)[:_MENDED_TOGETHER] for kind in _KINDS},
+        )
+        longest = max(len(getattr(self, kind)) for kind in _KINDS)
+        for first in range(_MENDED_TOGETHER, longest, _MENDED_TOGETHER):
+            last = first + _MENDED_TOGETHER
+            some = Findings(**{kind: getattr(self, kind)[first:last] for kind in _KINDS})
+            some.lanes = {one[0] for one in some.arm} | {one[0] for one in some.drop}
+            some.lanes |= {one[0] for one in some.free}
+            yield some
+
+
+_KINDS = ("arm", "drop", "add", "forget", "free")
+
+
+class Mending(reading.Reading, core.Core):
+    """What ``sweep`` writes."""
+
+    async def _chain_dues(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
+    ) -> Dues:
+        """Definitions, and where their chains belong: after what was handed over already."""
+        dues: Dues = {}
+        listed = list(ids)
+        for first in range(0, len(listed), _DUES_TOGETHER):
+            some = listed[first : first + _DUES_TOGETHER]
+            dues.update(await self._some_dues(shard, some, due_of))
+        return dues
+
+    async def _some_dues(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
+    ) -> Dues:
+        resolved = await self.read_definitions(shard, ids)
+        if due_of is None or not resolved:
+            return {schedule_id: (known, None) for schedule_id, known in resolved.items()}
+        names = self._shard(shard)
+        found = iter(
+            await self._read(
+                "sweep chains",
+                *(
+                    ("ZRANGE", names.occ, b"[" + head + b"\xff" * 8, b"[" + head,
+                     "BYLEX", "REV", "LIMIT", 0, 1)
+                    for known in resolved.values()
+                    for head in _timed_heads(known)
+                ),
+            )
+        )  # fmt: skip
+        dues = {}
+        for schedule_id, known in resolved.items():
+            newest = [member for _ in _timed_heads(known) for member in next(found)]
+            after_us = max((slot_us(member) for member in newest), default=0)
+            later = dataclasses.replace(known, not_before_us=max(known.not_before_us, after_us))
+            dues[schedule_id] = known, due_of(later)
+        return dues
+
+    async def _mend(
+        self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
+    ) -> messages.Swept:
+        """What was put right; the caller adds where the sweep goes on."""
+        armed = dropped = mended = 0
+        for some in findings.in_parts():
+            of_some = await self._mend_some(shard, some, epoch)
+            if wanted := of_some[3]:
+                together = Findings(lanes={int(lane) for lane in wanted})
+                mended += (await self._mend_some(shard, together, epoch))[2]
+            armed += of_some[0]
+            dropped += of_some[1]
+            mended += of_some[2]
+        return messages.Swept(
+            cursor=None,
+            looked_at=findings.looked_at,
+            armed=armed,
+            dropped=dropped,
+            mended=mended,
+            unarmed=tuple(findings.unarmed),
+        )
+
+    async def _mend_some(
+        self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
+    ) -> tuple[int, int, int, list[bytes]]:
+        names = self._shard(shard)
+        used = [
+            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
+            names.wake,
+        ]  # fmt: skip
+        position: dict[str, int] = {}
+
+        def key(name: str) -> int:
+            if name not in position:
+                used.append(name)
+                position[name] = len(used)
+            return position[name]
+
+        def bucket(schedule_id: bytes) -> int:
+            return key(names.bucket_of(points.ScheduleId(schedule_id), self._buckets))
+
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard),
+            epoch=epoch,
+            latest=int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000),
+            lanes=[{"lane": str(n), "key": key(names.lane(n))} for n in sorted(findings.lanes)],
+        )
+        put = arguments.position
+        arguments.put(
+            "arm",
+            [
+                (key(names.lane(lane)), bucket(i), put(i), put(chain), due)
+                for lane, i, chain, due in findings.arm
+            ],
+        )
+        arguments.put(
+            "drop",
+            [
+                (key(names.lane(lane)), bucket(i), put(i), put(member))
+                for lane, i, member in findings.drop
+            ],
+        )
+        arguments.put(
+            "free",
+            [
+                (key(names.lane(lane)), bucket(i), put(i), put(member), due, score)
+                for lane, i, member, due, score in findings.free
+            ],
+        )
+        arguments.put("records", [put(claim_id) for claim_id in findings.records])
+        for name, found in (("add", findings.add), ("forget", findings.forget)):
+            arguments.put(name, [(key(names.lane(lane)), put(member)) for lane, member in found])
+        armed, dropped, mended, wanted = await self._scripts.run(arguments.call("sweep", used))
+        return armed, dropped, mended, wanted
+
+
+def _timed_heads(known: definitions.Definition) -> list[bytes]:
+    """How the members begin that stand for slots which the chain handed over."""
+    head = known.id + known.timing_version
+    kinds = (points.PointKind.RETRY, points.PointKind.PLANNED, points.PointKind.QUEUED)
+    return [head + bytes([kind]) for kind in kinds]
+
+
+def slot_us(member: bytes) -> int:
+    """The slot of an occurrence; 0 of a stranger, which is due at once and buried."""
+    point = points.parse_member(member, 0)
+    return 0 if point is None else point.slot_us

@@ -1,0 +1,340 @@
+"""How to connect to one server: address, login, TLS, Sentinel, and what is asked of it at once.
+
+Makes pools of connections; nothing connects before the first command. RESP2 is pinned (reply
+shapes differ under RESP3); no command is repeated by the library (a lost reply may hide an applied
+script); a cancelled or timed-out command closes its connection, so that no later command reads a
+reply that is not its own (redis-py does that, and a test holds it to it).
+
+Passwords, CA and certificates are read from their files again at each connection: somebody rotates
+them. Each new connection asks the server who it is (``Greeting``): one that is too old or a mere
+replica is refused there in one clear sentence, and one that is not the process it was is noticed.
+
+Commands time out after five seconds, half of the shortest sensible lease. The limit is ours
+(``nodes.Node``), not redis-py's ``socket_timeout``: with that one set it sends under
+``asyncio.wait_for``, which on Python 3.11 loses a cancellation that arrives while the bytes go out
+(python/cpython#81839): the task then goes on as if nothing had been said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.backoff
+import redis.exceptions
+
+from duepoint import errors, redisurl
+from duepoint.delayqueue.wire import packing
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+#: How long a request waits for a connection while all are in use.
+_POOL_TIMEOUT_SECONDS = 5.0
+#: An idle connection that does not answer for so long is dead.
+_PROBE_TIMEOUT_SECONDS = 2.0
+LEAST_VERSION = (7, 0)
+
+Host = tuple[str, int]
+
+
+class FilePassword(redis.CredentialProvider):
+    """A password that somebody rotates: the file is read again at each connection."""
+
+    def __init__(self, username: str | None, file: Path) -> None:
+        self._username = username
+        self._file = file
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        password = self._file.read_text().strip()
+        return (self._username, password) if self._username else (password,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How the servers prove who they are, and how we do; always verified."""
+
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    server_name: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Made anew for each connection; raises OSError where a file is missing or no PEM."""
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where the servers are and how to log in.
+
+    Attributes:
+        url: see ``redisurl``; a user or a password in it is for the servers, not for Sentinels.
+        username: wins over the one in the URL.
+        password_file: wins over a password in the URL.
+        tls: counts for rediss URLs, of Sentinels and servers alike.
+    """
+
+    url: str
+    username: str | None = None
+    password_file: Path | None = None
+    tls: Tls = Tls()
+    sentinel_username: str | None = None
+    sentinel_password_file: Path | None = None
+
+    def address(self) -> redisurl.Address:
+        """What the URL says; raises InvalidSetting where it or the files do not fit it."""
+        try:
+            address = redisurl.parse(self.url)
+        except ValueError as error:
+            raise errors.InvalidSetting("redis_url", str(error)) from None
+        if self.tls != Tls() and not address.tls:
+            raise errors.InvalidSetting(
+                "redis_url", "is not encrypted, but TLS files or a server name are set;"
+                " write rediss instead of redis, or leave them out",
+            )  # fmt: skip
+        if self.tls.key_file is not None and self.tls.cert_file is None:
+            raise errors.InvalidSetting(
+                "redis_key_file", "is set without redis_cert_file; set both, or neither"
+            )
+        return address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """What a server said of itself when we connected."""
+
+    run_id: str
+    replication_id: str
+    is_replica: bool
+    replicas: int
+
+
+Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
+
+
+class ServerChanged(redis.exceptions.ConnectionError):
+    """Nothing was sent, because it was thought out for the server that was here before."""
+
+
+class Pool(redis.asyncio.BlockingConnectionPool):
+    """Connections to one server; idle ones can be asked whether they still live.
+
+    Attributes:
+        upheavals: how often the server turned out to be another one. Who asked for a connection
+            before that gets none: what it is about to send was thought out for the other server.
+    """
+
+    upheavals = 0
+
+    async def get_connection(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
+        before = self.upheavals
+        connection = await super().get_connection(*args, **named)  # type: ignore[no-untyped-call]
+        if self.upheavals != before:
+            await self.release(connection)
+            raise ServerChanged("the server is not the one it was; ask again")
+        return connection
+
+    def __init__(self, **named: Any) -> None:  # noqa: ANN401 - the library's own
+        super().__init__(**named)
+        packing.pack_in_c(self)
+
+    async def probe(self, command: tuple[Any, ...]) -> None:
+        """Ask each idle connection; those that do not answer are closed."""
+        asked = [each for each in self._available_connections if each.is_connected]
+        for connection in asked:
+            self._available_connections.remove(connection)
+            self._in_use_connections.add(connection)
+        await asyncio.gather(*(self._probe(connection, command) for connection in asked))
+
+    async def _probe(self, connection: Any, command: tuple[Any, ...]) -> None:  # noqa: ANN401
+        try:
+            async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
+                await connection.send_command(*command)
+                await connection.read_response()
+        except redis.exceptions.ResponseError:
+            pass  # an answer all the same
+        except (redis.exceptions.RedisError, OSError):
+            await connection.disconnect(nowait=True)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            # Not first where one is wanted: what was used last is what is used next.
+            await self.release(connection)
+            self._available_connections.sort(key=lambda each: each is not connection)
+
+
+class _TlsConnection(redis.asyncio.Connection):
+    """A connection that reads its certificates when it connects."""
+
+    def __init__(self, *, tls: Tls, **named: Any) -> None:  # noqa: ANN401
+        self._tls = tls
+        super().__init__(**named)
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        name = self._tls.server_name or self.host
+        return {
+            **super()._connection_arguments(),
+            "ssl": self._tls.context(),
+            "server_hostname": name,
+        }
+
+
+class _ToPrimary(redis.asyncio.sentinel.SentinelManagedConnection):
+    """Asks Sentinel for the primary whenever it connects."""
+
+
+class _ToPrimaryTls(redis.asyncio.sentinel.SentinelManagedConnection, _TlsConnection):
+    """The same, encrypted."""
+
+
+class _SentinelPool(Pool):
+    """Connections to whatever Sentinel calls the primary at the time."""
+
+    is_master = True
+    check_connection = False
+
+    def __init__(self, find: Callable[[], Awaitable[Host]], **named: Any) -> None:  # noqa: ANN401
+        super().__init__(**named)
+        self._find = find
+        self.connection_kwargs["connection_pool"] = weakref.proxy(self)
+
+    async def get_master_address(self) -> Host:
+        return await self._find()
+
+
+def make_pool(
+    server: Server, host: Host | None, *, connections: int, greet: Greet | None = None
+) -> Pool:
+    """A pool to this host; None = what the URL leads to. Does not connect."""
+    address = server.address()
+    named = _usual(connections) | _login(server, address) | {"db": address.database}
+    if greet is not None:
+        named["redis_connect_func"] = greet
+    if address.tls:
+        named |= {"connection_class": _TlsConnection, "tls": server.tls}
+    if address.path:
+        named |= {"connection_class": redis.asyncio.UnixDomainSocketConnection}
+        return Pool(path=address.path, **named)
+    named["socket_keepalive"] = True
+    if host is None and address.kind is redisurl.Kind.SENTINEL:
+        named["connection_class"] = _ToPrimaryTls if address.tls else _ToPrimary
+        return _SentinelPool(Sentinels(server).primary, **named)
+    name, port = host or address.hosts[0]
+    return Pool(host=name, port=port, **named)
+
+
+def _usual(connections: int) -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "max_connections": connections,
+        "timeout": _POOL_TIMEOUT_SECONDS,
+        "driver_info": None,  # what it would say at each connection nobody reads
+        "socket_timeout": None,
+        "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
+        "retry": redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
+    }
+
+
+def _login(server: Server, address: redisurl.Address) -> dict[str, Any]:
+    username = server.username or address.username
+    if server.password_file is not None:
+        return {"credential_provider": FilePassword(username, server.password_file)}
+    return {"username": username, "password": address.password}
+
+
+class Sentinels:
+    """Who the primary is, by the first Sentinel that knows."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._address = server.address()
+
+    async def primary(self) -> Host:
+        troubles = []
+        for host in self._address.hosts:
+            try:
+                found = await self._ask(host)
+            except (redis.exceptions.RedisError, OSError) as error:
+                troubles.append(f"{host[0]}:{host[1]}: {str(error) or type(error).__name__}")
+            else:
+                if found:
+                    return found[0].decode(), int(found[1])
+                troubles.append(f"{host[0]}:{host[1]} knows no {self._address.primary}")
+        raise redis.exceptions.ConnectionError(
+            "no Sentinel knows the primary " + "; ".join(troubles)
+        )
+
+    async def _ask(self, host: Host) -> list[bytes] | None:
+        named = _usual(1)
+        if self._server.sentinel_password_file is not None:
+            named["credential_provider"] = FilePassword(
+                self._server.sentinel_username, self._server.sentinel_password_file
+            )
+        if self._address.tls:
+            named |= {"connection_class": _TlsConnection, "tls": self._server.tls}
+        client = redis.asyncio.Redis.from_pool(Pool(host=host[0], port=host[1], **named))
+        try:
+            async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
+                found: list[bytes] | None = await client.execute_command(  # type: ignore[no-untyped-call]
+                    "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._address.primary
+                )
+                return found
+        finally:
+            await client.aclose()  # type: ignore[attr-defined,unused-ignore]
+
+
+async def greeting(connection: redis.asyncio.Connection) -> Greeting | None:
+    """Log in and ask who is there; None where we may not ask.
+
+    Raises a ConnectionError of the library for a server that is of no use.
+    """
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
+            await connection.on_connect()
+            await connection.send_command("INFO", check_health=False)
+            text = await connection.read_response()
+    except TimeoutError:  # the library cleans up after errors of its own only
+        raise redis.exceptions.TimeoutError("the server does not answer") from None
+    except redis.exceptions.NoPermissionError:
+        return None
+    said = _lines(text)
+    problem = version_problem(said)
+    if problem:
+        raise redis.exceptions.ConnectionError(problem)
+    return greeting_of(said, run_id=said.get("run_id", ""))
+
+
+def greeting_of(said: Mapping[str, Any], *, run_id: str) -> Greeting:
+    """What INFO replication says."""
+    return Greeting(
+        run_id=run_id,
+        replication_id=str(said.get("master_replid", "")),
+        is_replica=said.get("role") == "slave",
+        replicas=int(said.get("connected_slaves", 0)),
+    )
+
+
+def version_problem(said: Mapping[str, Any]) -> str | None:
+    """What is wrong with the version that INFO tells."""
+    text = str(said.get("redis_version", "0"))
+    version = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if version >= LEAST_VERSION:
+        return None
+    return f"the server is version {text}; at least 7.0 (or any Valkey) is needed"
+
+
+def _lines(text: Any) -> dict[str, str]:  # noqa: ANN401 - of the library, bytes
+    pairs = (line.partition(":") for line in bytes(text).decode(errors="replace").splitlines())
+    return {name: value for name, separator, value in pairs if separator}

@@ -1,0 +1,154 @@
+"""Whether the server is fit to hold the index: version, eviction, compact hashes, our rights.
+
+Each check that fails is one line that says what to write where; readiness and the log repeat it,
+and ``duepoint_queue_problems`` tells it by name. A limit that may be set is set; who may not set
+it, as the shipped users may not, says what to set. A server that hides its configuration is taken
+at its word. Of a cluster every primary is asked.
+
+The limits of compact hashes come first of all memory matters: a bucket of definitions beyond one
+of them silently becomes a hash table, which takes half as much again, and never becomes compact
+again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from duepoint import errors, services, telemetry
+from duepoint.delayqueue import core
+from duepoint.delayqueue.wire import connecting, scripting
+
+#: Longest hash value that a bucket keeps in its compact form (the record of a schedule with the
+#: longest name and a rule of its own is about 500 bytes), and most fields of such a bucket.
+LISTPACK_VALUE_BYTES = 512
+LISTPACK_ENTRIES = 512
+_LIMITS = {
+    "hash-max-listpack-value": LISTPACK_VALUE_BYTES,
+    "hash-max-listpack-entries": LISTPACK_ENTRIES,
+}
+#: The part of a process's health that is about the server.
+PART = "queue server"
+CHECKS = ("version", "eviction", "listpack", "rights")
+
+#: What either process does to the keys of a shard, inside scripts and outside.
+_BY_BOTH = (
+    *("HGET", "HMGET", "HSET", "HDEL", "ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT"),
+    *("TIME", "SPUBLISH", "SSUBSCRIBE"),
+)
+_BY_WORKERS = (
+    *("XADD", "ZREMRANGEBYSCORE", "ZLEXCOUNT", "ZMSCORE"),
+    *("EXPIRE", "HGETALL", "HLEN", "HSETNX"),
+)
+_BY_OPERATORS = (
+    *("HGETALL", "HSCAN", "HSETNX", "HINCRBY", "ZSCAN", "ZMSCORE", "ZCARD", "XLEN"),
+    *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "XREVRANGE"),
+)
+
+
+def tell(problems: Sequence[str], health: services.Health) -> None:
+    """Readiness and the log say what is wrong; an unfit server is used all the same."""
+    if not problems:
+        health.well(PART)
+    elif health.unwell(PART, "; ".join(problems)):
+        telemetry.logger.error("unfit queue server", problems=list(problems))
+
+
+class Fitness(core.Core):
+    """problems."""
+
+    async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
+        """One line for each thing that is wrong; none when the server is fit.
+
+        Args:
+            fills: ask for the rights of the operator instead of a worker's.
+        """
+        nodes = await self._servers.everywhere([("INFO", "server"), ("INFO", "memory")])
+        told = [scripting.good(replies, "read what the server is") for replies in nodes]
+        found = {
+            "version": _first(connecting.version_problem(server) for server, _ in told),
+            "eviction": _first(_eviction_problem(memory) for _, memory in told),
+            "listpack": await self._listpack_problem(),
+            "rights": await self._rights_problem(_BY_OPERATORS if fills else _BY_WORKERS),
+        }
+        for check in CHECKS:
+            telemetry.queue_problems.labels(check).set(found[check] is not None)
+        return tuple(line for line in found.values() if line)
+
+    # -- compact hashes ----------------------------------------------------------------------------
+
+    async def _listpack_problem(self) -> str | None:
+        try:
+            limits = await self._limits()
+        except errors.TryLater:
+            return None  # no right to see them
+        wrong = [name for name, least in _LIMITS.items() if limits.get(name, least) < least]
+        if not wrong:
+            return None
+        try:
+            for name in wrong:
+                await self._everywhere(f"set {name}", ("CONFIG SET", name, _LIMITS[name]))
+        except errors.TryLater:
+            are = " and ".join(f"{name} is {limits[name]}" for name in wrong)
+            written = " and ".join(f"{name} {_LIMITS[name]}" for name in wrong)
+            return (
+                f"{are} and may not be set from here: definitions would need half as much memory"
+                f" again; write {written} into the server's configuration, or let this user"
+                " +config|set"
+            )
+        return None
+
+    async def _limits(self) -> dict[str, int]:
+        """The limits, of each the smallest of all servers."""
+        found: dict[str, int] = {}
+        for name in _LIMITS:
+            for (reply,) in await self._everywhere(f"read {name}", ("CONFIG GET", name)):
+                if name in reply:
+                    found[name] = min(int(reply[name]), found.get(name, int(reply[name])))
+        return found
+
+    async def _everywhere(self, attempted: str, command: tuple[Any, ...]) -> list[list[Any]]:
+        nodes = await self._servers.everywhere([command])
+        return [scripting.good(replies, attempted) for replies in nodes]
+
+    # -- rights ------------------------------------------------------------------------------------
+
+    async def _rights_problem(self, own: Sequence[str]) -> str | None:
+        needed = [*_BY_BOTH, *own]
+        key = self._keys.layout
+        arguments = scripting.Arguments(commands=[_example(name, key) for name in needed])
+        refused = await self._scripts.run(arguments.call("rights", [key]))
+        if not refused:
+            return None
+        prefix = self._keys.prefix
+        missing = " ".join(f"+{needed[position - 1].lower()}" for position in refused)
+        return (
+            f"this Redis user may not do what it has to on {prefix}* (keys and channels); let it"
+            f" ~{prefix}* &{prefix}* {missing}"
+        )
+
+
+def _example(name: str, key: str) -> list[str]:
+    """A call of this command, as rights look at it: name, keys and channels."""
+    match name:
+        case "TIME":
+            return [name]
+        case "XGROUP|CREATE":
+            return ["XGROUP", "CREATE", key, "group", "0"]
+        case "XREADGROUP":
+            return [name, "GROUP", "group", "consumer", "STREAMS", key, ">"]
+    return [name, key, "0", "0", "0"][: 2 if name in ("SSUBSCRIBE", "HGETALL", "HLEN") else None]
+
+
+def _eviction_problem(memory: dict[str, Any]) -> str | None:
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if policy == "noeviction":
+        return None
+    return (
+        f"maxmemory-policy is {policy}: the server would throw schedules away;"
+        " write maxmemory-policy noeviction"
+    )
+
+
+def _first(lines: Iterable[str | None]) -> str | None:
+    return next((line for line in lines if line), None)

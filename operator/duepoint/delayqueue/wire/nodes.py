@@ -1,0 +1,171 @@
+"""One server: commands in, replies in the same order out, an error in the place of its reply.
+
+A Node owns its pool. Commands of one call travel on one connection and are answered in order, so
+that a read behind a script is a read after it. A connection that broke takes the idle ones beside
+it along: after a restart of the server they are just as dead, and each would cost one more
+failure; so does READONLY, which means that another server is the primary now.
+
+A Node also knows whether it is the server that it was: ``upheavals`` counts how often a new
+connection found another process (``run_id``) or another history (``master_replid``) than the one
+before it. What was written last may be lost then; the leader compares everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis.asyncio
+import redis.exceptions
+import structlog
+
+from duepoint.delayqueue.wire import connecting
+
+log = structlog.get_logger(__name__)
+
+#: A command without an answer for so long is given up, and its connection with it.
+COMMAND_TIMEOUT_SECONDS = 5.0
+#: How long a write waits for a replica to have it, and how long a replica that was too slow for
+#: that is not waited for again.
+_CONFIRM_MS = 100
+_CONFIRM_PAUSE_SECONDS = 5.0
+
+#: Commands whose replies are used as they come.
+_PLAIN = frozenset({"EVALSHA", "HMGET"})
+
+Command = tuple[Any, ...]
+
+
+class Node:
+    """A server and the connections to it.
+
+    Args:
+        host: None = wherever the URL leads to.
+        on_upheaval: told when it is not the server that it was.
+    """
+
+    def __init__(
+        self,
+        server: connecting.Server,
+        host: connecting.Host | None,
+        *,
+        connections: int,
+        on_upheaval: Callable[[], None],
+        takes_replicas: bool = False,
+    ) -> None:
+        self._on_upheaval = on_upheaval
+        self._takes_replicas = takes_replicas
+        self._met: connecting.Greeting | None = None
+        self._confirm_from = 0.0
+        self.replicas = 0
+        self.unconfirmed = 0
+        self.pool = connecting.make_pool(server, host, connections=connections, greet=self._greet)
+        self.client: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(self.pool)
+
+    async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
+        """The replies; errors stand in their places, cancellation passes."""
+        waits = confirmed and self._should_wait()
+        sent = [*commands, ("WAIT", 1, _CONFIRM_MS)] if waits else commands
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
+                try:
+                    replies = await self._send(sent)
+                except connecting.ServerChanged:
+                    if confirmed:
+                        raise
+                    replies = await self._send(sent)
+        except (redis.exceptions.RedisError, OSError) as error:  # TimeoutError is an OSError
+            await self._drop_idle()
+            return [error] * len(commands)
+        if any(isinstance(reply, redis.exceptions.ReadOnlyError) for reply in replies):
+            await self._drop_idle()
+        if waits:
+            self._note_confirmation(replies.pop())
+        return replies
+
+    async def keepalive(self) -> None:
+        """Each idle connection is asked; those that died without a word are closed."""
+        await self.pool.probe(("PING",))
+
+    async def look(self) -> None:
+        """Who it is now, and how many replicas it has; trouble shows in the next command."""
+        (said,) = await self.exchange([("INFO", "replication")])
+        if isinstance(said, Exception) or self._met is None:
+            return
+        found = connecting.greeting_of(said, run_id=self._met.run_id)
+        if found.is_replica and not self._takes_replicas:
+            await self._drop_idle()
+        else:
+            self._note(found)
+
+    async def close(self) -> None:
+        await self.client.aclose(close_connection_pool=True)  # type: ignore[attr-defined,unused-ignore]
+
+    async def _send(self, commands: Sequence[Command]) -> list[Any]:
+        if all(command[0] in _PLAIN for command in commands):
+            return await self._send_plain(commands)
+        if len(commands) == 1:
+            try:
+                return [await self.client.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
+            except redis.exceptions.ResponseError as error:
+                return [error]
+        pipeline = self.client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        return await pipeline.execute(raise_on_error=False)
+
+    async def _send_plain(self, commands: Sequence[Command]) -> list[Any]:
+        """Their replies need no translation, so the library's layers for that are left out.
+
+        The connection itself closes when it fails, or when we are cancelled while it waits.
+        """
+        connection: Any = await self.pool.get_connection()
+        try:
+            packed = [part for each in commands for part in connection.pack_command(*each)]
+            await connection.send_packed_command(packed, check_health=False)
+            return [await _reply(connection) for _ in commands]
+        finally:
+            await self.pool.release(connection)
+
+    async def _drop_idle(self) -> None:
+        await self.pool.disconnect(inuse_connections=False)
+
+    async def _greet(self, connection: redis.asyncio.Connection) -> None:
+        said = await connecting.greeting(connection)
+        if said is None:
+            return
+        if said.is_replica and not self._takes_replicas:
+            raise redis.exceptions.ConnectionError(
+                "READONLY the server is a replica; the primary is what is needed"
+            )
+        self._note(said)
+
+    def _note(self, said: connecting.Greeting) -> None:
+        met, self._met = self._met, said
+        self.replicas = said.replicas
+        if met is None:
+            return
+        if (met.run_id, met.replication_id) != (said.run_id, said.replication_id):
+            log.warning("the server is not the one it was; what was written last may be lost")
+            self.pool.upheavals += 1
+            self._on_upheaval()
+
+    # -- replicas --------------------------------------------------------------------------------
+
+    def _should_wait(self) -> bool:
+        return self.replicas > 0 and asyncio.get_running_loop().time() >= self._confirm_from
+
+    def _note_confirmation(self, replicas: Any) -> None:  # noqa: ANN401 - a number or an error
+        if isinstance(replicas, int) and replicas > 0:
+            return
+        self.unconfirmed += 1
+        self._confirm_from = asyncio.get_running_loop().time() + _CONFIRM_PAUSE_SECONDS
+        log.warning("no replica has confirmed a write", answer=str(replicas))
+
+
+async def _reply(connection: Any) -> Any:  # noqa: ANN401 - of the library
+    try:
+        return await connection.read_response()
+    except redis.exceptions.ResponseError as error:
+        return error

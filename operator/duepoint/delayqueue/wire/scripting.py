@@ -1,0 +1,279 @@
+"""The Lua scripts: loading, calling, and what their errors mean.
+
+A script is one file of ``scripts/``; a line ``-- include NAME`` stands for the file of that name
+in ``scripts/includes/``, ``-- body NAME`` for what the script of that name does (under other flags:
+a full server refuses the one and carries out the other). Calls go by EVALSHA; NOSCRIPT (a restarted
+server) loads everything and repeats only what was refused, inside pipelines too. Arguments travel
+by name: ARGV[1] is a MessagePack map of numbers and text, binary values follow and the map refers
+to them by position (``Arguments`` builds both). Nobody outside this package sees a raw reply or a
+library's error.
+
+Nothing is ever repeated after a lost reply: a script may have been applied. That is the caller's
+decision, made with what the script guarantees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Protocol
+
+import msgspec
+import redis.exceptions
+
+from duepoint import errors
+
+_INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
+_BODY = re.compile(r"^-- body (\w+)$", re.MULTILINE)
+_CODE = re.compile(r"^([A-Z]+)\b")
+
+
+class Uninitialised(errors.QueueUnavailable):
+    """The index, or one shard of it, does not exist: the operator has to make it."""
+
+
+class ShardMoving(errors.QueueUnavailable):
+    """This shard is on its way to another node of the cluster; the others are not concerned."""
+
+
+class LayoutChanged(errors.WorldChanged):
+    """The index was cut anew or made anew: read the layout, then decide again."""
+
+
+class Fenced(errors.WorldChanged):
+    """A newer leader has been here: this one's term is over."""
+
+
+class WrongType(errors.DuepointError):
+    """The key of a user's stream holds something that is no stream."""
+
+
+class Refused(errors.QueueUnavailable):
+    """The server has said no and done nothing: it is full, or the user may not do this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of one script."""
+
+    script: str
+    keys: Sequence[str]
+    arguments: Sequence[bytes | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A plain reading command that is to be answered after the calls before it."""
+
+    command: tuple[Any, ...]
+
+
+class Arguments:
+    """ARGV of one call: named numbers and texts, and binary values by position."""
+
+    def __init__(self, **named: object) -> None:
+        self._named = named
+        self._values: list[bytes | str] = [b""]
+
+    def put(self, name: str, value: object) -> None:
+        self._named[name] = value
+
+    def position(self, value: bytes | str) -> int:
+        """Where this value stands in ARGV."""
+        self._values.append(value)
+        return len(self._values)
+
+    def run(self, values: Iterable[bytes | str]) -> tuple[int, int]:
+        """Where these values stand in ARGV, first and last; the last is less when none."""
+        first = len(self._values) + 1
+        self._values.extend(values)
+        return first, len(self._values)
+
+    def call(self, script: str, keys: Sequence[str]) -> Call:
+        self._values[0] = msgspec.msgpack.encode(self._named)
+        return Call(script, keys, self._values)
+
+
+def source(name: str) -> str:
+    """The text of a script as the server gets it, includes in place."""
+    folder = resources.files("duepoint.delayqueue") / "scripts"
+
+    def included(match: re.Match[str]) -> str:
+        return (folder / "includes" / f"{match[1]}.lua").read_text(encoding="utf-8")
+
+    def body(match: re.Match[str]) -> str:
+        return (folder / f"{match[1]}.lua").read_text(encoding="utf-8").partition("\n]]\n")[2]
+
+    text = _BODY.sub(body, (folder / f"{name}.lua").read_text(encoding="utf-8"))
+    return _INCLUDE.sub(included, text)
+
+
+def names() -> tuple[str, ...]:
+    """Every script there is."""
+    folder = resources.files("duepoint.delayqueue") / "scripts"
+    return tuple(
+        sorted(entry.name[:-4] for entry in folder.iterdir() if entry.name.endswith(".lua"))
+    )
+
+
+class Exchange(Protocol):
+    """What this module needs of ``servers.Servers``."""
+
+    async def exchange(
+        self, commands: Sequence[tuple[Any, ...]], *, confirmed: bool = False
+    ) -> list[Any]: ...
+
+    async def everywhere(self, commands: Sequence[tuple[Any, ...]]) -> list[list[Any]]: ...
+
+
+class Scripts:
+    """The scripts as the servers know them."""
+
+    def __init__(self, servers: Exchange) -> None:
+        self._servers = servers
+        self._sources = {name: source(name) for name in names()}
+        self._shas = {
+            name: hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+            for name, text in self._sources.items()
+        }
+
+    async def load(self) -> None:
+        """Make sure that every server has every script."""
+        for replies in await self._load():
+            good(replies, "load the scripts")
+
+    async def _load(self) -> list[list[Any]]:
+        return await self._servers.everywhere(
+            [("SCRIPT", "LOAD", text) for text in self._sources.values()]
+        )
+
+    async def run(self, call: Call) -> Any:  # noqa: ANN401 - the one place with raw replies
+        """The reply to one call; raises the translation of its error."""
+        (reply,) = await self.run_many([call])
+        if isinstance(reply, errors.DuepointError):
+            raise reply
+        return reply
+
+    async def run_many_durably(self, calls: Sequence[Call | Read]) -> list[Any]:
+        """As ``run_many``; where a replica is attached it has it, or was too slow."""
+        return await self.run_many(calls, confirmed=True)
+
+    async def run_many(self, calls: Sequence[Call | Read], *, confirmed: bool = False) -> list[Any]:
+        """The replies in order, in one round trip; an error stands in the place of its reply.
+
+        What is read was read after the scripts that stand before it had run: where one of them
+        has to be repeated, so has the read.
+        """
+        if not calls:
+            return []
+        replies = await self._round_trip(calls, confirmed=confirmed)
+        refused = _refused(calls, replies)
+        if refused:
+            await self._load()  # a server that cannot take them now refuses the calls again
+            asked = [calls[index] for index in refused]
+            again = await self._round_trip(asked, confirmed=confirmed)
+            for index, reply in zip(refused, again, strict=True):
+                replies[index] = reply
+        return [
+            translated(reply, _attempted(call)) if isinstance(reply, Exception) else reply
+            for reply, call in zip(replies, calls, strict=True)
+        ]
+
+    async def _round_trip(
+        self, calls: Sequence[Call | Read], *, confirmed: bool = False
+    ) -> list[Any]:
+        commands = [self._command(call) for call in calls]
+        return await self._servers.exchange(commands, confirmed=confirmed)
+
+    def _command(self, call: Call | Read) -> tuple[Any, ...]:
+        if isinstance(call, Read):
+            return call.command
+        sha = self._shas[call.script]
+        return ("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments)
+
+
+def _refused(calls: Sequence[Call | Read], replies: Sequence[object]) -> list[int]:
+    """Scripts that the server did not know, and what was read after the first of them."""
+    refused: list[int] = []
+    for index, (call, reply) in enumerate(zip(calls, replies, strict=True)):
+        unknown = isinstance(reply, redis.exceptions.NoScriptError)
+        if unknown or (refused and isinstance(call, Read)):
+            refused.append(index)
+    return refused
+
+
+def _attempted(call: Call | Read) -> str:
+    return "read" if isinstance(call, Read) else f"run {call.script}"
+
+
+def good(replies: list[Any], attempted: str) -> list[Any]:
+    """The replies; raises the translation of the first error among them."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise translated(reply, attempted) from reply
+    return replies
+
+
+_OURS: dict[str, type[errors.DuepointError]] = {
+    "UNINIT": Uninitialised,
+    "WRONGLAYOUT": LayoutChanged,
+    "FENCED": Fenced,
+    "WRONGTYPE": WrongType,
+}
+#: Codes by which a server says "not now" or "not you, not yet": waits, never bugs. Those about
+#: rights are among them because a rotated password looks the same and mends itself.
+_WAITS = frozenset(
+    {
+        *("BUSY", "LOADING", "READONLY", "MISCONF", "NOREPLICAS", "UNKILLABLE"),
+        *("TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK"),
+        *("NOAUTH", "WRONGPASS", "NOSCRIPT"),
+    }
+)
+#: How Valkey and Redis say so of a command within a script; these come without a code.
+_NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
+#: Of the waits, those after which it is certain that nothing was done, whoever is asked.
+_REFUSALS = frozenset({"OOM", "NOPERM"})
+_REFUSING = (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError)
+_WAITING_ERRORS = (
+    redis.exceptions.ConnectionError,  # also LOADING, wrong password, too many clients
+    redis.exceptions.TimeoutError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.ClusterError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+    redis.exceptions.MovedError,
+    redis.exceptions.AskError,
+    redis.exceptions.NoScriptError,
+    OSError,
+)
+_MOVING = (
+    redis.exceptions.TryAgainError,
+    redis.exceptions.MovedError,
+    redis.exceptions.AskError,
+)
+
+
+def refused_entry(text: str) -> WrongType | Refused:
+    """Why a user's stream takes no entry, where nothing else was done either."""
+    message = f"could not append to the stream: {errors.quoted(text)}"
+    return WrongType(message) if text.startswith("WRONGTYPE") else Refused(message)
+
+
+def translated(error: Exception, attempted: str) -> errors.DuepointError:
+    """Our error for one of the library's, by what the reader should do next."""
+    text = str(error) or type(error).__name__
+    message = f"could not {attempted}: {errors.quoted(text)}"
+    match = _CODE.match(text)
+    code = match[1] if match else ""
+    if code in _OURS:
+        return _OURS[code](message)
+    if isinstance(error, _MOVING):
+        return ShardMoving(message)
+    if code in _REFUSALS or isinstance(error, _REFUSING):
+        return Refused(message)
+    if _NO_RIGHT.match(text) or code in _WAITS or isinstance(error, _WAITING_ERRORS):
+        return errors.QueueUnavailable(message)
+    return errors.Bug(message)

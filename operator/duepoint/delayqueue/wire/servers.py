@@ -1,0 +1,132 @@
+"""Where the commands of the queue go: to one server, or to the nodes of a cluster.
+
+``Servers`` is what the queue's parts hold. They give commands with whole keys and get replies in
+order; that a shard lives elsewhere, or just moved, is not their affair. ``homes`` says which
+channels are heard where, for subscriptions; ``generation`` grows whenever that may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+import redis.asyncio
+
+from duepoint import redisurl
+from duepoint.delayqueue.wire import cluster, connecting, nodes
+
+Command = nodes.Command
+
+
+class Servers(Protocol):
+    """One server, or many that share the keys."""
+
+    @property
+    def upheavals(self) -> int:
+        """How often a server turned out not to be the one it was: writes may be lost."""
+        ...
+
+    @property
+    def on_upheaval(self) -> list[Callable[[], None]]:
+        """Told of each upheaval, before anything is sent to the other server."""
+        ...
+
+    async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
+        """The replies in order; an error stands in the place of its reply.
+
+        Commands of one shard are carried out in their order. Where a script was sent elsewhere,
+        what stands behind it for the same shard and is no script is asked again after it.
+
+        Args:
+            confirmed: for what arms: wait a moment for a replica to have it, where there is one,
+                and send nothing to a server that took over since the call (its interned numbers
+                may be others).
+        """
+        ...
+
+    async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
+        """The replies of every primary."""
+        ...
+
+    async def keepalive(self) -> None:
+        """Ask on every idle connection; close what died without a word."""
+        ...
+
+    async def refresh(self) -> None:
+        """Look again at who holds what and who has replicas; raises nothing of the servers'."""
+        ...
+
+    def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
+        """Keys or channels by the place that they live in."""
+        ...
+
+    def listener(self, home: Hashable) -> redis.asyncio.Redis:
+        """A client for one subscription there; the caller closes it."""
+        ...
+
+    @property
+    def is_cluster(self) -> bool: ...
+
+    async def wait_for_change(self, seen: int) -> int:
+        """The generation, once it is not the one that was seen."""
+        ...
+
+    @property
+    def generation(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class OneServer:
+    """A server at one address, or the one that Sentinel calls the primary."""
+
+    is_cluster = False
+
+    def __init__(self, server: connecting.Server, *, connections: int) -> None:
+        self._server = server
+        self._changes = cluster.Changes()
+        self.upheavals = 0
+        self.on_upheaval: list[Callable[[], None]] = []
+        self.node = nodes.Node(
+            server, None, connections=connections, on_upheaval=self._note_upheaval
+        )
+
+    @property
+    def generation(self) -> int:
+        return self._changes.generation
+
+    async def wait_for_change(self, seen: int) -> int:
+        return await self._changes.wait(seen)
+
+    async def exchange(self, commands: Sequence[Command], *, confirmed: bool = False) -> list[Any]:
+        return await self.node.exchange(commands, confirmed=confirmed)
+
+    async def everywhere(self, commands: Sequence[Command]) -> list[list[Any]]:
+        return [await self.node.exchange(commands)]
+
+    async def keepalive(self) -> None:
+        await self.node.keepalive()
+
+    async def refresh(self) -> None:
+        await self.node.look()
+
+    def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
+        return {"": tuple(names)}
+
+    def listener(self, home: Hashable) -> redis.asyncio.Redis:  # noqa: ARG002 - there is one
+        return nodes.Node(self._server, None, connections=1, on_upheaval=self._note_upheaval).client
+
+    async def close(self) -> None:
+        await self.node.close()
+
+    def _note_upheaval(self) -> None:
+        self.upheavals += 1
+        for tell in self.on_upheaval:
+            tell()
+
+
+def open_servers(server: connecting.Server, *, connections: int) -> Servers:
+    """What the URL leads to; raises InvalidSetting where it is none. Does not connect."""
+    if server.address().kind is redisurl.Kind.CLUSTER:
+        return cluster.Cluster(server, connections=connections)
+    return OneServer(server, connections=connections)

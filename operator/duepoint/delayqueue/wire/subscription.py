@@ -1,0 +1,163 @@
+"""Connections that listen to one channel of every shard, for as long as the process lives.
+
+One connection for each server that has some of the channels: on a single server one subscription
+names them all, in a cluster each is its own (two slots in one command are refused). Whoever
+listens must subscribe, then read, then sleep: ``on_subscribed`` is called when a server has
+confirmed all of its channels, at the start, after each reconnect and after a channel moved to
+another node, because what was published in between is gone. A PING every ten seconds finds a
+connection that died without saying so; no other command is ever sent on it. Sharded channels
+(SSUBSCRIBE) are used on a single server too, so that a cluster needs nothing else. Errors end in a
+reconnect after a short, jittered wait, and are told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import redis.asyncio
+import redis.asyncio.client
+import redis.exceptions
+import structlog
+
+from duepoint.delayqueue.wire import servers as servers_
+
+log = structlog.get_logger(__name__)
+
+KEEPALIVE_SECONDS = 10.0
+_RECONNECT_SECONDS = (0.05, 0.25)
+_SLOWEST_RECONNECT_SECONDS = 2.0
+#: A map of the cluster that has no node for a channel is asked for again after so long.
+_HOMELESS_SECONDS = 0.5
+
+
+class _Moved(Exception):
+    """A channel lives elsewhere now."""
+
+
+class Subscription:
+    """Calls back on messages; owns its connections and its tasks."""
+
+    def __init__(
+        self,
+        servers: servers_.Servers,
+        channels: Sequence[str],
+        *,
+        on_subscribed: Callable[[], None],
+        on_message: Callable[[str, bytes], None],
+    ) -> None:
+        self._servers = servers
+        self._channels = channels
+        self._on_subscribed = on_subscribed
+        self._on_message = on_message
+        self._task: asyncio.Task[None] | None = None
+        self._listeners: dict[Hashable, tuple[Sequence[str], asyncio.Task[None]]] = {}
+
+    async def start(self) -> None:
+        """Listen from now on; does not wait for the first confirmation."""
+        self._task = asyncio.create_task(self._run(), name="queue subscription")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await _end(self._task)
+        for _, listener in self._listeners.values():
+            await _end(listener)
+        self._listeners.clear()
+
+    async def _run(self) -> None:
+        """A listener at each home; another one where channels have moved."""
+        while True:
+            seen = self._servers.generation
+            homes = self._servers.homes(self._channels)
+            for home, (channels, listener) in list(self._listeners.items()):
+                if homes.get(home) != channels:
+                    del self._listeners[home]
+                    await _end(listener)
+            for home, channels in homes.items():
+                if home not in self._listeners:
+                    task = asyncio.create_task(self._listen_at(home, channels))
+                    self._listeners[home] = (channels, task)
+            if sum(map(len, homes.values())) < len(self._channels):
+                await self._servers.refresh()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_HOMELESS_SECONDS):
+                        await self._servers.wait_for_change(seen)
+            else:
+                await self._servers.wait_for_change(seen)
+
+    async def _listen_at(self, home: Hashable, channels: Sequence[str]) -> None:
+        client = self._servers.listener(home)
+        failures = 0
+        try:
+            while True:
+                try:
+                    await self._listen(client, channels)
+                except _Moved:
+                    await self._servers.refresh()
+                except (redis.exceptions.RedisError, OSError) as error:
+                    failures += 1
+                    if failures == 1:
+                        log.warning("subscription lost", error=str(error))
+                    await self._servers.refresh()
+                except Exception:  # a message of another version must not end all waking
+                    failures += 1
+                    log.exception("subscription failed on a message")
+                else:
+                    failures = 0
+                wait = random.uniform(*_RECONNECT_SECONDS) * 2 ** min(failures, 5)  # noqa: S311
+                await asyncio.sleep(min(wait, _SLOWEST_RECONNECT_SECONDS))
+        finally:
+            await client.aclose(close_connection_pool=True)  # type: ignore[attr-defined,unused-ignore]
+
+    async def _listen(self, client: redis.asyncio.Redis, channels: Sequence[str]) -> None:
+        """Until the connection is lost: returns if it was good, raises if it never was."""
+        pubsub = client.pubsub()
+        confirmed = 0
+        try:
+            await self._subscribe(pubsub, channels)
+            while True:
+                message = await self._next(pubsub)
+                if message["type"] == "ssubscribe":
+                    confirmed += 1
+                    if confirmed == len(channels):
+                        self._on_subscribed()
+                elif message["type"] == "smessage":
+                    self._on_message(message["channel"].decode(), message["data"])
+                elif message["type"] == "sunsubscribe":  # never asked for: its slot has moved
+                    raise _Moved
+        except redis.exceptions.MovedError as moved:
+            raise _Moved from moved
+        except (redis.exceptions.RedisError, OSError):
+            if confirmed < len(channels):
+                raise
+            log.info("subscription was interrupted; connecting again")
+            await self._servers.refresh()
+        finally:
+            await pubsub.aclose()  # type: ignore[no-untyped-call,unused-ignore]
+
+    async def _subscribe(
+        self, pubsub: redis.asyncio.client.PubSub, channels: Sequence[str]
+    ) -> None:
+        if not self._servers.is_cluster:
+            await pubsub.ssubscribe(*channels)
+            return
+        for channel in channels:
+            await pubsub.ssubscribe(channel)
+
+    async def _next(self, pubsub: redis.asyncio.client.PubSub) -> dict[str, Any]:
+        message = await pubsub.get_message(timeout=KEEPALIVE_SECONDS)
+        if message is None:
+            await pubsub.ping()
+            message = await pubsub.get_message(timeout=KEEPALIVE_SECONDS / 2)
+        if message is None:
+            raise redis.exceptions.TimeoutError("no answer to the keepalive")
+        return dict(message)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
