@@ -19,6 +19,7 @@ from duepoint.kube import (
     jobs,
     kubeconfig,
     leases,
+    podrefusals,
     port,
     schedules,
     services,
@@ -537,3 +538,29 @@ async def test_news_becomes_an_event_about_the_schedule(world: World):
     )
     assert found[0]["reportingController"] == "duepoint.dev/operator"
     assert found[0]["series"]["count"] == 2
+
+
+async def test_the_newest_refusal_of_a_jobs_pods_is_found_among_other_events(world: World):
+    path = f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events"
+    said = [("a", "FailedCreate"), ("a", "FailedCreate"), ("a", "Created"), ("b", "FailedCreate")]
+    for minute, (uid, reason) in enumerate(said):
+        body = {
+            "metadata": {"generateName": "job-", "namespace": world.namespace},
+            "eventTime": f"2026-03-01T12:0{minute}:00.000000Z",
+            "reportingController": "job-controller",
+            "reportingInstance": "test",
+            "action": "Create",
+            "type": "Warning",
+            "reason": reason,
+            "note": f"{reason} {minute}",
+            "regarding": {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "namespace": world.namespace,
+                "name": "nightly-1",
+                "uid": uid,
+            },
+        }
+        await world.api.request("POST", path, body)
+    assert await podrefusals.newest(world.api, world.namespace, "a") == "FailedCreate 1"
+    assert await podrefusals.newest(world.api, world.namespace, "c") == ""

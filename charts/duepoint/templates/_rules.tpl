@@ -14,7 +14,7 @@
   verbs: [list, watch, create, delete] # create: dry runs of templates; delete: history limits
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create, patch, list] # list: why the Pods of a Job are refused
 {{- end -}}
 
 {{- define "duepoint.workerRules" -}}

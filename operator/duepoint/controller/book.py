@@ -32,7 +32,7 @@ ACTIVE = 20
 _DERIVED = frozenset(
     {
         *(ConditionType.LAST_RUN_SUCCEEDED, ConditionType.OVERDUE, ConditionType.NAME_CONFLICT),
-        *(ConditionType.ENDPOINT_GONE, ConditionType.CIRCUIT_OPEN),
+        *(ConditionType.ENDPOINT_GONE, ConditionType.CIRCUIT_OPEN, ConditionType.PODS_REFUSED),
     }
 )
 _OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
@@ -57,6 +57,7 @@ class Entry:
         refusals: slots in a row whose Jobs the API server has refused for their template.
         resumed_timing: generation of the timing whose suspension was seen to end.
         active: references to Jobs that have not ended, as the API spells them; None = unknown.
+        refused_pods: why one of these Jobs has no Pods; "" = none is without, or Jobs are unknown.
     """
 
     namespace: str
@@ -77,6 +78,7 @@ class Entry:
     resumed_timing: int = -1
     active: tuple[dict[str, Any], ...] | None = None
     active_count: int = 0
+    refused_pods: str = ""
     is_outdated: bool = False
     _settled_written_us: int = field(default=-1)
 
@@ -348,6 +350,7 @@ def _conditions(
         statustext.last_run_condition(runs),
         None if late is None else statustext.overdue_condition(late, previous),
         None if runs.conflict is None else statustext.conflict_condition(runs.conflict),
+        _pods_condition(entry, previous),
         *receivertext.conditions(runs.receiver, entry.generation),
     )
     return conditions.rendered(
@@ -356,6 +359,15 @@ def _conditions(
         now=statustext.instant(now_us - now_us % 1_000_000),
         previous=previous,
     )
+
+
+def _pods_condition(entry: Entry, previous: list[dict[str, Any]]) -> Condition | None:
+    """Told by those who see the Jobs; until they are seen, what was written holds."""
+    message = entry.refused_pods
+    if entry.active is None and not message:
+        written = (one for one in previous if one.get("type") == ConditionType.PODS_REFUSED)
+        message = str(next(written, {}).get("message") or "")
+    return statustext.pods_condition(message) if message else None
 
 
 def _carried_over(previous: list[dict[str, Any]]) -> tuple[Condition, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duepoint.controller.history import FinishedJob
+from duepoint.controller.podless import PodlessJob
 from duepoint.kube import jobs, port, schedules, times
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
@@ -23,6 +24,7 @@ class _Owned:
 
     active: dict[str, dict[str, Any]] = field(default_factory=dict)
     finished: dict[str, FinishedJob] = field(default_factory=dict)
+    podless: dict[str, PodlessJob] = field(default_factory=dict)
 
 
 class JobBook:
@@ -45,6 +47,10 @@ class JobBook:
         self._names.add((job.metadata.namespace, job.metadata.name))
         ended = jobs.finished(job)
         uid = job.metadata.uid
+        since_us = jobs.without_pods_since_us(job)
+        owned.podless.pop(uid, None)
+        if since_us is not None:
+            owned.podless[uid] = _podless(job, since_us)
         if ended is None:
             owned.active[uid] = _reference(job)
             return owner.uid, None
@@ -70,6 +76,7 @@ class JobBook:
         owned = self._by_schedule.get(schedule_uid)
         if owned is None:
             return
+        owned.podless.pop(job_uid, None)
         reference = owned.active.pop(job_uid, None)
         if reference is not None:
             self._names.discard((reference["namespace"], reference["name"]))
@@ -100,6 +107,13 @@ class JobBook:
         listed = sorted(owned.active.values(), key=lambda reference: str(reference["name"]))
         return tuple(listed[:most]), len(listed)
 
+    def podless(self, schedule_uid: str) -> PodlessJob | None:
+        """The Job that has been without Pods for longest, of those that could have some."""
+        owned = self._by_schedule.get(schedule_uid)
+        if owned is None or not owned.podless:
+            return None
+        return min(owned.podless.values(), key=lambda job: (job.since_us, job.name))
+
     def finished(self, schedule_uid: str) -> tuple[FinishedJob, ...]:
         """The finished Jobs that still exist."""
         owned = self._by_schedule.get(schedule_uid)
@@ -126,6 +140,13 @@ def _reference(job: jobs.Job) -> dict[str, Any]:
         "name": metadata.name,
         "uid": metadata.uid,
     }
+
+
+def _podless(job: jobs.Job, since_us: int) -> PodlessJob:
+    metadata = job.metadata
+    return PodlessJob(
+        namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, since_us=since_us
+    )
 
 
 def _finished(job: jobs.Job, ended: jobs.Finished) -> FinishedJob:

@@ -17,6 +17,7 @@ from duepoint.clock import Clock
 from duepoint.controller import book, history
 from duepoint.controller.jobbook import JobBook
 from duepoint.controller.lostjobs import LostJobs
+from duepoint.controller.podless import Podless
 from duepoint.controller.reporter import Reporter
 from duepoint.controller.unended import Unended
 from duepoint.controller.workqueue import WorkQueue
@@ -68,6 +69,7 @@ class JobWatch:
         self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
+        self._podless = Podless(api=api, clock=clock, jobs=self._book, tell=reporter.pods_refused)
         reporter.on_started = lambda run: self._lost.doubt([run])
         self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
         self.on_end: Callable[[str, str], None] = lambda _schedule_uid, _name: None
@@ -77,6 +79,7 @@ class JobWatch:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cleaning.run(self._clean, _CLEANERS))
             group.create_task(self._lost.run())
+            group.create_task(self._podless.run())
             for namespace in self._namespaces or (None,):
                 group.create_task(self._follow(namespace))
 
@@ -168,6 +171,7 @@ class JobWatch:
     def _tell_active(self, schedule_uid: str) -> None:
         references, count = self._book.active(schedule_uid, book.ACTIVE)
         self._reporter.active(schedule_uid, references, count)
+        self._podless.note(schedule_uid)
 
     # -- cleaning --------------------------------------------------------------------------------
 

@@ -63,6 +63,18 @@ def of_report(about: Object, report: Report, *, is_new: bool) -> Iterator[News]:
         yield _change(about, Reason.COMPLETED, "no slot is left")
 
 
+def of_refused_pods(about: Object, job: Object, message: str) -> News:
+    """A Job gets no Pods."""
+    return News(
+        regarding=about,
+        reason=Reason.PODS_REFUSED,
+        action="Run",
+        note=message,
+        warning=True,
+        related=job,
+    )
+
+
 def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
     """A receiver that is gone, or left alone, as of now; of the same generation it is told once."""
     for reason, was, note in (

@@ -22,6 +22,7 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import book, news, pace, unended
 from duepoint.controller.agenda import Agenda, Allowance
+from duepoint.controller.podless import PodlessJob
 from duepoint.controller.receipts import Receipt
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
@@ -207,6 +208,16 @@ class Reporter:
             line.entry.active = ()
             return
         line.entry.active, line.entry.active_count = references, count
+        self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def pods_refused(self, uid: str, job: PodlessJob | None, message: str) -> None:
+        """A Job of the Schedule gets no Pods, for this reason; None: none is without."""
+        line = self._lines.get(uid)
+        if line is None or line.entry.refused_pods == message:
+            return
+        line.entry.refused_pods = message
+        if job is not None:
+            self._tell(news.of_refused_pods(_about(line.entry), job.reference(), message))
         self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
 
     def shown_unended(self, namespace: str | None) -> Iterator[tuple[str, tuple[Unended, ...]]]:

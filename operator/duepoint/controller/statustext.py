@@ -118,6 +118,16 @@ def conflict_condition(conflict: summaries.Conflict) -> Condition:
     )
 
 
+def pods_condition(message: str) -> Condition:
+    """A Job exists and gets no Pods."""
+    return Condition(
+        type=ConditionType.PODS_REFUSED,
+        status="True",
+        reason=Reason.PODS_REFUSED,
+        message=message,
+    )
+
+
 def _reason(text: str, *, succeeded: bool) -> Reason:
     """Events of another version may carry a reason that this one does not know."""
     try:

@@ -70,6 +70,10 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[JobCondition, ...] | None = None
     start_time: str | None = None
     completion_time: str | None = None
+    active: int = 0
+    terminating: int | None = None
+    succeeded: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,6 +327,26 @@ def finished(job: Job) -> Finished | None:
                 at_us=times.parse_us(ended) if ended else None,
             )
     return None
+
+
+def without_pods_since_us(job: Job) -> int | None:
+    """Since when a Job that was begun has had no Pod at all and could have one, or None.
+
+    One that has lost Pods already waits between two tries, and says so itself; a suspended one
+    wants none.
+    """
+    status = job.status or JobStatus()
+    had_some = status.active or status.terminating or status.succeeded or status.failed
+    wants_none = any(
+        condition.type in _WITHOUT_PODS and condition.status == "True"
+        for condition in status.conditions or ()
+    )
+    if not status.start_time or had_some or wants_none or job.metadata.deletion_timestamp:
+        return None
+    return times.parse_us(status.start_time)
+
+
+_WITHOUT_PODS = ("Complete", "Failed", "Suspended", "SuccessCriteriaMet", "FailureTarget")
 
 
 async def delete(api: port.Api, namespace: str, name: str, uid: str) -> bool:

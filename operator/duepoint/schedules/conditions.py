@@ -75,6 +75,7 @@ class Reason(enum.StrEnum):
     CIRCUIT_OPEN = "CircuitOpen"
     RECEIVER_BUSY = "ReceiverBusy"
     WRONG_TYPE = "WrongType"
+    PODS_REFUSED = "PodsRefused"
     POISON = "Poison"
 
 
@@ -89,6 +90,7 @@ class ConditionType(enum.StrEnum):
     CIRCUIT_OPEN = "CircuitOpen"
     OVERDUE = "Overdue"
     NAME_CONFLICT = "NameConflict"
+    PODS_REFUSED = "PodsRefused"
     # of a ScheduleRun only
     COMPLETE = "Complete"
     FAILED = "Failed"

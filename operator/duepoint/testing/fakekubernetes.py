@@ -147,6 +147,13 @@ class FakeKubernetes:
         job["status"] = {"conditions": [condition], "completionTime": now if succeeded else None}
         self._store("MODIFIED", ("jobs", namespace, name), job)
 
+    def begin_job(self, namespace: str, name: str, *, pods: int) -> None:
+        """Let the Job controller have begun a Job now, with so many Pods."""
+        job = copy.deepcopy(self._objects["jobs", namespace, name])
+        began = (job.get("status") or {}).get("startTime") or times.time_text(self.now_us())
+        job["status"] = {"startTime": began, "active": pods, "ready": 0}
+        self._store("MODIFIED", ("jobs", namespace, name), job)
+
     def compact(self) -> None:
         """Forget the past: a watch from an earlier version is Gone."""
         self._oldest = self._version

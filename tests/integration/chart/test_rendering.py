@@ -22,7 +22,7 @@ OPERATOR = {
     "duepoint.dev/scheduleruns": "delete",
     STATUS: "patch",
     "batch/jobs": "list watch create delete",
-    "events.k8s.io/events": "create patch",
+    "events.k8s.io/events": "create patch list",
 }
 WORKER = {
     "batch/jobs": "create get list delete",

@@ -43,7 +43,7 @@ RULES = [
         "resources": ["jobs"],
         "verbs": ["list", "watch", "create", "delete"],
     },
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "list"]},
 ]
 
 
