@@ -7,8 +7,9 @@ import datetime as dt
 import pytest
 
 from duepoint import expressions
-from duepoint.cli import cronjobs, instants
-from duepoint.cli.cronjobtimes import CronJobTimes
+from duepoint.cli import instants
+from duepoint.cli.cronjob import cronjobs
+from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import syntax, timezones
 
 # Zone, expression, where the search begins, and the next times; all in UTC. Recorded from

@@ -10,9 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.cli import checks, importtimes, importyaml, yamltext
-from duepoint.cli.cronjobtimes import CronJobTimes
-from duepoint.cli.manifests import Manifest
+from duepoint.cli.checking import checks, yamltext
+from duepoint.cli.checking.manifests import Manifest
+from duepoint.cli.cronjob import importtimes, importyaml
+from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import compile_expression, syntax, timezones
 
 NOW_US = 1_795_000_000_000_000

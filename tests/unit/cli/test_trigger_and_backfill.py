@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from duepoint.cli import instants, triggercluster, triggerwait
+from duepoint.cli import instants
+from duepoint.cli.byhand import triggercluster, triggerwait
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.testing.fakekubernetes import FakeKubernetes

@@ -1,0 +1,1 @@
+"""Schedules run by hand: once, or for the slots of a range."""

@@ -1,0 +1,1 @@
+"""Manifests before a cluster sees them: read, checked against the CRD, and simulated."""

@@ -1,0 +1,1 @@
+"""CronJobs as Schedules: read, rewritten, judged, and told what will differ."""

@@ -1,0 +1,1 @@
+"""What the queue holds: points, leases, shards, and dead letters."""
