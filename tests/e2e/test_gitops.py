@@ -164,6 +164,8 @@ async def test_a_second_applier_meets_no_conflict_with_the_operator(stack: Stack
     await apply(stack, manifest, "server-side")  # without --force-conflicts
     manifest["spec"]["suspend"] = True
     await apply(stack, manifest, "client-side")
+    # One more where the ways change hands: client-side apply leaves out the nulls of a manifest
+    # (``creationTimestamp: null``), server-side apply keeps them.
     newest = (await stack.schedule("shared"))["metadata"]["generation"]
     found = await stack.wait_until_ready("shared", generation=newest)
     assert found["spec"]["suspend"] is True
