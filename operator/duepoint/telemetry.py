@@ -47,6 +47,9 @@ webhook_attempts_total = Counter(
     "duepoint_webhook_attempts", "Webhook requests by class of answer.", ["code_class"]
 )
 webhook_seconds = Histogram("duepoint_webhook_seconds", "Time of one webhook request.")
+other_installs = Gauge(
+    "duepoint_other_installs", "1 while another installation looks after the same Schedules."
+)
 queue_points = Gauge("duepoint_queue_points", "Points that wait in the queue.")
 queue_due_points = Gauge("duepoint_queue_due_points", "Waiting points that are due.")
 oldest_due_seconds = Gauge("duepoint_oldest_due_seconds", "How long the oldest has been due.")

@@ -832,6 +832,16 @@ async def test_many_entries_are_appended_in_order(harness):
 # -- layout and membership --------------------------------------------------------------------
 
 
+async def test_the_index_names_the_installation_that_opened_it_last(harness):
+    assert await harness.queue.opened_by() == ""
+    await harness.queue.open_layout(4, EPOCH, by="a/operator")
+    assert await harness.queue.opened_by() == "a/operator"
+    await harness.queue.open_layout(4, EPOCH)
+    assert await harness.queue.opened_by() == "a/operator"
+    await harness.queue.open_layout(4, EPOCH, by="b/operator")
+    assert await harness.queue.opened_by() == "b/operator"
+
+
 async def test_the_first_layout_stays_whatever_is_asked_for_later(harness):
     assert await harness.queue.open_layout(64, EPOCH) == messages.Layout(number=1, shards=4)
 

@@ -23,6 +23,7 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.rule import Policy
 
 #: How many of the next slots a status shows.
 UPCOMING = 5
@@ -50,6 +51,7 @@ class Entry:
         told: conditions of the newest report; None = those written stay.
         definition: what the queue holds, once known.
         holds_nothing: the queue holds nothing of this Schedule (refused).
+        keeps: the history limits, where the queue holds nothing that tells them.
         summary: the fold of its runs; None until it is needed.
         open: slots that have not ended although later ones may have.
         unchecked: the newest report, where it awaits a check.
@@ -57,6 +59,8 @@ class Entry:
         refusals: slots in a row whose Jobs the API server has refused for their template.
         resumed_timing: generation of the timing whose suspension was seen to end.
         active: references to Jobs that have not ended, as the API spells them; None = unknown.
+        managed_by: our installation, as the status names it.
+        was_written: by us, in this term.
         refused_pods: why one of these Jobs has no Pods; "" = none is without, or Jobs are unknown.
     """
 
@@ -70,6 +74,7 @@ class Entry:
     target: str | None = None
     definition: Definition | None = None
     holds_nothing: bool = False
+    keeps: Policy = field(default_factory=Policy)
     summary: summaries.Summary | None = None
     open: OpenSlots = field(default_factory=OpenSlots)
     unchecked: Report | None = None
@@ -79,6 +84,8 @@ class Entry:
     active: tuple[dict[str, Any], ...] | None = None
     active_count: int = 0
     refused_pods: str = ""
+    managed_by: str = ""
+    was_written: bool = False
     is_outdated: bool = False
     _settled_written_us: int = field(default=-1)
 
@@ -119,10 +126,11 @@ class Entry:
     def note_written(self, status: dict[str, Any]) -> None:
         """The API server has this status now."""
         self.written = msgspec.json.encode(status)
+        self.was_written = True
         self._settled_written_us = statustext.instant_us(status.get("settledThrough"))
 
 
-def entry_of(seen: Sighting) -> Entry:
+def entry_of(seen: Sighting, managed_by: str = "") -> Entry:
     """The entry of an object seen for the first time."""
     observed = shown.of(seen.status).observed_generation
     return Entry(
@@ -130,6 +138,7 @@ def entry_of(seen: Sighting) -> Entry:
         name=seen.name,
         uid=seen.uid,
         written=seen.status,
+        managed_by=managed_by,
         generation=observed,
         observed=observed,
     )
@@ -214,6 +223,9 @@ def take(entry: Entry, report: Report) -> bool:
     entry.generation = report.generation
     entry.told = report.conditions
     entry.target = report.target if report.target is not None else entry.target
+    known = report.definition or entry.definition
+    if report.keeps is not None or known is not None:
+        entry.keeps = report.keeps or known.rule.policy
     if report.is_settled:
         entry.observed = max(entry.observed, report.generation)
         entry.holds_nothing = report.definition is None
@@ -330,6 +342,8 @@ def status_at(entry: Entry, now_us: int) -> dict[str, Any]:
     target = entry.target if entry.target is not None else last.get("target")
     if target:
         status["target"] = target
+    if entry.managed_by:
+        status["managedBy"] = entry.managed_by
     return status
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
@@ -25,6 +25,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunEvent
 from duepoint.schedules.definition import Definition
+from duepoint.schedules.rule import Policy
 
 _CLEANERS = 2
 
@@ -194,22 +195,38 @@ class JobWatch:
             return True
         known = await self._reporter.definition(schedule_uid)
         if known is None:
-            return True  # refused, or gone: its Jobs stay until somebody says how many may
+            keeps = self._reporter.refused_keeps(schedule_uid)
+            return keeps is None or await self._delete_of_refused(schedule_uid, keeps)
         policy = known.rule.policy
         is_any_wanted = any(job.is_wanted for job in history.too_many(finished, policy))
         wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
         settled_us = self._reporter.settled_us(schedule_uid)
         ended_beyond = functools.partial(self._reporter.has_ended_under_quota, schedule_uid)
-        for job in history.excess(finished, policy, settled_us, wanted_us, ended_beyond):
+        await self._delete(
+            schedule_uid, history.excess(finished, policy, settled_us, wanted_us, ended_beyond)
+        )
+        return not wanted_us
+
+    async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> bool:
+        """The queue holds nothing of it, so no slot of it is tried again but those in flight."""
+        over_us = self._clock.now_us() - _IN_FLIGHT_US
+        settled_us = max(self._reporter.settled_us(schedule_uid), over_us)
+        ended = history.too_many(self._book.finished(schedule_uid), keeps)
+        await self._delete(schedule_uid, [job for job in ended if job.slot_us <= settled_us])
+        return all(job.slot_us <= settled_us for job in ended)
+
+    async def _delete(self, schedule_uid: str, excess: Iterable[history.FinishedJob]) -> None:
+        for job in excess:
             if self.keeps(job.namespace, job.name):
                 continue
             await jobs.delete(self._api, job.namespace, job.name, job.uid)
             self._book.drop_uid(schedule_uid, job.uid)
-        return not wanted_us
 
 
 #: A slot that a ScheduleRun wants and whose Job has ended is settled within moments.
 _WANTED_AGAIN_SECONDS = 30.0
+#: What a worker had in hand when a Schedule was refused has come to its end after this.
+_IN_FLIGHT_US = 600_000_000
 _LABELLED = jobs.SCHEDULE_LABEL
 
 

@@ -24,6 +24,7 @@ from duepoint.controller.indexwatch import IndexWatch
 from duepoint.controller.jobwatch import JobWatch
 from duepoint.controller.kopfthread import KopfThread
 from duepoint.controller.openreader import OpenReader
+from duepoint.controller.otherinstalls import OtherInstalls
 from duepoint.controller.outcomes import Outcomes
 from duepoint.controller.partitioner import Partitioner
 from duepoint.controller.reconcile import Reconcile
@@ -113,6 +114,9 @@ class Leadership:
         self._clock = clock
         self._health = health
         self._dry_runs = DryRuns(api)
+        self._others = OtherInstalls(
+            own=f"{settings.namespace}/{settings.lease_name}", api=api, clock=clock, health=health
+        )
 
     async def work(self, term: Term) -> None:
         """The work of one term; ends by cancellation, or by an error that a new term mends."""
@@ -133,13 +137,17 @@ class Leadership:
         while True:
             try:
                 fitness.tell(await self._queue.problems(fills=True), self._health)
-                layout = await self._queue.open_layout(shards, epoch, noted=noted)
+                before = await self._queue.opened_by()
+                layout = await self._queue.open_layout(
+                    shards, epoch, noted=noted, by=self._others.own
+                )
             except errors.TryLater as trouble:
                 if self._health.unwell("queue", str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))
                 await self._clock.sleep(trouble.retry_after_seconds or next(waits))
             else:
                 self._health.well("queue")
+                self._others.opened(before)
                 return layout
 
     async def _run(self, made: _Services) -> None:
@@ -147,6 +155,7 @@ class Leadership:
             for run in (made.reconciler.run, made.reporter.run, made.resyncer.run):
                 group.create_task(run())
             group.create_task(made.kopf.run())
+            group.create_task(self._others.run())
             group.create_task(made.index.run())
             group.create_task(made.recorder.run())
             group.create_task(made.gauges.run())
@@ -180,7 +189,10 @@ class Leadership:
             health=health,
             writes_per_second=self._settings.status_writes_per_second,
             tell=recorder.note,
+            managed_by=self._others.own,
         )
+        self._others.tell = recorder.note
+        reporter.on_other_mark = self._others.suspect
         jobs = JobWatch(
             api=self._api,
             reporter=reporter,

@@ -9,6 +9,7 @@ is gone. A cluster where Jobs get their Pods is asked nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -116,7 +117,8 @@ def _message(job: PodlessJob, said: str) -> str:
     if not said:
         look = f"kubectl describe job -n {job.namespace} {job.name}"
         return f"{begun}; `{look}` may tell why"
-    told = said.strip()[:_MOST_SAID]
+    # Each try has a Pod's name of its own; a message that changes with it would be news for ever.
+    told = re.sub(rf' "{re.escape(job.name)}-[^"]*"', "", said.strip())[:_MOST_SAID]
     return (
         f"{begun}: {told}; {podrefusals.advice(said)}; it goes on by itself then, or delete the Job"
     )

@@ -12,10 +12,10 @@ Raises QueueUnavailable, and WorldChanged where a newer leader has been here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from duepoint import errors
-from duepoint.controller import dryruns, plan, verdicts
+from duepoint.controller import dryruns, plan, sighting, verdicts
 from duepoint.controller.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.delayqueue import messages, port, sharding
@@ -93,6 +93,12 @@ class Reconcile:
             is_absent: the queue was just found to hold nothing of it, which spares a look; where
                 that is not true any more the queue refuses, and is looked at.
         """
+        applied = await self._looked_at(seen, shown, since_us, is_absent=is_absent)
+        return _with_limits(applied, seen) if applied.definition is None else applied
+
+    async def _looked_at(
+        self, seen: Sighting, shown: plan.Shown, since_us: int, *, is_absent: bool
+    ) -> Applied:
         if refusal := self._refusal(seen, shown):
             await self.remove(seen)
             return Applied(report=verdicts.refused_again_and_again(seen.generation, refusal))
@@ -273,6 +279,14 @@ def _parsed(seen: Sighting) -> spec.ScheduleSpec:
         generation=seen.generation,
         created_us=seen.created_us,
     )
+
+
+def _with_limits(refused: Applied, seen: Sighting) -> Applied:
+    """The Jobs of a refused spec are kept by its own limits, where its text is known."""
+    if refused.report is None or seen.spec == sighting.UNKNOWN:
+        return refused
+    keeps = spec.history_limits(seen.spec)
+    return replace(refused, report=replace(refused.report, keeps=keeps))
 
 
 def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:

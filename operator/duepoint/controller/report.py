@@ -12,6 +12,7 @@ from typing import Protocol
 from duepoint.controller.sighting import Sighting
 from duepoint.schedules.conditions import Condition
 from duepoint.schedules.definition import Definition
+from duepoint.schedules.rule import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Report:
         target: the target in one line; None leaves the line that is shown.
         settled_us: every slot up to here is none of this generation's; 0 = says nothing.
         missed, skipped: slots that ended without a run by this very change.
+        keeps: the history limits of a spec that is refused, where it says any.
         awaits_check: the conditions hold once a worker has found what the spec refers to; until
             then, what its check says holds instead.
     """
@@ -38,6 +40,7 @@ class Report:
     missed: int = 0
     skipped: int = 0
     awaits_check: bool = False
+    keeps: Policy | None = None
 
 
 class Reports(Protocol):

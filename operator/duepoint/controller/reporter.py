@@ -20,7 +20,7 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import book, news, pace, unended
+from duepoint.controller import book, news, otherinstalls, pace, unended
 from duepoint.controller.agenda import Agenda, Allowance
 from duepoint.controller.podless import PodlessJob
 from duepoint.controller.receipts import Receipt
@@ -35,6 +35,7 @@ from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
+from duepoint.schedules.rule import Policy
 
 #: A start is held back a little less, so that a run that ends at once costs one write.
 _START_SECONDS = 1.8
@@ -55,6 +56,8 @@ Refused = Callable[[str, str, str, int, str], None]
 RunTold = Callable[[RunEvent, Receipt | None], None]
 #: Told (uid) when a status has been written.
 Written = Callable[[str], None]
+#: Told of a sighting whose status is not marked as ours although we wrote it once.
+OtherMark = Callable[[Sighting], None]
 #: Told of a run that goes on in a Job.
 Started = Callable[[Unended], None]
 
@@ -84,17 +87,21 @@ class Reporter:
         health: services.Health,
         writes_per_second: float = 50,
         tell: Callable[[events.News], None] = lambda _news: None,
+        managed_by: str = "",
     ) -> None:
         self._api = api
         self._definitions = definitions
         self._clock = clock
         self._health = health
         self._tell = tell
+        self._managed_by = managed_by
+        self._mark = otherinstalls.mark(managed_by)
         self._allowance = Allowance(writes_per_second, clock.monotonic())
         self.on_written: Written = lambda _uid: None
         self.on_refused: Refused = lambda *_: None
         self.on_started: Started = lambda _run: None
         self.on_run_event: RunTold = lambda *_: None
+        self.on_other_mark: OtherMark = lambda _seen: None
         self._lines: dict[str, _Line] = {}
         self._untold: set[str] = set()
         self._unanswered: set[str] = set()
@@ -109,12 +116,15 @@ class Reporter:
     def adopt(self, seen: Sighting) -> None:
         line = self._lines.get(seen.uid)
         if line is None:
-            line = self._lines[seen.uid] = _Line(book.entry_of(seen))
+            line = self._lines[seen.uid] = _Line(book.entry_of(seen, self._managed_by))
             if (until_us := seen.suspended_until_us()) is not None:
                 wait_us = max(0, until_us - self._clock.now_us())
                 self._look_in(seen.uid, line, max(_START_SECONDS, wait_us / 1e6))
-        elif line.entry.is_outdated:
+            return
+        if line.entry.is_outdated:
             line.entry.believe(seen.status)
+        if line.entry.was_written and self._mark not in seen.status:
+            self.on_other_mark(seen)
 
     def observed_generation(self, uid: str) -> int:
         line = self._lines.get(uid)
@@ -280,6 +290,11 @@ class Reporter:
         entry = line.entry
         has_ended = slot_us <= entry.runs().reached_us and slot_us not in entry.open
         return has_ended and entry.open.oldest_reason() == Reason.QUOTA_EXCEEDED
+
+    def refused_keeps(self, uid: str) -> Policy | None:
+        """The history limits of a Schedule that is refused; None = it is not, or not known."""
+        line = self._lines.get(uid)
+        return line.entry.keeps if line is not None and line.entry.holds_nothing else None
 
     def watermark_us(self, uid: str) -> int:
         """The watermark as it is known here, written or not."""

@@ -23,6 +23,8 @@ class _Suspension(msgspec.Struct, rename="camel"):
 
 _suspension = msgspec.json.Decoder(_Suspension)
 _UNTIL = b'"suspendUntil"'
+#: Stands for a spec or status that was not looked at.
+UNKNOWN = b"{}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +101,8 @@ def of_name(
         generation=generation,
         created_us=0,
         deleted=deleted,
-        spec=b"{}",
-        status=b"{}",
+        spec=UNKNOWN,
+        status=UNKNOWN,
     )
 
 

@@ -141,13 +141,22 @@ class Queue(Protocol):
     # -- layout and membership ------------------------------------------------------------------
 
     async def open_layout(
-        self, shards: int, epoch: messages.Epoch, *, noted: messages.Layout | None = None
+        self,
+        shards: int,
+        epoch: messages.Epoch,
+        *,
+        noted: messages.Layout | None = None,
+        by: str = "",
     ) -> messages.Layout:
         """The existing layout, every shard of it initialised; made as ``noted`` when absent.
 
         Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
-        is a power of two.
+        is a power of two. ``by`` is the installation that opens it, where it says who it is.
         """
+        ...
+
+    async def opened_by(self) -> str:
+        """The installation that opened the index last; "" where none has said so."""
         ...
 
     def known_layout(self) -> messages.Layout:

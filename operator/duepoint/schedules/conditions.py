@@ -76,6 +76,8 @@ class Reason(enum.StrEnum):
     RECEIVER_BUSY = "ReceiverBusy"
     WRONG_TYPE = "WrongType"
     PODS_REFUSED = "PodsRefused"
+    # of an installation
+    OTHER_INSTALL = "OtherInstall"
     POISON = "Poison"
 
 

@@ -105,7 +105,15 @@ class _Spec(msgspec.Struct, rename="camel"):
     kafka: _Kafka | None = None
 
 
+class _History(msgspec.Struct, rename="camel"):
+    """What finished Jobs are kept by, of a spec that may be wrong otherwise."""
+
+    successful_jobs_history_limit: int | None = None
+    failed_jobs_history_limit: int | None = None
+
+
 _decoder = msgspec.json.Decoder(_Spec)
+_history_decoder = msgspec.json.Decoder(_History)
 _OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _STREAM = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:-]*[A-Za-z0-9])?")
 _MOST_STREAM_NAME = 200
@@ -113,6 +121,20 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Longer texts are not kept: some megabytes of memory, at most.
 _SHAPE_LIMIT = 4_096
 _NULL = b"null"
+
+
+def history_limits(text: bytes) -> rules.Policy | None:
+    """How many finished Jobs a refused spec keeps, by its JSON text; None where it does not say."""
+    try:
+        read = _history_decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+    defaults = rules.Policy()
+    succeeded, failed = read.successful_jobs_history_limit, read.failed_jobs_history_limit
+    return rules.Policy(
+        successful_limit=defaults.successful_limit if succeeded is None else max(succeeded, 0),
+        failed_limit=defaults.failed_limit if failed is None else max(failed, 0),
+    )
 
 
 def _is_given(text: msgspec.Raw) -> bool:

@@ -54,6 +54,7 @@ class MemoryDelayQueue:
         self._seal = seal.Seal(blob_key)
         self._layout: messages.Layout | None = None
         self._incarnation = ""
+        self._opened_by = ""
         self._workers: dict[str, int] = {}
         self._circuits = memorycircuits.MemoryCircuits(clock)
         self._moves = memorymoves.Record()
@@ -95,20 +96,31 @@ class MemoryDelayQueue:
         for ledger in self._ledgers:
             ledger.flush()
         self._incarnation = ""
+        self._opened_by = ""
         self._layout = None
         self._moves = memorymoves.Record()
 
     # -- layout and membership ------------------------------------------------------------------
 
     async def open_layout(
-        self, shards: int, epoch: messages.Epoch, *, noted: messages.Layout | None = None
+        self,
+        shards: int,
+        epoch: messages.Epoch,
+        *,
+        noted: messages.Layout | None = None,
+        by: str = "",
     ) -> messages.Layout:
         self._check()
         if self._layout is None:
             self._layout = noted or messages.Layout(number=1, shards=shards)
             self._incarnation = os.urandom(8).hex()
         self._make_shards(self._layout, epoch)
+        self._opened_by = by or self._opened_by
         return self._layout
+
+    async def opened_by(self) -> str:
+        self._check()
+        return self._opened_by
 
     def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         for shard in sharding.all_shards(layout):

@@ -223,6 +223,19 @@ async def installation(
     await made.queue.close()
 
 
+@pytest.fixture
+def another_installation(
+    duepoint_plane: ControlPlane,
+    kube_namespace: str,
+    valkey: RedisServer,
+    key_prefix: str,
+    tmp_path: Path,
+) -> Installation:
+    """A second one over the same Schedules, which fills an index of its own."""
+    account = duepoint_plane.service_account_kubeconfig(kube_namespace, "operator", tmp_path)
+    return Installation(duepoint_plane, kube_namespace, valkey, f"{key_prefix}x:", account)
+
+
 async def _bind(user: kubeapi.ApiSession, namespace: str) -> None:
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
     role = {"metadata": {"name": "operator"}, "rules": RULES}

@@ -230,3 +230,19 @@ def _stream_of(installation: Installation, held) -> tuple[str, str]:
     layout = installation.queue._known_layout()
     names = installation.queue._shard(sharding.shard_of(held.id, layout.shards))
     return names.runs, names.ran
+
+
+async def test_two_installations_over_the_same_schedules_are_told(
+    installation: Installation, another_installation: Installation
+):
+    other = another_installation
+    async with installation.leading(), other.leading(lease_name="other"):
+        await installation.create()
+
+        generation = 1
+        while not any("installation" in one.health.troubles() for one in (installation, other)):
+            assert generation < 30
+            await installation.until_ready(generation)
+            await asyncio.sleep(1)  # both write what they did of it, in any order
+            await installation.edit(payload={"edited": generation})
+            generation += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from duepoint.controller import history
 from duepoint.controller.history import FinishedJob
 from duepoint.delayqueue import messages
@@ -166,6 +168,50 @@ async def test_finished_jobs_beyond_the_limits_are_deleted_also_while_suspended(
         await world.apply_job(successfulJobsHistoryLimit=1, suspend=True)
         await world.clock.advance(5)
         assert len(world.api.all_stored("jobs")) == 1
+
+
+@pytest.mark.parametrize(
+    "broken", [{"schedule": "0 0 31 2 *"}, {"timeZone": "Nowhere/Land"}], ids=["never", "zone"]
+)
+async def test_the_jobs_of_a_refused_schedule_obey_its_limits(broken):
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=4)
+        for number in range(4):
+            name = await run_slot(world, made, FIRST + number * 300 * S)
+            world.api.end_job(NAMESPACE, name)
+            await world.clock.advance(5)
+        await world.apply_job(**broken)
+        await world.clock.advance(5)
+        assert world.condition("Stalled")["status"] == "True"
+        assert len(world.api.all_stored("jobs")) == 3
+        await world.apply_job(successfulJobsHistoryLimit=1, **broken)
+        await world.clock.advance(5)
+        assert len(world.api.all_stored("jobs")) == 1
+
+
+async def test_a_job_that_ends_after_its_schedule_was_refused_is_cleaned_up_too():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        name = await run_slot(world, made, FIRST)
+        await world.apply_job(successfulJobsHistoryLimit=0, schedule="0 0 31 2 *")
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(900)
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_the_jobs_of_a_template_that_came_to_be_refused_obey_its_limits():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=2)
+        metadata = made["metadata"]
+        for number in range(2):
+            name = await run_slot(world, made, FIRST + number * 300 * S)
+            world.api.end_job(NAMESPACE, name)
+            await world.clock.advance(5)
+        generation = metadata["generation"]
+        world.reconciler.refuse(NAMESPACE, "nightly", metadata["uid"], generation, "it is bad")
+        await world.clock.advance(5)
+        assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
+        assert len(world.api.all_stored("jobs")) == 2
 
 
 async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():

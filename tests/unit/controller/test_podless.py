@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import podrefusals
+from duepoint.kube import podrefusals, times
 from tests.support.builders import at
 from tests.unit.controller.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
@@ -13,7 +13,7 @@ from tests.unit.controller.world import NAMESPACE, World
 FIRST = at("2026-03-01 12:05:00")
 EVENTS = f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events"
 POD_SECURITY = (
-    'Error creating: pods "nightly-1-x" is forbidden: violates PodSecurity "restricted:latest": '
+    'Error creating: pods is forbidden: violates PodSecurity "restricted:latest": '
     'allowPrivilegeEscalation != false (container "main" must set securityContext)'
 )
 
@@ -115,6 +115,18 @@ async def test_it_is_told_once_however_long_it_lasts_and_asked_ever_less_often()
         assert world.status_writes() == writes
         assert len([one for one in world.news if one.reason == "PodsRefused"]) == 1
         assert asked(world) < 20
+
+
+async def test_the_name_of_the_pod_that_was_refused_is_left_out_as_each_try_has_another():
+    async with World().leader() as world:
+        name = await a_job_without_pods(world)
+        for number in range(5):
+            note = POD_SECURITY.replace("pods is", f'pods "{name}-x{number}" is')
+            last = world.clock.now_us() // 1_000_000
+            await said(world, name, note, times.time_text(last * 1_000_000))
+            await world.clock.advance(600)
+        assert POD_SECURITY in world.condition("PodsRefused")["message"]
+        assert len([one for one in world.news if one.reason == "PodsRefused"]) == 1
 
 
 async def test_the_next_leader_says_it_still_and_says_when_it_is_over():

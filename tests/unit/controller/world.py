@@ -15,6 +15,7 @@ from duepoint import errors, services
 from duepoint.controller import dryruns, outcomes, plan, runsighting, sighting
 from duepoint.controller.jobwatch import JobWatch
 from duepoint.controller.openreader import OpenReader
+from duepoint.controller.otherinstalls import OtherInstalls
 from duepoint.controller.outcomes import Outcomes
 from duepoint.controller.reconcile import Reconcile
 from duepoint.controller.reconciler import Reconciler
@@ -39,7 +40,9 @@ NAMESPACE = "reports"
 class World:
     """One API server and one queue, and at most one leader at a time."""
 
-    def __init__(self, *, shards: int = 4, writes_per_second: int = 50) -> None:
+    def __init__(
+        self, *, shards: int = 4, writes_per_second: int = 50, managed_by: str = ""
+    ) -> None:
         self.clock = FakeClock()
         self.api = FakeKubernetes(now_us=self.clock.now_us)
         self.queue = MemoryDelayQueue(self.clock)
@@ -47,7 +50,12 @@ class World:
         self.shards = shards
         self.writes_per_second = writes_per_second
         self.watches = True
+        self.managed_by = managed_by
+        self.others = OtherInstalls(
+            own=managed_by, api=self.api, clock=self.clock, health=self.health
+        )
         self.news: list[events.News] = []
+        self.others.tell = self.news.append
 
     @contextlib.asynccontextmanager
     async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
@@ -65,7 +73,9 @@ class World:
             health=self.health,
             writes_per_second=self.writes_per_second,
             tell=self.news.append,
+            managed_by=self.managed_by,
         )
+        self.reporter.on_other_mark = self.others.suspect
         self.jobwatch = JobWatch(
             api=self.api,
             reporter=self.reporter,
@@ -123,6 +133,7 @@ class World:
             for work in (
                 self.reconciler.run(),
                 self.reporter.run(),
+                self.others.run(),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
             )

@@ -25,7 +25,12 @@ class Membership(layouts.Layouts):
     """open_layout, beat, goodbye."""
 
     async def open_layout(
-        self, shards: int, epoch: messages.Epoch, *, noted: messages.Layout | None = None
+        self,
+        shards: int,
+        epoch: messages.Epoch,
+        *,
+        noted: messages.Layout | None = None,
+        by: str = "",
     ) -> messages.Layout:
         existing = await self._layout_record()
         wanted = existing or noted or messages.Layout(number=1, shards=shards)
@@ -37,6 +42,8 @@ class Membership(layouts.Layouts):
             epoch=epoch,
             incarnation=_new_incarnation(),
         )
+        if by:
+            arguments.put("by", by)
         if wanted.former is not None:
             arguments.put("former", wanted.former.number)
             arguments.put("former_shards", wanted.former.shards)
@@ -45,6 +52,10 @@ class Membership(layouts.Layouts):
         if opened != wanted:  # somebody else was first, with another wish
             await self._make_shards(opened, epoch)
         return opened
+
+    async def opened_by(self) -> str:
+        (name,) = await self._read("read who opened it", ("HGET", self._keys.layout, "by"))
+        return (name or b"").decode(errors="replace")
 
     async def beat(self, worker: str) -> messages.Beat:
         await self._servers.keepalive()

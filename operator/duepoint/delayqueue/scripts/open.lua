@@ -4,7 +4,7 @@
 
   KEYS  1 layout
   ARGV  layout, shards, buckets, epoch, incarnation (text), former, former_shards (absent: it is
-        not being cut anew)
+        not being cut anew), by (name of the installation that opens it; absent: it stays)
   Reply {layout, shards, buckets, incarnation, former, former_shards}
   Error FENCED, OOM
 ]]
@@ -25,4 +25,7 @@ if redis.call('EXISTS', LAYOUT) == 0 then
   end
 end
 redis.call('HSET', LAYOUT, 'epoch', args.epoch)
+if args.by then
+  redis.call('HSET', LAYOUT, 'by', args.by)
+end
 return layout_record(LAYOUT)

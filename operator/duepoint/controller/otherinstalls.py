@@ -1,0 +1,151 @@
+"""Whether another installation looks after the same Schedules, or the same index.
+
+Each installation elects a leader by a Lease of its own, so two of them do not see each other: Jobs
+still run once, by their names, but webhooks and stream entries come twice, and statuses tell of two
+truths. Every status names the installation that wrote it, and the index the one that opened it
+last. A mark that we made and that is another one afterwards is somebody else's doing. A watch may
+show a state from before our write, so a suspicion is proved by a fresh look before it is told: by
+readiness, metric, log and an Event, until nothing was seen of it for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from duepoint import clock as clocks
+from duepoint import services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.sighting import Sighting
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import events, port, schedules
+from duepoint.schedules.conditions import Reason
+
+PART = "installation"
+
+#: Between two looks, and from the last proof to forgetting it.
+_LOOK_SECONDS = 30.0
+_FORGET_SECONDS = 900.0
+
+
+class _Mark(msgspec.Struct, rename="camel"):
+    managed_by: str = ""
+
+
+_mark = msgspec.json.Decoder(_Mark)
+
+
+def mark(managed_by: str) -> bytes:
+    """What the JSON text of a status of ours holds; nothing where we have no name."""
+    return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""
+
+
+def named(status: bytes) -> str:
+    """The installation that wrote a status, by its JSON text; "" where it does not say."""
+    try:
+        return _mark.decode(status).managed_by
+    except msgspec.DecodeError:
+        return ""
+
+
+class OtherInstalls:
+    """Suspects, proves and tells; one for the life of an operator.
+
+    Args:
+        own: this installation: namespace and name of its Lease.
+
+    Attributes:
+        tell: told of the one object that a proof was found at.
+    """
+
+    def __init__(self, *, own: str, api: port.Api, clock: Clock, health: services.Health) -> None:
+        self.own = own
+        self.tell: Callable[[events.News], None] = lambda _news: None
+        self._api = api
+        self._clock = clock
+        self._health = health
+        self._has_opened = False
+        self._found_at: float | None = None
+        self._suspect: Sighting | None = None
+        self._news = asyncio.Event()
+
+    def suspect(self, seen: Sighting) -> None:
+        """A Schedule whose status we had written is not marked as ours."""
+        if self._suspect is None and _is_other(named(seen.status), self.own):
+            self._suspect = seen
+            self._news.set()
+
+    def opened(self, before: str) -> None:
+        """We opened the index; ``before`` us this installation had done so last."""
+        if self._has_opened and _is_other(before, self.own):
+            self._find(before, "opens the same Redis index")
+        self._has_opened = True
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self._news.clear()
+            if self._suspect is None:
+                await clocks.wait_for(self._news, self._forgets_in(), self._clock)
+            if self._suspect is not None:
+                await self._look(self._suspect)
+                await self._clock.sleep(_LOOK_SECONDS)
+                self._suspect = None
+            elif (seconds := self._forgets_in()) is not None and seconds <= 0:
+                self._forget()
+
+    async def _look(self, seen: Sighting) -> None:
+        try:
+            found = await self._read(seen)
+        except kube_errors.ApiError as trouble:
+            telemetry.logger.debug("a status was not read", error=str(trouble))
+            return
+        other = "" if found is None else named(bytes(found.status))
+        if _is_other(other, self.own):
+            self._find(other, f"writes the status of Schedule {seen.identity}")
+            self.tell(_about(seen, self.own, other))
+
+    async def _read(self, seen: Sighting) -> schedules.Schedule | None:
+        """The object as it is now; by a list, which needs no further right."""
+        query = {"fieldSelector": f"metadata.name={seen.name}"}
+        path = schedules.collection(seen.namespace)
+        pages = self._api.list_pages(path, schedules.Schedule, query=query)
+        found = [one async for page in pages for one in page.items]
+        return next((one for one in found if one.metadata.uid == seen.uid), None)
+
+    def _find(self, other: str, what: str) -> None:
+        self._found_at = self._clock.monotonic()
+        self._news.set()
+        telemetry.other_installs.set(1)
+        trouble = f"the installation {other} {what}; this one is {self.own}. {_REMEDY}"
+        if self._health.unwell(PART, trouble):
+            telemetry.logger.error("another installation", other=other, own=self.own, what=what)
+
+    def _forgets_in(self) -> float | None:
+        if self._found_at is None:
+            return None
+        return max(0.0, self._found_at + _FORGET_SECONDS - self._clock.monotonic())
+
+    def _forget(self) -> None:
+        self._found_at = None
+        telemetry.other_installs.set(0)
+        self._health.well(PART)
+
+
+_REMEDY = "Webhooks and stream entries come twice: remove one, or give each namespaces of its own"
+
+
+def _is_other(name: str, own: str) -> bool:
+    return bool(name) and name != own
+
+
+def _about(seen: Sighting, own: str, other: str) -> events.News:
+    return events.News(
+        regarding=events.Object(namespace=seen.namespace, name=seen.name, uid=seen.uid),
+        reason=Reason.OTHER_INSTALL,
+        action="Reconcile",
+        note=f"the installations {own} and {other} both look after this Schedule. {_REMEDY}",
+        warning=True,
+    )
