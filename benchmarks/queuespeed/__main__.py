@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 
 from benchmarks import report
-from benchmarks.queuespeed import calm, chain, claims, fairness, flood, recovery
+from benchmarks.queuespeed import calm, chain, claims, fairness, flood, policies, recovery
 from benchmarks.report import Figure
 from duepoint import app, telemetry
 
@@ -28,6 +28,7 @@ PARTS: dict[str, Callable[[str], Coroutine[Any, Any, list[Figure]]]] = {
     "flood": lambda kind: flood.run(kind, count=20_000 if _SMALL else 1_000_000),
     "fairness": lambda kind: fairness.run(kind, count=10_000 if _SMALL else 100_000),
     "recovery": recovery.run,
+    "policies": lambda kind: policies.run(kind, counts=(1_000,) if _SMALL else (1_000, 10_000)),
 }
 
 

@@ -294,6 +294,106 @@ async def test_another_schedule_s_runs_are_its_own(gate):
     assert (await gate.queue.admit(claim, entry)).verdict is Verdict.IN
 
 
+# -- more runs than fit into one question --------------------------------------------------------
+
+MANY = 2 * activeruns.PIECE + 20
+
+
+async def _with_many(gate: Gate) -> tuple[messages.Claim, bytes, list[activeruns.ActiveRun]]:
+    """A slot that asks beside many Jobs, all of which a list has shown."""
+    claim, (member,) = await gate.slots(0)
+    runs = _many_runs(gate)
+    await gate.ask(claim, member, seen=tuple(runs))
+    return claim, member, runs
+
+
+def _many_runs(gate: Gate) -> list[activeruns.ActiveRun]:
+    """Of Jobs as they are called."""
+    known = gate.definition()
+    return [
+        activeruns.active(
+            activeruns.Run(slot(number).to_bytes(8, "big")),
+            known.timing_version,
+            f"{known.name}-{slot(number) // SECOND_US}",
+        )
+        for number in range(1, MANY + 1)
+    ]
+
+
+async def _asked_to_the_end(gate, claim, member, is_active) -> tuple[Verdict, int]:
+    """The answer to who looks at all that is asked for, and how many runs that were."""
+    facts, looked_at = {"checked": True}, 0
+    while True:
+        answer = await gate.ask(claim, member, **facts)
+        if answer.verdict is not Verdict.CHECK:
+            return answer.verdict, looked_at
+        looked_at += len(answer.runs)
+        facts = {
+            "checked": True,
+            "look": facts.get("look") or answer.look,
+            "verified": frozenset(one.run for one in answer.runs if is_active(one)),
+            "over": tuple(one for one in answer.runs if not is_active(one)),
+        }
+
+
+async def test_beside_many_runs_a_slot_is_refused_after_each_was_looked_at_once(gate):
+    gate = await with_policy(gate, "Forbid", most=MANY).arm()
+    claim, member, _ = await _with_many(gate)
+    verdict, looked_at = await _asked_to_the_end(gate, claim, member, lambda _: True)
+    assert (verdict, looked_at) == (Verdict.FORBIDDEN, MANY)
+    # Who asks later has them looked at again: some may have ended meanwhile.
+    assert await _asked_to_the_end(gate, claim, member, lambda _: True) == (verdict, looked_at)
+
+
+async def test_one_of_many_runs_that_has_ended_makes_room(gate):
+    gate = await with_policy(gate, "Forbid", most=MANY).arm()
+    claim, member, runs = await _with_many(gate)
+    verdict, _ = await _asked_to_the_end(gate, claim, member, lambda one: one != runs[-1])
+    assert verdict is Verdict.IN
+
+
+async def test_a_list_of_many_jobs_that_was_just_made_is_a_look_at_each(gate):
+    gate = await with_policy(gate, "Forbid", most=MANY).arm()
+    claim, (member,) = await gate.slots(0)
+    runs = tuple(_many_runs(gate))
+    verified = frozenset(one.run for one in runs)
+    answer = await gate.ask(claim, member, seen=runs, verified=verified, checked=True)
+    assert answer.verdict is Verdict.FORBIDDEN
+
+
+async def test_many_runs_are_replaced_and_all_their_jobs_told_of(gate):
+    gate = await with_policy(gate, "Replace").arm()
+    claim, member, runs = await _with_many(gate)
+    verdict, _ = await _asked_to_the_end(gate, claim, member, lambda _: True)
+    assert verdict is Verdict.IN
+    told = set()
+    while found := (await gate.ask(claim, member, checked=True)).runs:
+        assert not told & {one.job for one in found}
+        told |= {one.job for one in found}
+        await gate.queue.leave(claim, gate.definition(), jobs=[one.job for one in found])
+    assert told == {one.job for one in runs}
+
+
+async def test_of_many_that_wait_each_that_starts_calls_others(gate):
+    gate = await with_policy(gate, "Queue", limit=1000, jobs=False).arm()
+    claim, (running, *members) = await gate.slots(*range(130))
+    assert (await gate.ask(claim, running)).verdict is Verdict.IN
+    for member in members:
+        assert (await gate.ask(claim, member)).verdict is Verdict.WAITS
+    gate = dataclasses.replace(gate, most=1000)  # an edit of the number of runs
+    started = 0
+    await gate.settle(claim, running)
+    await gate.queue.leave(claim, gate.definition(), [run_of(running)])
+    while claims := await gate.harness.claim_all():
+        for held in claims:
+            for point in held.points:
+                if point.kind is points.PointKind.QUEUED:
+                    assert (await gate.ask(held, point.member)).verdict is Verdict.IN
+                    started += 1
+            await gate.settle(held, *(point.member for point in held.points), number=2)
+    assert started == len(members)
+
+
 # -- ends --------------------------------------------------------------------------------------
 
 
@@ -319,6 +419,15 @@ async def test_a_job_that_ends_before_its_slot_is_settled_makes_room_at_once(gat
     claim, (member,) = await gate.slots(0)
     await gate.ask(claim, member)
     assert (await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)).removed == 1
+
+
+async def test_the_end_of_one_of_many_jobs_is_found_by_its_name(gate):
+    gate = await with_policy(gate, "Forbid", most=MANY).arm()
+    claim, (member,) = await gate.slots(0)
+    runs = _many_runs(gate)
+    await gate.ask(claim, member, seen=tuple(runs))
+    assert (await gate.queue.finish(gate.definition(), [runs[-1].job], EPOCH)).removed == 1
+    assert (await gate.queue.finish(gate.definition(), [runs[-1].job], EPOCH)).removed == 0
 
 
 async def test_a_run_that_is_still_tried_does_not_leave(gate):
@@ -595,10 +704,31 @@ async def _forget_lists(gate: Gate) -> None:
     for index, shard in enumerate(await gate.harness.shards()):
         tag = names.shard(1, index)
         found = gate.definition().id
-        await gate.queue._servers.exchange(
-            [("DEL", tag.active(found)), ("DEL", tag.waiting(found))]
-        )
+        await _delete(gate, tag.active(found), tag.looks(found), tag.waiting(found))
         assert shard == index
+
+
+async def _delete(gate: Gate, *names: str) -> None:
+    replies = await gate.queue._servers.exchange([("UNLINK", name) for name in names])
+    assert all(isinstance(reply, int) for reply in replies), replies
+
+
+async def test_a_set_of_the_former_shape_is_made_anew(gate):
+    """Runs without the order in which they are looked at, as they were once stored."""
+    if gate.harness.memory:
+        pytest.skip("nothing is stored")
+    await gate.arm()
+    await gate.start(0)
+    names = gate.queue._keys
+    for index, _ in enumerate(await gate.harness.shards()):
+        await _delete(gate, names.shard(1, index).looks(gate.definition().id))
+    claim, (member,) = await gate.slots(1)
+    first = await gate.queue.admit(claim, gate.entry(member))
+    assert first.verdict is Verdict.UNKNOWN
+    there = await gate.run(0)
+    facts = {"listed": first.mark, "seen": (there,), "look": first.look, "checked": True}
+    entry = gate.entry(member, verified=frozenset({there.run}), **facts)
+    assert (await gate.queue.admit(claim, entry)).verdict is Verdict.FORBIDDEN
 
 
 # -- a run that is started whatever the policy says ----------------------------------------------

@@ -14,7 +14,7 @@ DRAINING = {
     *("beat", "claim", "collect", "collecttexts", "extend", "plan", "release", "remove", "settle"),
     "withdraw",
     *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
-    *("admit", "finish"),  # without them nothing of such a schedule drains
+    *("admit", "finish", "vouch"),  # without them nothing of such a schedule drains
     "circuits",  # bounded, and it ends what it began
 }
 WITHOUT_SHARD = {

@@ -105,6 +105,10 @@ class ShardKeys:
         """The runs of a schedule that count for its concurrency policy."""
         return f"{self.tag}:active:{schedule_id.hex()}"
 
+    def looks(self, schedule_id: points.ScheduleId) -> str:
+        """The same runs in the order in which they are to be looked at."""
+        return f"{self.tag}:looks:{schedule_id.hex()}"
+
     def waiting(self, schedule_id: points.ScheduleId) -> str:
         """The slots of a schedule that wait for one of those to end."""
         return f"{self.tag}:waiting:{schedule_id.hex()}"

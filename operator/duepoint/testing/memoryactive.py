@@ -28,6 +28,8 @@ class _Set:
 
     complete_for: str = ""
     runs: dict[Run, bytes] = field(default_factory=dict)
+    looks: dict[Run, int] = field(default_factory=dict)
+    last_look: int = 0
     waiting: set[bytes] = field(default_factory=set)
 
 
@@ -105,6 +107,7 @@ class _Admission:
         self._mark = f"{history} {entry.mark}"
         self._id = points.ScheduleId(entry.member[:8])
         self._run = entry.run.run
+        self._look = 0
 
     def decide(self) -> Admission:
         """The answer, and all that goes with it."""
@@ -112,11 +115,14 @@ class _Admission:
         for over in facts.over:
             if self._known.runs.get(over.run) == over.value:
                 del self._known.runs[over.run]
+        self._begin_look()
         complete = self._entry.policy == activeruns.ALLOW or self._is_complete()
         if not complete and not facts.blind:
-            return Admission(verdict=Verdict.UNKNOWN, mark=self._mark)
+            return Admission(verdict=Verdict.UNKNOWN, mark=self._mark, look=self._look)
         for seen in facts.seen:
             self._known.runs.setdefault(seen.run, seen.value)
+        for run in facts.verified:
+            self._known.looks[run] = max(self._look, self._known.looks.get(run, 0))
         if self._run in self._known.runs:
             return self._entered(_state(self._known.runs[self._run]))
         if self._entry.policy == activeruns.ALLOW:
@@ -125,6 +131,10 @@ class _Admission:
         if self._entry.policy == activeruns.REPLACE:
             return self._replace(found)
         return self._beside(found, complete=complete)
+
+    def _begin_look(self) -> None:
+        self._look = self._entry.facts.look or self._known.last_look + 1
+        self._known.last_look = max(self._look, self._known.last_look)
 
     def _beside(self, found: _Survey, *, complete: bool) -> Admission:
         """Of a policy under which a slot does not start where there is no room."""
@@ -136,7 +146,7 @@ class _Admission:
         doubtful = bool(found.suspects) and room + len(found.suspects) > older
         if not facts.blind and (doubtful or not facts.checked):
             suspects = self._named(found.suspects) if doubtful else ()
-            return Admission(verdict=Verdict.CHECK, runs=suspects)
+            return Admission(verdict=Verdict.CHECK, runs=suspects, look=self._look)
         if entry.policy == activeruns.FORBID:
             return Admission(verdict=Verdict.FORBIDDEN)
         return self._wait(room if complete else 0)
@@ -171,7 +181,7 @@ class _Admission:
             elif state is State.ACTIVE:
                 found.active += 1
                 found.others.append(run)
-                if not tried and run not in self._entry.facts.verified:
+                if not tried and self._known.looks.get(run, 0) < self._look:
                     found.suspects.append(run)
         return found
 
@@ -190,6 +200,7 @@ class _Admission:
 
     def _enter(self) -> Admission:
         self._known.runs[self._run] = self._entry.run.value
+        self._known.looks.pop(self._run, None)
         if self._entry.waiting is not None:
             self._known.waiting.discard(self._entry.member)
             self._call_up(self._entry.most - self._survey().active - 1)
@@ -197,7 +208,7 @@ class _Admission:
 
     def _replace(self, found: _Survey) -> Admission:
         if found.others and not self._entry.facts.checked:
-            return Admission(verdict=Verdict.CHECK)
+            return Admission(verdict=Verdict.CHECK, look=self._look)
         replaced = list(found.replaced)
         for run in found.others:
             value = self._known.runs[run]

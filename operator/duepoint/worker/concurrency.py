@@ -33,8 +33,9 @@ from duepoint.worker.assignment import Attempt
 #: A slot that waits looks again by itself after this, doubled each time up to the other.
 BACKSTOP_US = 30_000_000
 LONGEST_BACKSTOP_US = 300_000_000
-#: Questions about one slot before it is put off: each answers what the one before has asked.
-_ROUNDS = 8
+#: Questions about one slot before it is put off: each answers what the one before has asked, for
+#: one piece of the runs.
+_ROUNDS = 100
 _LOOK_AGAIN_US = 1_000_000
 
 
@@ -68,6 +69,31 @@ class Waits:
 Answer = Start | End | Waits | Retry
 
 
+class _Looks:
+    """Looks at Jobs for one slot: where there are many, one list of them serves the asking.
+
+    That list says who is active. A Job that is not in it may have been made since, so whether one
+    is over is asked for anew.
+    """
+
+    def __init__(self, jobs: activejobs.Jobs, namespace: str, schedule: str, uid: str) -> None:
+        self._jobs = jobs
+        self._place = namespace, schedule, uid
+        self._active: frozenset[str] | None = None
+
+    async def list(self) -> tuple[activejobs.Listed, ...]:
+        listed = await self._jobs.of_schedule(*self._place)
+        self._active = frozenset(one.name for one in listed if one.state is JobState.ACTIVE)
+        return listed
+
+    async def states(self, names: set[str]) -> dict[str, JobState]:
+        if self._active is None and len(names) >= activeruns.PIECE:
+            await self.list()
+        active = names & (self._active or set())
+        asked = await self._jobs.states(*self._place, names - active) if names - active else {}
+        return dict.fromkeys(active, JobState.ACTIVE) | dict(asked)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
     """One slot on its way through the questions."""
@@ -76,6 +102,7 @@ class _Asked:
     attempt: Attempt
     policy: str
     job: str
+    jobs: _Looks
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -142,8 +169,13 @@ class Gate:
         if _waited_too_long(attempt, settler.now_us()):
             told = "startingDeadlineSeconds passed while it waited for a run to end"
             return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=told)
+        known = attempt.definition
         asked = _Asked(
-            settler=settler, attempt=attempt, policy=policy_of(attempt), job=_job_name(firing)
+            settler=settler,
+            attempt=attempt,
+            policy=policy_of(attempt),
+            job=_job_name(firing),
+            jobs=_Looks(self._jobs, known.namespace, known.name, known.uid),
         )
         try:
             return await self._ask(asked)
@@ -163,8 +195,11 @@ class Gate:
             entry = _entry(asked, facts)
             answer = await self._queue.admit(asked.settler.claim, entry)
             match answer.verdict:
-                case Verdict.IN:
+                case Verdict.IN if len(answer.runs) < activeruns.PIECE:
                     return await self._start(asked, entry.run, answer.runs)
+                case Verdict.IN:
+                    if (trouble := await self._cleared(asked, answer.runs)) is not None:
+                        return trouble
                 case Verdict.UNKNOWN | Verdict.CHECK:
                     more = await self._found_out(asked, facts, answer)
                     if not isinstance(more, Facts):
@@ -183,6 +218,7 @@ class Gate:
     ) -> Facts | Answer:
         """What was wanted to be known; or the end of asking."""
         try:
+            facts = _asked_on(facts, answer)
             if answer.verdict is Verdict.UNKNOWN:
                 return await self._listed(asked, facts, answer.mark)
             return await self._looked_at(asked, facts, answer.runs)
@@ -192,7 +228,7 @@ class Gate:
             return _unasked(trouble)
 
     async def _listed(self, asked: _Asked, facts: Facts, mark: str) -> Facts | Start:
-        listed = await self._jobs.of_schedule(*asked.place)
+        listed = await asked.jobs.list()
         own = next((job for job in listed if job.name == asked.job), None)
         if own is not None and own.state is JobState.OVER:
             return Start(run=None)
@@ -204,7 +240,7 @@ class Gate:
             for job in listed
             if job.state is JobState.ACTIVE
         )
-        verified = facts.verified | {one.run for one in seen}
+        verified = frozenset(one.run for one in seen)
         return dataclasses.replace(
             facts, listed=mark, seen=seen, verified=verified, checked=own is None
         )
@@ -212,17 +248,17 @@ class Gate:
     async def _looked_at(
         self, asked: _Asked, facts: Facts, runs: tuple[activeruns.ActiveRun, ...]
     ) -> Facts | Start:
-        names = {one.job for one in runs} | ({asked.job} if asked.job else set())
-        states = await self._jobs.states(*asked.place, names)
-        if asked.job and states[asked.job] is not JobState.ABSENT:
+        own = {asked.job} if asked.job and not facts.checked else set()
+        states = await asked.jobs.states({one.job for one in runs} | own)
+        if own and states[asked.job] is not JobState.ABSENT:
             # It started before, whatever became of the word of it: firing it again finds its Job.
             return Start(run=None)
         is_active = {one: states[one.job] is JobState.ACTIVE for one in runs}
         return dataclasses.replace(
             facts,
             checked=True,
-            over=facts.over + tuple(one for one in runs if not is_active[one]),
-            verified=facts.verified | {one.run for one in runs if is_active[one]},
+            over=tuple(one for one in runs if not is_active[one]),
+            verified=frozenset(one.run for one in runs if is_active[one]),
         )
 
     # -- Replace ---------------------------------------------------------------------------------
@@ -242,6 +278,17 @@ class Gate:
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
         return Start(run=run, replaced=names)
+
+    async def _cleared(
+        self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...]
+    ) -> Retry | None:
+        """A piece of many that are replaced is told to go, and forgotten: the next one comes."""
+        started = await self._start(asked, replaced[0], replaced)
+        if isinstance(started, Retry):
+            return started
+        known = asked.attempt.definition
+        await self._queue.leave(asked.settler.claim, known, jobs=started.replaced)
+        return None
 
     async def _replaced(self, asked: _Asked) -> Answer:
         """A newer slot has its place; a Job that came into being meanwhile goes."""
@@ -304,6 +351,13 @@ def _entry(asked: _Asked, facts: Facts) -> activeruns.Entry:
         waiting=_waiting(attempt, asked.settler.now_us()) if is_queue else None,
         limit=policy.queue_limit,
         facts=facts,
+    )
+
+
+def _asked_on(facts: Facts, answer: activeruns.Admission) -> Facts:
+    """What was found out before has been told; what it was found out for goes on."""
+    return dataclasses.replace(
+        facts, look=facts.look or answer.look, over=(), seen=(), verified=frozenset()
     )
 
 

@@ -9,6 +9,7 @@ question before, ``Admission`` the answer. Pure; the formats are stored, and rea
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,11 @@ Run = NewType("Run", bytes)
 #: Policies that let a slot wait, or end without a run; the others start it.
 ALLOW, FORBID, REPLACE, QUEUE = "Allow", "Forbid", "Replace", "Queue"
 
+#: Runs in one question or answer; of more the asking goes on.
+PIECE = 250
+
 _NAME = 6  # state, target, timing version come before it
+_MOST_DIGITS = 12  # of a time in seconds
 
 
 class State(enum.StrEnum):
@@ -80,6 +85,15 @@ def run_of_job(name: str, schedule: str, slot_us: int | None) -> Run:
     return Run(b"\xff" + hashlib.sha256(name.encode()).digest()[:7])
 
 
+def runs_of_job(name: str, schedule: str) -> tuple[Run, ...]:
+    """The runs that a Job of this name can be of, where nothing but its name is known."""
+    runs = {run_of_job(name, schedule, None)}
+    for part in name.rsplit("-", 2)[1:]:
+        if part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS:
+            runs.add(run_of_job(name, schedule, int(part) * 1_000_000))
+    return tuple(sorted(runs))
+
+
 def _is_digest(text: str) -> bool:
     return len(text) == 10 and not set(text) - set("0123456789abcdef")
 
@@ -89,6 +103,7 @@ class Facts:
     """What has been found out for an entry.
 
     Attributes:
+        look: of the first answer UNKNOWN or CHECK to this entry; 0 = none yet.
         listed: the mark of the answer UNKNOWN after which the Jobs were listed.
         seen: the active Jobs of that list.
         over: runs that have ended.
@@ -97,6 +112,7 @@ class Facts:
         blind: the Jobs cannot be asked for; only a slot that may wait asks like this.
     """
 
+    look: int = 0
     listed: str = ""
     seen: tuple[ActiveRun, ...] = ()
     over: tuple[ActiveRun, ...] = ()
@@ -150,13 +166,16 @@ class Admission:
     """The answer to an entry.
 
     Attributes:
-        runs: with IN, those whose Jobs are to be deleted; with CHECK, those to look at.
+        runs: with IN, those whose Jobs are to be deleted; with CHECK, those to look at. Never more
+            than ``PIECE``: when these are done, the rest comes with the next answer.
         mark: with UNKNOWN.
+        look: with UNKNOWN and CHECK, the number under which the asking goes on.
     """
 
     verdict: Verdict
     runs: tuple[ActiveRun, ...] = ()
     mark: str = ""
+    look: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +191,20 @@ class Finished:
     state: State = State.ABSENT
     removed: int = 0
     called: int = 0
+
+
+def pieces(facts: Facts) -> Iterator[Facts]:
+    """The same facts in parts that are no long script; what decides is in each."""
+    most = max(len(facts.seen), len(facts.over), len(facts.verified), 1)
+    verified = sorted(facts.verified)
+    for first in range(0, most, PIECE):
+        part = slice(first, first + PIECE)
+        yield dataclasses.replace(
+            facts,
+            seen=facts.seen[part],
+            over=facts.over[part],
+            verified=frozenset(verified[part]),
+        )
 
 
 def pairs(runs: Sequence[ActiveRun]) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ to be known of Jobs the caller finds out; nothing here speaks to an API server.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -32,16 +33,28 @@ class Admitting(settling.Settling, numbering.Numbering):
 
     async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
         try:
+            entry = await self._vouched(claim, entry)
             reply = await self._gathered.run(self._admit_call(claim, entry))
         except scripting.LayoutChanged:
             if await self._may_hold(claim.shard):
                 raise
             return activeruns.Admission(verdict=activeruns.Verdict.LOST)
         verdict = activeruns.Verdict(reply[0].decode())
-        if verdict is activeruns.Verdict.UNKNOWN:
-            return activeruns.Admission(verdict=verdict, mark=reply[1].decode())
-        runs = activeruns.paired(reply[1]) if len(reply) > 1 else ()
-        return activeruns.Admission(verdict=verdict, runs=runs)
+        return activeruns.Admission(
+            verdict=verdict,
+            runs=activeruns.paired(reply[1]) if len(reply) > 1 else (),
+            look=int(reply[2]) if len(reply) > 2 else 0,
+            mark=reply[3].decode() if len(reply) > 3 else "",
+        )
+
+    async def _vouched(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Entry:
+        """The entry with what is left to say of many facts; the others are written down."""
+        *first, facts = activeruns.pieces(entry.facts)
+        look = facts.look
+        for part in first:
+            call = self._vouch_call(claim.shard, points.ScheduleId(entry.member[:8]), part, look)
+            (look,) = await self._gathered.run(call)
+        return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
 
     async def leave(
         self,
@@ -100,22 +113,36 @@ class Admitting(settling.Settling, numbering.Numbering):
             listed=facts.listed,
             checked=facts.checked,
             blind=facts.blind,
+            look=facts.look,
+            piece=activeruns.PIECE,
         )
         arguments.put("id", arguments.position(claim.id))
         arguments.put("member", arguments.position(entry.member))
         arguments.put("value", arguments.position(entry.run.value))
         arguments.put("version", arguments.position(entry.version))
-        arguments.put("seen", arguments.run(activeruns.pairs(facts.seen)))
-        arguments.put("over", arguments.run(activeruns.pairs(facts.over)))
-        arguments.put("verified", arguments.run(sorted(facts.verified)))
+        _put_found(arguments, facts)
         keys = [
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
-            names.wake, names.lane(lane), names.active(schedule_id),
+            names.wake, names.lane(lane), names.active(schedule_id), names.looks(schedule_id),
         ]  # fmt: skip
         if entry.waiting is not None:
             keys.append(names.waiting(schedule_id))
             _put_waiting(arguments, entry, entry.waiting)
         return arguments.call("admit", keys)
+
+    def _vouch_call(
+        self,
+        shard: messages.ShardId,
+        schedule_id: points.ScheduleId,
+        facts: activeruns.Facts,
+        look: int,
+    ) -> scripting.Call:
+        names = self._shard(shard)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard), look=look)
+        _put_found(arguments, facts)
+        return arguments.call(
+            "vouch", [names.meta, names.active(schedule_id), names.looks(schedule_id)]
+        )
 
     def _finish_call(
         self,
@@ -129,7 +156,13 @@ class Admitting(settling.Settling, numbering.Numbering):
         arguments.put("id", arguments.position(known.id))
         arguments.put("version", arguments.position(known.timing_version))
         arguments.put("runs", arguments.run(told.runs))
-        arguments.put("jobs", arguments.run(sorted(told.jobs)))
+        named = [
+            value
+            for job in sorted(told.jobs)
+            for run in activeruns.runs_of_job(job, known.name)
+            for value in (job, run)
+        ]
+        arguments.put("jobs", arguments.run(named))
         arguments.put("look", 0 if told.look is None else arguments.position(told.look))
         return arguments.call(
             "finish",
@@ -139,9 +172,16 @@ class Admitting(settling.Settling, numbering.Numbering):
                 names.wake,
                 names.lane(lane),
                 names.active(known.id),
+                names.looks(known.id),
                 names.waiting(known.id),
             ],
         )
+
+
+def _put_found(arguments: scripting.Arguments, facts: activeruns.Facts) -> None:
+    arguments.put("seen", arguments.run(activeruns.pairs(facts.seen)))
+    arguments.put("over", arguments.run(activeruns.pairs(facts.over)))
+    arguments.put("verified", arguments.run(sorted(facts.verified)))
 
 
 def _put_waiting(

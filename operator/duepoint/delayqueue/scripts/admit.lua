@@ -3,24 +3,29 @@
   May a claimed slot start beside the active runs of its schedule? If so it is one of them from here
   on, by the same script; so whatever the number of workers, no more than `most` are let in. A run
   that was let in before is let in again. What is believed of Jobs is never enough to refuse a slot:
-  the caller is asked to look at them first, and says what it has found with the next call.
+  the caller is asked to look at them first, and says what it has found with the next call; where
+  there are many it is asked several times, for a piece of them each.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8 lane  9 active
-        10 waiting (with policy Queue)
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 wake  8 lane  9 active  10 looks
+        11 waiting (with policy Queue)
   ARGV  layout, lane (number), id, member, value (what the run is, `includes/active.lua`): positions,
         version (position; of the schedule's timing), policy (Allow, Forbid, Replace, Queue),
         most (runs), is_job (bool), mark (what the set has to be complete for),
         listed (the mark of a reply `unknown` after which the Jobs were listed, or ''),
         checked (bool: the run's own Job does not exist), blind (bool: the Jobs cannot be asked for),
+        look (number of the reply `unknown` or `check` that began the asking, or 0),
+        piece (runs in one reply, at most),
         seen {from, to} of run, value pairs: active Jobs,
         over {from, to} of run, value pairs: runs that have ended,
         verified {from, to} of runs: looked at, and active;
         with Queue: limit (slots), due (us, of a slot that waits), queued, record: positions of the
           member that stands for it while it waits and of its record (0: that stays)
-  Reply {'in', {run, value, ...} of the Jobs that it replaces}
+  Reply {'in', {run, value, ...} of the Jobs that it replaces; as many as fit: when they are gone,
+          ask again}
         {'forbidden'} | {'waits'} (it is not the claim's any more) | {'full'} (too many wait)
         {'replaced'} (by a newer one) | {'lost'} (not held)
-        {'unknown', mark}: list the Jobs   {'check', {run, value, ...}}: look at these and its own
+        {'unknown', {}, look, mark}: list the Jobs
+        {'check', {run, value, ...}, look}: look at these and at its own
   Error UNINIT, WRONGLAYOUT
 ]]
 -- include meta
@@ -28,10 +33,12 @@
 -- include heads
 -- include claims
 -- include active
+-- include waiting
 
-local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE, LANE, RUNS, WAITING = unpack(KEYS)
+local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE, LANE, RUNS, LOOKS, WAITING = unpack(KEYS)
 local RETRY = 1
-local MOST_LOOKED_AT = 2000 -- occurrences of one schedule in one script
+local MOST_LOOKED_AT = 1000 -- occurrences of one schedule in one script
+local MOST_PIECES = 2 -- in one script, where nobody has to be asked about what is in them
 
 local refused = refusal(META)
 if refused then
@@ -56,16 +63,19 @@ end
 
 -- Deliveries that are tried again are active; slots that wait, wait.
 local function rebuild()
-  local last = '[' .. schedule .. string.rep('\255', 18)
+  local last, waiting = '[' .. schedule .. string.rep('\255', 18), {}
   for _, other in ipairs(redis.call('ZRANGE', OCC, '[' .. schedule, last, 'BYLEX', 'LIMIT', 0,
     MOST_LOOKED_AT)) do
-    local kind = string.byte(other, 13)
-    if kind == RETRY and not args.is_job then
-      redis.call('HSETNX', RUNS, string.sub(other, 14), ACTIVE .. 'W' .. string.sub(other, 9, 12))
+    local kind, field = string.byte(other, 13), string.sub(other, 14)
+    if kind == RETRY and not args.is_job and redis.call('HEXISTS', RUNS, field) == 0 then
+      put_run(RUNS, LOOKS, field, ACTIVE .. 'W' .. string.sub(other, 9, 12))
     elseif kind == QUEUED and WAITING then
-      local slot = struct.unpack('>I8', string.sub(other, 14, 21))
-      redis.call('ZADD', WAITING, string.format('%.0f', slot), other)
+      waiting[#waiting + 1] = number(struct.unpack('>I8', string.sub(other, 14, 21)))
+      waiting[#waiting + 1] = other
     end
+  end
+  if #waiting > 0 then
+    redis.call('ZADD', WAITING, unpack(waiting))
   end
 end
 
@@ -79,78 +89,103 @@ local function is_complete()
     return false, mark
   end
   rebuild()
+  begin_set(RUNS, LOOKS)
   redis.call('HSET', RUNS, '', mark)
   return true
 end
 
-for i = args.over[1], args.over[2], 2 do
-  if redis.call('HGET', RUNS, ARGV[i]) == ARGV[i + 1] then
-    redis.call('HDEL', RUNS, ARGV[i])
-  end
+local function keep()
+  redis.call('EXPIRE', RUNS, KEPT_SECONDS)
+  redis.call('EXPIRE', LOOKS, KEPT_SECONDS)
 end
+
+if not is_whole(RUNS, LOOKS) then
+  redis.call('EXPIRE', RUNS, 0)
+  redis.call('EXPIRE', LOOKS, 0)
+end
+local look = 0
+if args.policy ~= 'Allow' then
+  look = begin_look(RUNS, LOOKS, args.look)
+  keep()
+end
+learn(RUNS, LOOKS, look, args.over, { 1, 0 }, { 1, 0 })
 local complete, mark = true, nil
 if args.policy ~= 'Allow' then
   complete, mark = is_complete()
   if not complete and not args.blind then
-    return { 'unknown', mark }
+    return { 'unknown', {}, look, mark }
   end
 end
-for i = args.seen[1], args.seen[2], 2 do
-  redis.call('HSETNX', RUNS, ARGV[i], ARGV[i + 1])
-end
-local verified = {}
-for i = args.verified[1], args.verified[2] do
-  verified[ARGV[i]] = true
-end
+learn(RUNS, LOOKS, look, { 1, 0 }, args.seen, args.verified)
 if WAITING then
   redis.call('ZADD', WAITING, '+inf', '')
   redis.call('EXPIRE', WAITING, KEPT_SECONDS)
 end
 
--- Runs of the schedule that have an occurrence: tried, to be tried again, or waiting. Where there
--- are too many to be read, each is asked for.
-local function runs_tried()
-  local tried, last = {}, '[' .. schedule .. string.rep('\255', 18)
-  local found = redis.call('ZRANGE', OCC, '[' .. schedule, last, 'BYLEX', 'LIMIT', 0, MOST_LOOKED_AT)
-  for _, other in ipairs(found) do
-    tried[string.sub(other, 14)] = true
+-- The next piece of the runs that nobody has looked at since the asking began. Those that are being
+-- tried are active; a delivery that is not has ended; of a Job nobody here can say.
+local function look_at_piece()
+  local fields = redis.call('ZRANGE', LOOKS, 0, '(' .. number(look), 'BYSCORE', 'LIMIT', 0, args.piece)
+  local suspects, active, over = {}, {}, {}
+  if #fields == 0 then
+    return suspects
   end
-  return tried, #found == MOST_LOOKED_AT
-end
-
--- The runs beside this one: how many count, which of them nobody here can vouch for, which Jobs
--- are still to be deleted. What has certainly ended goes.
-local function survey()
-  local active, suspects, others, replaced = 0, {}, {}, {}
-  local all = redis.call('HGETALL', RUNS)
-  local is_tried, are_more = runs_tried()
-  for i = 1, #all, 2 do
-    local field, known = all[i], all[i + 1]
-    if field ~= '' and field ~= run then
-      local state, is_job, tried = state_of_run(known), is_of_job(known), is_tried[field]
-      if not tried and are_more then
-        tried = score_of_run(LANE, schedule, field, known)
-      end
-      if state == REPLACED and is_job then
-        replaced[#replaced + 1], replaced[#replaced + 2] = field, known
-      elseif not tried and (state ~= ACTIVE or not is_job) then
-        redis.call('HDEL', RUNS, field)
-      elseif state == ACTIVE then
-        active = active + 1
-        others[#others + 1], others[#others + 2] = field, known
-        if not tried and not verified[field] then
-          suspects[#suspects + 1], suspects[#suspects + 2] = field, known
-        end
-      end
+  local values = redis.call('HMGET', RUNS, unpack(fields))
+  local tried = tried_scores(LANE, schedule, fields, values)
+  for i, field in ipairs(fields) do
+    if tried[i] then
+      active[#active + 1], active[#active + 2] = number(look), field
+    elseif is_of_job(values[i]) then
+      suspects[#suspects + 1], suspects[#suspects + 2] = field, values[i]
+    else
+      over[#over + 1] = field
     end
   end
-  return { active = active, suspects = suspects, others = others, replaced = replaced }
+  if #active > 0 then
+    redis.call('ZADD', LOOKS, 'XX', unpack(active))
+  end
+  if #over > 0 then
+    redis.call('ZREM', LOOKS, unpack(over))
+    redis.call('HDEL', RUNS, unpack(over))
+  end
+  return suspects
+end
+
+local function count_unsure()
+  return redis.call('ZCOUNT', LOOKS, 0, '(' .. number(look))
+end
+
+-- What was replaced or one too many, and is not tried any more, has ended.
+local function drop_done()
+  local fields = redis.call('ZRANGE', LOOKS, number(DONE), number(DONE), 'BYSCORE', 'LIMIT', 0, args.piece)
+  if #fields == 0 then
+    return
+  end
+  local tried = tried_scores(LANE, schedule, fields, redis.call('HMGET', RUNS, unpack(fields)))
+  for i, field in ipairs(fields) do
+    if not tried[i] then
+      drop_run(RUNS, LOOKS, field)
+    end
+  end
+end
+
+-- Runs whose Jobs are still to be deleted.
+local function replaced_runs()
+  local fields = redis.call('ZRANGE', LOOKS, number(GOING), number(GOING), 'BYSCORE', 'LIMIT', 0, args.piece)
+  local found = {}
+  for i, known in ipairs(#fields > 0 and redis.call('HMGET', RUNS, unpack(fields)) or {}) do
+    if fields[i] ~= run then
+      found[#found + 1], found[#found + 2] = fields[i], known
+    end
+  end
+  return found
 end
 
 -- -- what is decided --------------------------------------------------------------------------
 
-local function waiting_others()
-  local members, scores = waiting_members(WAITING, LANE, version, now)
+-- Others that wait, as far as they are looked at, when they are due, and how many of all are older.
+local function waiting_others(most)
+  local members, scores = waiting_members(WAITING, LANE, version, now, most)
   local own = string.sub(member, 14)
   local others, at, older = {}, {}, 0
   for i, other in ipairs(members) do
@@ -161,46 +196,62 @@ local function waiting_others()
       end
     end
   end
+  if #members == most and older == #others then
+    older = redis.call('ZCOUNT', WAITING, '-inf', '(' .. number(struct.unpack('>I8', own)))
+  end
   return others, at, older
 end
 
 -- As many of those that wait as there is room for have their turn.
 local function call_up(room)
-  local members, scores = waiting_members(WAITING, LANE, version, now)
-  for i = 1, math.min(room, #members) do
-    hasten(LANE, members[i], scores[i], now)
+  local most = math.min(room, MOST_CALLED)
+  if most > 0 then
+    local members, scores = waiting_members(WAITING, LANE, version, now, most)
+    for i = 1, #members do
+      hasten(LANE, members[i], scores[i], now)
+    end
   end
 end
 
-local function enter(found)
-  redis.call('HSET', RUNS, run, value)
-  redis.call('EXPIRE', RUNS, KEPT_SECONDS)
+local function enter()
+  put_run(RUNS, LOOKS, run, value)
+  keep()
   if WAITING then
     redis.call('ZREM', WAITING, member)
-    if redis.call('ZCOUNT', WAITING, '-inf', '(+inf') > 0 then
-      call_up(args.most - (found or survey()).active - 1)
+    if count_waiting(WAITING) > 0 then
+      look_at_piece()
+      call_up(args.most - count_active(LOOKS))
     end
   end
   return { 'in', {} }
 end
 
-local function replace(found)
-  for i = 1, #found.others, 2 do
-    local field, known = found.others[i], found.others[i + 1]
-    redis.call('HSET', RUNS, field, REPLACED .. string.sub(known, 2))
-    if is_of_job(known) then
-      table.insert(found.replaced, field)
-      table.insert(found.replaced, known)
-    end
-    local at, other = score_of_run(LANE, schedule, field, known)
-    if at then
-      hasten(LANE, other, at, now)
+-- Those that are active go, a piece at a time; with the last of them it is let in.
+local function replace()
+  local fields = redis.call('ZRANGE', LOOKS, 0, '(' .. number(GOING), 'BYSCORE', 'LIMIT', 0, args.piece)
+  local values = #fields > 0 and redis.call('HMGET', RUNS, unpack(fields)) or {}
+  local at, members = tried_scores(LANE, schedule, fields, values)
+  local marked, order = {}, {}
+  for i, field in ipairs(fields) do
+    local known = REPLACED .. string.sub(values[i], 2)
+    marked[#marked + 1], marked[#marked + 2] = field, known
+    order[#order + 1], order[#order + 2] = number(place_of_run(known)), field
+    if at[i] then
+      hasten(LANE, members[i], at[i], now)
     end
   end
-  redis.call('HSET', RUNS, run, value)
-  redis.call('EXPIRE', RUNS, KEPT_SECONDS)
+  if #fields > 0 then
+    redis.call('HSET', RUNS, unpack(marked))
+    redis.call('ZADD', LOOKS, unpack(order))
+  end
+  if count_active(LOOKS) > 0 then
+    announce()
+    return { 'check', {}, look }
+  end
+  put_run(RUNS, LOOKS, run, value)
+  keep()
   announce()
-  return { 'in', found.replaced }
+  return { 'in', replaced_runs() }
 end
 
 local function put_aside()
@@ -216,18 +267,27 @@ local function put_aside()
     redis.call('HSET', OCCREC, queued, ARGV[args.record])
   end
   redis.call('HSET', LEASES, id .. ':x', 1)
-  local slot = struct.unpack('>I8', string.sub(queued, 14, 21))
-  redis.call('ZADD', WAITING, string.format('%.0f', slot), queued)
+  redis.call('ZADD', WAITING, number(struct.unpack('>I8', string.sub(queued, 14, 21))), queued)
+end
+
+local function count_surplus(room)
+  local own = redis.call('ZSCORE', WAITING, member) and 0 or 1
+  return count_waiting(WAITING) + own - args.limit - math.max(room, 0)
 end
 
 -- Too many wait: the oldest go, and this slot with them if it is one of those. Those that there is
 -- room for wait for nothing but their turn.
-local function make_room(others, scores, older, room)
-  local surplus = #others + 1 - args.limit - math.max(room, 0)
+local function make_room(room)
+  if count_surplus(room) <= 0 then
+    return true
+  end
+  local others, scores, older = waiting_others(MOST_WAITING) -- without those that wait no more
+  local surplus = count_surplus(room)
   local stays = older >= surplus
-  for i = 1, stays and surplus or surplus - 1 do
+  local most = math.min(stays and surplus or surplus - 1, MOST_CALLED, #others)
+  for i = 1, most do
     local run_of, from = string.sub(others[i], 14), string.sub(others[i], 9, 12)
-    redis.call('HSET', RUNS, run_of, SURPLUS .. string.sub(value, 2, 2) .. from)
+    put_run(RUNS, LOOKS, run_of, SURPLUS .. string.sub(value, 2, 2) .. from)
     redis.call('ZREM', WAITING, others[i])
     hasten(LANE, others[i], scores[i], now)
   end
@@ -235,16 +295,55 @@ local function make_room(others, scores, older, room)
 end
 
 local function wait(room)
-  local others, scores, older = waiting_others()
-  local stays = make_room(others, scores, older, room)
+  local stays = make_room(room)
   if stays then
     put_aside()
   else
     redis.call('ZREM', WAITING, member)
   end
   call_up(room)
-  redis.call('EXPIRE', RUNS, KEPT_SECONDS)
+  keep()
   return { stays and 'waits' or 'full' }
+end
+
+local function replace_others()
+  for _ = 1, MOST_PIECES do
+    if #look_at_piece() > 0 then
+      break
+    end
+  end
+  if count_active(LOOKS) > 0 and not args.checked then
+    return { 'check', {}, look }
+  end
+  return replace()
+end
+
+-- Beside others, where there is room for it and for the older ones that wait.
+local function beside_others()
+  local older = 0
+  if WAITING then
+    older = select(3, waiting_others(args.piece))
+  end
+  local room, unsure, suspects = args.most - count_active(LOOKS), 0, {}
+  for _ = 1, MOST_PIECES do
+    unsure = count_unsure()
+    if room > older or room + unsure <= older or unsure == 0 or #suspects > 0 then
+      break
+    end
+    suspects = look_at_piece()
+    room, unsure = args.most - count_active(LOOKS), count_unsure()
+  end
+  if complete and room > older then
+    return enter()
+  end
+  local doubtful = room + unsure > older and unsure > 0
+  if not args.blind and (doubtful or not args.checked) then
+    return { 'check', doubtful and suspects or {}, look }
+  end
+  if args.policy == 'Forbid' then
+    return { 'forbidden' }
+  end
+  return wait(complete and room or 0)
 end
 
 local function decide()
@@ -256,39 +355,17 @@ local function decide()
   elseif entered then
     local reply = enter()
     if args.policy == 'Replace' then
-      reply[2] = survey().replaced
+      reply[2] = replaced_runs()
     end
     return reply
   elseif args.policy == 'Allow' then
     return enter()
   end
-  local nobody_waits = not WAITING or #waiting_others() == 0
-  if args.policy ~= 'Replace' and complete and nobody_waits
-    and redis.call('HLEN', RUNS) - 1 < args.most then
-    return enter()
-  end
-  local found = survey()
+  drop_done()
   if args.policy == 'Replace' then
-    if #found.others > 0 and not args.checked then
-      return { 'check', {} }
-    end
-    return replace(found)
+    return replace_others()
   end
-  local room, older = args.most - found.active, 0
-  if WAITING then
-    older = select(3, waiting_others())
-  end
-  if complete and room > older then
-    return enter(found)
-  end
-  local doubtful = room + #found.suspects / 2 > older and #found.suspects > 0
-  if not args.blind and (doubtful or not args.checked) then
-    return { 'check', doubtful and found.suspects or {} }
-  end
-  if args.policy == 'Forbid' then
-    return { 'forbidden' }
-  end
-  return wait(complete and room or 0)
+  return beside_others()
 end
 
 local reply = decide()
