@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 from hypothesis import settings
 
+from tests.support import loops
 from tests.support.controlplane import control_plane, kube_namespace
 from tests.support.rediscluster import own_cluster, shared_cluster, shared_clusters
 from tests.support.redisserver import key_prefix, own_server, redis_server, shared_servers, valkey
@@ -25,6 +26,8 @@ __all__ = [
 # How long an example takes is the machine's affair; pytest-timeout ends what hangs.
 settings.register_profile("duepoint", deadline=None)
 settings.load_profile("duepoint")
+
+loops.end_connections_with_their_loop()
 
 # A traceback with colours and every frame's variables takes 160 ms; the plain one says as much.
 structlog.configure(

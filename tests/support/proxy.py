@@ -11,19 +11,23 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from tests.support import listeners
+
 
 class Proxy:
     """Attributes:
     forward: gate of what clients send.
     backward: gate of what the server answers.
     held: set once something waits at a closed gate.
+    connections: connections accepted so far.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, at: str = "127.0.0.1") -> None:
         self._target = (host, port)
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._at = at
+        self._listening = contextlib.AsyncExitStack()
         self.port = 0
+        self.connections = 0
         self.forward = asyncio.Event()
         self.backward = asyncio.Event()
         self.held = asyncio.Event()
@@ -32,35 +36,29 @@ class Proxy:
 
     async def accept(self) -> None:
         """Listen, on the same port as before."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._listening.enter_async_context(
+            listeners.listening(self._serve, self._at, self.port)
+        )
 
     async def refuse(self) -> None:
         """Cut every connection and listen no more."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listening.aclose()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+        self.connections += 1
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        try:
             await asyncio.gather(
                 self._pump(reader, far_writer, self.forward),
                 self._pump(far_reader, writer, self.backward),
             )
-        except (OSError, asyncio.CancelledError):
-            pass
         finally:
-            self._tasks.discard(task)
             writer.transport.abort()
-            with contextlib.suppress(UnboundLocalError):
-                far_writer.transport.abort()
+            far_writer.transport.abort()
 
     async def _pump(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event
@@ -75,9 +73,9 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def between(host: str, port: int) -> AsyncIterator[Proxy]:
-    """A proxy to this server."""
-    proxy = Proxy(host, port)
+async def between(host: str, port: int, *, at: str = "127.0.0.1") -> AsyncIterator[Proxy]:
+    """A proxy to this server, listening at this address."""
+    proxy = Proxy(host, port, at=at)
     await proxy.accept()
     try:
         yield proxy

@@ -12,6 +12,8 @@ import dataclasses
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from tests.support import listeners
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
@@ -92,8 +94,6 @@ class Receiver:
         self.requests: list[Request] = []
         self.port = 0
         self._arrived = asyncio.Condition()
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def wait_until_asked(self, count: int = 1) -> None:
         async with self._arrived:
@@ -101,29 +101,12 @@ class Receiver:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self._writers.add(writer)
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            while not writer.is_closing():
-                request = await _read(reader)
-                async with self._arrived:
-                    self.requests.append(request)
-                    self._arrived.notify_all()
-                await self.answer(request, writer)
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            pass  # the other side has gone, or the test is over
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
-    async def end(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while not writer.is_closing():
+            request = await _read(reader)
+            async with self._arrived:
+                self.requests.append(request)
+                self._arrived.notify_all()
+            await self.answer(request, writer)
 
 
 @contextlib.asynccontextmanager
@@ -135,13 +118,8 @@ async def listening(
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Receiver]:
     receiver = Receiver(answer or status(204))
-    server = await asyncio.start_server(receiver.serve, host, port, ssl=tls)
-    receiver.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listeners.listening(receiver.serve, host, port, tls=tls) as receiver.port:
         yield receiver
-    finally:
-        server.close()
-        await receiver.end()
 
 
 async def _read(reader: asyncio.StreamReader) -> Request:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -27,6 +28,11 @@ from tests.support.waiting import wait_until
 
 #: Which servers the suites run on.
 KINDS = ["valkey", *(["redis-server"] if shutil.which("redis-server") else [])]
+
+
+#: Below those of outgoing connections; a cluster's server adds 10,000 for its bus.
+_PORTS = (12_000, 22_000)
+_given: set[int] = set()
 
 
 def binary_of(kind: str) -> str:
@@ -54,7 +60,7 @@ class RedisServer:
         return f"redis://{login}@127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        """Start it, or start it again; returns when it answers."""
+        """Start it, or start it again on the same port; returns when it answers."""
         users = self._directory / "users.acl"
         users.write_text(redisusers.acl_file())
         command = [
@@ -66,7 +72,7 @@ class RedisServer:
         log = (self._directory / "server.log").open("ab")
         with log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(self._answers, f"{self.kind} answers on port {self.port}", 20)
+        wait_until(self._answers, f"{self.kind} answers on port {self.port}", 60)
 
     def option(self, name: str) -> str:
         """What was said for an option."""
@@ -108,18 +114,29 @@ class RedisServer:
         if self._process.poll() is not None:
             text = (self._directory / "server.log").read_text(errors="replace")
             raise RuntimeError(f"{self.kind} ended at once: {text[-500:]}")
-        with self.client() as client:
+        client = redis.Redis(port=self.port, protocol=2, socket_timeout=5)
+        with contextlib.closing(client):
             try:
                 # Not another test's server that took the port in between.
                 return client.info("server")["process_id"] == self._process.pid
-            except (redis.ConnectionError, redis.BusyLoadingError):
+            except redis.RedisError:
                 return False
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that no connection is given meanwhile.
+
+    Those that the kernel hands out (from 32768 on, where it was not told otherwise) go to whoever
+    connects next, which in a suite of tests is soon.
+    """
+    while True:
+        port = random.SystemRandom().randrange(*_PORTS)
+        if port in _given:
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            _given.add(port)
+            return port
 
 
 @pytest.fixture(scope="session")
@@ -131,8 +148,9 @@ def shared_servers(
 
     def get(kind: str) -> RedisServer:
         if kind not in running:
-            running[kind] = RedisServer(kind, tmp_path_factory.mktemp(kind))
-            running[kind].start()
+            server = RedisServer(kind, tmp_path_factory.mktemp(kind))
+            server.start()
+            running[kind] = server
         return running[kind]
 
     yield get

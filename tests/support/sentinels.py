@@ -40,7 +40,7 @@ class Watched:
         self.follow(second, first)
         for number, port in enumerate(self._ports):
             self._sentinels.append(self._sentinel(number, port, first.port))
-        wait_until(self._all_know, "every Sentinel knows the replica and the others", 30)
+        wait_until(self._all_know, "every Sentinel knows the replica and the others", 90)
 
     def _sentinel(self, number: int, port: int, primary: int) -> subprocess.Popen[bytes]:
         settings = self._folder / f"sentinel{number}.conf"

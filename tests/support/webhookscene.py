@@ -62,6 +62,7 @@ class Receiver:
         self.open = 0
         self.most_open = 0
         self.port = 0
+        self.connections: set[asyncio.Transport] = set()
         self._something = asyncio.Event()
 
     def arrived(self, webhook_id: str) -> bytes | None:
@@ -98,6 +99,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
+        self._receiver.connections.add(transport)
 
     def data_received(self, data: bytes) -> None:
         self._got += data
@@ -132,6 +134,7 @@ class _Connection(asyncio.Protocol):
             self._receiver.open -= 1
 
     def connection_lost(self, _exc: Exception | None) -> None:
+        self._receiver.connections.discard(self._transport)
         while self._open:
             self._close_one()
 
@@ -145,6 +148,8 @@ async def receiving(receiver: Receiver) -> AsyncIterator[Receiver]:
         yield receiver
     finally:
         server.close()
+        for connection in list(receiver.connections):
+            connection.abort()
 
 
 # -- the workers --------------------------------------------------------------------------------

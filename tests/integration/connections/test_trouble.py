@@ -10,7 +10,7 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.wire import connecting, nodes
-from tests.support import proxy, queueing, redisusers
+from tests.support import listeners, proxy, queueing, redisusers
 from tests.support.redisserver import RedisServer
 
 
@@ -155,32 +155,28 @@ async def test_a_replica_at_the_address_is_a_wait_until_it_is_the_primary(
 
 async def test_a_server_below_7_is_one_clear_line_and_used_once_it_was_upgraded(key_prefix):
     server = _Old("6.2.14")
-    await server.start()
-    url = f"redis://127.0.0.1:{server.port}/0"
-    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
-    with pytest.raises(
-        errors.QueueUnavailable, match=r"the server is version 6\.2\.14; at least 7\.0"
-    ) as found:
+    async with listeners.listening(server.serve) as port:
+        queue = _queue_at(port, key_prefix)
+        with pytest.raises(
+            errors.QueueUnavailable, match=r"the server is version 6\.2\.14; at least 7\.0"
+        ) as found:
+            await queue.start()
+        assert "\n" not in str(found.value)
+        server.version = "7.0.0"
         await queue.start()
-    assert "\n" not in str(found.value)
-    server.version = "7.0.0"
-    await queue.start()
-    await queue.close()
-    await server.stop()
+        await queue.close()
 
 
 async def test_a_loading_server_is_waited_for(key_prefix):
     server = _Old("7.2.0")
     server.trouble = b"-LOADING Redis is loading the dataset in memory\r\n"
-    await server.start()
-    url = f"redis://127.0.0.1:{server.port}/0"
-    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
-    with pytest.raises(errors.QueueUnavailable, match="loading"):
+    async with listeners.listening(server.serve) as port:
+        queue = _queue_at(port, key_prefix)
+        with pytest.raises(errors.QueueUnavailable, match="loading"):
+            await queue.start()
+        server.trouble = b""
         await queue.start()
-    server.trouble = b""
-    await queue.start()
-    await queue.close()
-    await server.stop()
+        await queue.close()
 
 
 async def test_a_user_without_the_rights_is_a_wait_and_heals(own_server, key_prefix):
@@ -240,34 +236,27 @@ async def _missing(queue):
                 return await queue.keepalive()
 
 
+def _queue_at(port, prefix):
+    url = f"redis://127.0.0.1:{port}/0"
+    return delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=prefix)
+
+
 class _Old:
     """Says that it is this version, and OK to everything else."""
 
     def __init__(self, version):
         self.version = version
         self.trouble = b""
-        self.port = 0
-        self._server = None
 
-    async def start(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def stop(self):
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader, writer):
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                count = int((await reader.readuntil(b"\r\n"))[1:])
-                words = []
-                for _ in range(count):
-                    size = int((await reader.readuntil(b"\r\n"))[1:])
-                    words.append((await reader.readexactly(size + 2))[:-2])
-                writer.write(self._answer(words))
-                await writer.drain()
-        writer.close()
+    async def serve(self, reader, writer):
+        while True:
+            count = int((await reader.readuntil(b"\r\n"))[1:])
+            words = []
+            for _ in range(count):
+                size = int((await reader.readuntil(b"\r\n"))[1:])
+                words.append((await reader.readexactly(size + 2))[:-2])
+            writer.write(self._answer(words))
+            await writer.drain()
 
     def _answer(self, words):
         if self.trouble:

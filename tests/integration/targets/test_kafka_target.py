@@ -11,7 +11,7 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import kafka as kafkatarget
 from duepoint.targets import secretcache
-from tests.support import builders, firings, kafkabroker, othertargets, vaults
+from tests.support import builders, firings, kafkabroker, listeners, othertargets, proxy, vaults
 from tests.support.kafkabroker import kafka as broker
 from tests.support.redisserver import free_port
 
@@ -162,30 +162,15 @@ async def test_an_advertised_address_is_judged_like_the_first(api, broker):
     async def lookup(name, _):
         return ("192.0.2.7",) if name == "seed.example.com" else (name,)
 
-    reached = []
-
-    async def relay(reader, writer):
-        reached.append(1)
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", broker.plain)
-
-        async def pump(source, sink):
-            while data := await source.read(65_536):
-                sink.write(data)
-            sink.close()
-
-        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
-
-    server = await asyncio.start_server(relay, "127.0.0.2", 0)
-    port = server.sockets[0].getsockname()[1]
     allowed = othertargets.networks("127.0.0.2/32")
     target = othertargets.a_kafka_target(api, othertargets.a_guard(allowed=allowed, lookup=lookup))
-    await put(api, bootstrap__servers=f"127.0.0.2:{port}", security__protocol="PLAINTEXT")
-    given = await target.fire(firings.a_firing(ACTION, seconds_left=3.0))
-    assert reached
+    async with proxy.between("127.0.0.1", broker.plain, at="127.0.0.2") as relay:
+        await put(api, bootstrap__servers=f"127.0.0.2:{relay.port}", security__protocol="PLAINTEXT")
+        given = await target.fire(firings.a_firing(ACTION, seconds_left=6.0))
+    assert relay.connections
     assert isinstance(given, outcome.Rejected), given
     assert given.reason is Reason.BLOCKED_ADDRESS
     await target.close()
-    server.close()
 
 
 # -- without a broker ------------------------------------------------------------------------------
@@ -202,13 +187,11 @@ async def test_a_broker_that_hangs_costs_one_attempt(api, target):
     async def silent(reader, _):
         await reader.read()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    await put(api, bootstrap__servers=f"127.0.0.1:{port}", security__protocol="PLAINTEXT")
-    given = await target.fire(firings.a_firing(ACTION, seconds_left=0.5))
+    async with listeners.listening(silent) as port:
+        await put(api, bootstrap__servers=f"127.0.0.1:{port}", security__protocol="PLAINTEXT")
+        given = await target.fire(firings.a_firing(ACTION, seconds_left=0.5))
     assert isinstance(given, outcome.Retry)
     assert given.reason is Reason.TIMEOUT
-    server.close()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import secretcache
-from tests.support import builders, firings, othertargets, redisserver, vaults, webhooktargets
+from tests.support import (
+    builders,
+    firings,
+    listeners,
+    othertargets,
+    redisserver,
+    vaults,
+    webhooktargets,
+)
 from tests.support.redisserver import RedisServer
 from tests.support.tlsfiles import Authority
 
@@ -258,19 +266,8 @@ async def test_a_service_of_the_namespace_is_asked_for_at_the_api_server(api, ow
 async def answering(answer):
     """A server that answers every request so; the URL that leads to it."""
 
-    async def serve(reader, writer):
-        try:
-            await answer(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    async with listeners.listening(answer) as port:
+        yield f"redis://127.0.0.1:{port}"
 
 
 def saying(text):

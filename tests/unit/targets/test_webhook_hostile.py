@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import ssl
 import time
@@ -14,7 +13,7 @@ from duepoint import telemetry
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers, webhook
-from tests.support import firings, receiver, webhooktargets
+from tests.support import firings, listeners, receiver, webhooktargets
 
 OK = b"HTTP/1.1 200 OK\r\n"
 BOMB = gzip.compress(b"0" * 10**6)
@@ -154,25 +153,15 @@ async def test_a_name_that_does_not_exist_is_tried_again():
     assert "cannot be resolved" in given.message
 
 
-@contextlib.asynccontextmanager
-async def babbling():
+async def babble(_, writer):
     """A server that talks first, and not TLS."""
-
-    async def talk(_, writer):
-        writer.write(b"220 mail.example ready\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(talk, "127.0.0.1")
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
+    writer.write(b"220 mail.example ready\r\n")
+    await writer.drain()
 
 
 async def test_a_receiver_without_tls_is_tried_again():
     async with (
-        babbling() as port,
+        listeners.listening(babble) as port,
         webhooktargets.a_target() as (target, _),
     ):
         action = firings.a_webhook(f"https://127.0.0.1:{port}/")
