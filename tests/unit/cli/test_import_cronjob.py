@@ -7,10 +7,8 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from duepoint.cli.checking import checks, yamltext
+from duepoint.cli.checking import checks
 from duepoint.cli.checking.manifests import Manifest
 from duepoint.cli.cronjob import importtimes, importyaml
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
@@ -339,29 +337,3 @@ def test_a_file_that_cannot_be_read_is_named(duepoint, file):
     answer = duepoint("import", "cronjob", "-f", file)
     assert answer.code == 2
     assert f"{file}: cannot be read" in answer.err
-
-
-_TEXTS = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"])),
-    st.lists(
-        st.sampled_from(
-            ["on", "y", "1e3", "0o17", "0777", "12:30", "null", "~", "- a", "a: b", "#x", " #b",
-             "@x", "%a", "*/5", "&a", "!x", "|", "? a", ".inf", "\n", "\t", "\x85", "\r\n", "\x00",
-             "---", "...", "'", '"', "\\", "{}", "[", " "]
-        )
-    ).map("".join),
-)  # fmt: skip
-_VALUES = st.recursive(
-    st.one_of(_TEXTS, st.none(), st.booleans(), st.integers(-(2**63), 2**63)),
-    lambda inner: st.one_of(st.lists(inner), st.dictionaries(_TEXTS, inner)),
-    max_leaves=12,
-)
-
-
-@given(st.dictionaries(_TEXTS, _VALUES, min_size=1))
-def test_every_value_survives_being_written(value):
-    text = importyaml.text_of(value)
-    (document,) = yamltext.documents(text.encode())
-    assert isinstance(document, yamltext.Document)
-    assert document.value == value
-    assert yaml.safe_load(text) == value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import itertools
 import json
@@ -10,14 +9,13 @@ import json
 import pytest
 
 from duepoint import errors
-from duepoint.controller import dryruns, plan, sighting
+from duepoint.controller import sighting
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs
 from duepoint.schedules import points
 from duepoint.schedules.definition import State
-from tests.support.builders import JOB_TEMPLATE, a_spec, at
+from tests.support.builders import JOB_TEMPLATE, at
 from tests.unit.controller.world import NAMESPACE, World
 
 
@@ -322,25 +320,6 @@ async def test_an_indexed_job_is_tried_once_for_each_length_of_name():
         for name in ("report-1", "report-2", "a-longer-name", "another-names"):
             await world.apply(name, jobTemplate=indexed)
         assert dry_runs(world) == 2
-
-
-async def test_ten_thousand_schedules_of_one_template_cost_one_dry_run():
-    world = World()
-    asked = dryruns.DryRuns(world.api)
-    one = a_spec(jobTemplate=JOB_TEMPLATE)
-    specs = [dataclasses.replace(one, name=f"report-{n}", uid=f"u{n}") for n in range(10_000)]
-    found = await asyncio.gather(
-        *(
-            asked.verdict(
-                plan.decide(one, None, plan.Shown(), one.created_us, target="t").definition,
-                one.action.target,
-                None,
-            )
-            for one in specs
-        )
-    )
-    assert dry_runs(world) == 1
-    assert set(found) == {jobs.Valid()}
 
 
 async def test_why_a_schedule_is_suspended_is_shown():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -123,9 +124,16 @@ def test_optional_fields_without_a_default_say_what_unset_means() -> None:
 
 
 def _spec_of(plural: str) -> dict[str, Any]:
-    document = expand.custom_resource_definitions()[f"duepoint.dev_{plural}.yaml"]
-    schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return json.loads(json.dumps(schema["properties"]["spec"]))
+    return json.loads(_spec_texts()[f"duepoint.dev_{plural}.yaml"])
+
+
+@functools.cache
+def _spec_texts() -> dict[str, str]:
+    schemas = {
+        name: document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for name, document in expand.custom_resource_definitions().items()
+    }
+    return {name: json.dumps(schema["properties"]["spec"]) for name, schema in schemas.items()}
 
 
 def _schemas(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

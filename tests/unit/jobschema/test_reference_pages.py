@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,11 @@ def _paths(schema: dict[str, Any], prefix: str) -> Iterator[str]:
             yield from _paths(field.get("items", {}), f"{path}[]")
 
 
+_documents = functools.cache(expand.custom_resource_definitions)
+
+
 def _schema(plural: str) -> dict[str, Any]:
-    document = expand.custom_resource_definitions()[f"duepoint.dev_{plural}.yaml"]
+    document = _documents()[f"duepoint.dev_{plural}.yaml"]
     properties = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     return {"properties": {name: properties[name] for name in ("spec", "status")}}
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import re
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from duepoint import errors as base
 from duepoint.kube import errors, jobs, port
@@ -58,19 +55,6 @@ def test_a_manual_run_has_a_name_of_its_own_for_the_same_slot():
     name = jobs.job_name(replace(FACTS, run_uid="run-1"))
     digest = hashlib.sha256(b"run-1").hexdigest()[:10]
     assert name == f"nightly-report-1795311000-{digest}"
-
-
-SCHEDULE_NAMES = st.from_regex(
-    r"[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?){0,6}", fullmatch=True
-).filter(lambda name: len(name) <= 52)
-
-
-@settings(deadline=None, max_examples=50)
-@given(name=SCHEDULE_NAMES, run_uid=st.sampled_from(["", "a", "b"]))
-def test_every_name_is_one_that_a_job_may_have(name: str, run_uid: str):
-    made = jobs.job_name(replace(FACTS, schedule_name=name, run_uid=run_uid))
-    assert len(made) <= 63
-    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)
 
 
 def test_the_job_belongs_to_the_schedule_and_tells_its_slot():

@@ -16,8 +16,8 @@ import pytest
 from duepoint.delayqueue import messages
 from duepoint.kube import errors, jobs
 from duepoint.schedules import actions
+from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace
 from tests.support.workplace import EPOCH
-from tests.unit.worker.test_concurrency import DOWN, JOB, NOON, SECOND, Cluster
 
 STEPS = 60
 REFUSED = errors.Forbidden("no", cause=errors.ForbiddenCause.ADMISSION)
@@ -29,7 +29,7 @@ class History:
     def __init__(self, seed: int, policy: str, most: int) -> None:
         self.dice = random.Random(seed)
         self.policy, self.most = policy, most
-        self.place = Cluster()
+        self.place = JobWorkplace()
         self.tasks: list[asyncio.Task[None]] = []
         self.created: dict[str, str] = {}
         self.generation = 1

@@ -1,0 +1,76 @@
+"""A worker that makes Jobs: its surroundings in virtual time, with an API server.
+
+What is sent to receivers and streams is recorded; Jobs are stored by ``FakeKubernetes``, where a
+test ends them, deletes them or has requests fail. Slots are named by their seconds after ``NOON``.
+"""
+
+from __future__ import annotations
+
+from duepoint.kube import errors
+from duepoint.runs.run import RunState
+from duepoint.schedules import actions
+from duepoint.targets import activejobs, target
+from duepoint.targets.job import JobTarget
+from duepoint.testing.fakekubernetes import FakeKubernetes
+from duepoint.testing.recordingtarget import RecordingTarget
+from tests.support.builders import a_definition, a_rule, at
+from tests.support.workplace import EPOCH, Workplace
+
+NOON = at("2026-03-01 12:00:00")
+SECOND = 1_000_000
+POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+JOB = actions.Action(target=actions.JobAction(template={"spec": {"template": {"spec": POD}}}))
+DOWN = errors.Unavailable("no answer", sent=False)
+
+
+class JobWorkplace(Workplace):
+    """A workplace whose Jobs are made at an API server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.api = FakeKubernetes(now_us=self.clock.now_us)
+        self.webhooks = RecordingTarget(self.clock)
+        self.target = target.Targets(
+            job=JobTarget(self.api, self.clock), webhook=self.webhooks, stream=self.webhooks
+        )
+        self.jobs = activejobs.ActiveJobs(self.api)
+
+    def jobs_there(self) -> list[str]:
+        return [job["metadata"]["name"] for job in self.api.all_stored("jobs")]
+
+    def active(self) -> list[str]:
+        return [
+            job["metadata"]["name"]
+            for job in self.api.all_stored("jobs")
+            if not job.get("status", {}).get("conditions")
+        ]
+
+    async def end(self, slot: int) -> None:
+        """The Job of this slot ends, and the operator tells of it."""
+        self.api.end_job("default", name(slot))
+        await self.queue.finish(self.known, [name(slot)], EPOCH)
+
+    async def schedule(self, policy: str, action: actions.Action = JOB, **changes):
+        rule = a_rule(
+            changes.pop("schedule", "@every 10s"),
+            whole_seconds=action is JOB,
+            policy={"concurrency": policy, **changes.pop("also", {})},
+        )
+        made = a_definition(rule=rule, created_us=NOON, not_before_us=NOON, **changes)
+        self.known = await self.arm(made, action)
+        return self.known
+
+    async def told(self) -> list[tuple[int, RunState, str]]:
+        """Slots in seconds after noon, with how they ended."""
+        return [
+            ((event.slot_us - NOON) // SECOND, event.state, event.reason)
+            for event in await self.events()
+            if event.state is not RunState.PENDING
+        ]
+
+    def fired(self) -> list[int]:
+        return [(firing.slot_us - NOON) // SECOND for firing in self.webhooks.fired]
+
+
+def name(slot: int) -> str:
+    return f"report-{NOON // SECOND + slot}"
