@@ -15,7 +15,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import activejobs, target
 from duepoint.worker import concurrency
 from tests.support.builders import a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
