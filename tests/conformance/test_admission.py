@@ -575,6 +575,18 @@ async def test_the_end_of_a_job_calls_the_slot_that_waits(gate):
     assert (await gate.ask(claim, member)).verdict is Verdict.IN
 
 
+async def test_all_that_wait_are_called_where_there_is_more_room_than_by_ends(gate):
+    gate = await with_policy(gate, "Queue", limit=5).arm()
+    first = await gate.start(0)
+    for number in (1, 2, 3):
+        claim, (member,) = await gate.slots(number)
+        await gate.ask(claim, member, checked=True, verified=frozenset({run_of(first)}))
+        await gate.settle(claim)
+    told = await gate.queue.finish(gate.definition(), [], EPOCH, every=True)
+    assert (told.removed, told.called) == (0, 3)
+    assert (await gate.queue.finish(gate.definition(), [], EPOCH, every=True)).called == 0
+
+
 async def test_the_end_of_a_delivery_calls_the_slot_that_waits(gate):
     gate = await with_policy(gate, "Queue", jobs=False).arm()
     claim, (one, other) = await gate.slots(0, 1)

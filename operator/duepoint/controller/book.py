@@ -223,9 +223,10 @@ def take(entry: Entry, report: Report) -> bool:
     entry.generation = report.generation
     entry.told = report.conditions
     entry.target = report.target if report.target is not None else entry.target
-    known = report.definition or entry.definition
-    if report.keeps is not None or known is not None:
-        entry.keeps = report.keeps or known.rule.policy
+    if report.keeps is not None:
+        entry.keeps = report.keeps
+    elif (known := report.definition or entry.definition) is not None:
+        entry.keeps = known.rule.policy
     if report.is_settled:
         entry.observed = max(entry.observed, report.generation)
         entry.holds_nothing = report.definition is None

@@ -206,6 +206,7 @@ class Leadership:
         jobs.on_end = ends.note
         reconciler = Reconciler(reconcile=reconcile, reports=reporter, health=health, clock=clock)
         reporter.on_refused = reconciler.refuse
+        reconciler.on_wider = ends.widen
         resync = Resync(
             api=self._api,
             queue=queue,
@@ -235,6 +236,7 @@ class Leadership:
             tell=recorder.note,
         )
         runs.on_released = jobs.look
+        ends.is_waited_for = runs.has_waiting
         jobs.keeps = runs.keeps
         reporter.on_run_event = runs.event
         reconciler.on_settled = runs.schedule_changed

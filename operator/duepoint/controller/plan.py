@@ -113,6 +113,14 @@ def decide(
     )
 
 
+def is_wider(stored: Definition | None, edited: Definition) -> bool:
+    """Whether an edit lets slots start that wait for runs of the schedule to end."""
+    if stored is None or stored.rule.policy.concurrency != "Queue":
+        return False
+    was, now = stored.rule.policy, edited.rule.policy
+    return now.concurrency != "Queue" or now.max_concurrency > was.max_concurrency
+
+
 def chain_due_us(known: Definition, settled_us: int = 0) -> int | None:
     """The due of the chain point that an armed definition should have; None = no slot left."""
     if known.state is not State.ARMED or known.runs_left == 0:

@@ -38,11 +38,13 @@ class Applied:
         report: what to say; None where a newer generation is in the queue already.
         definition: what the queue holds; None for nothing.
         is_final: False where the same look should be repeated later.
+        is_wider: an edit lets slots start that wait for runs to end.
     """
 
     report: Report | None
     definition: Definition | None = None
     is_final: bool = True
+    is_wider: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +226,8 @@ class Reconcile:
                 await self.remove(seen)
                 return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
             if await self._is_held(made, blob, awaits_check=awaits_check):
-                return _applied(wanted, made, verdict, awaits_check=awaits_check)
+                applied = _applied(wanted, made, verdict, awaits_check=awaits_check)
+                return replace(applied, is_wider=plan.is_wider(stored, made.definition))
         raise errors.Bug(f"the definition of {wanted.identity} does not come to rest")
 
     async def _verdict(

@@ -85,6 +85,8 @@ class Reconciler:
         self.outages = 0
         #: Told of each state of an object that the queue holds now, or that it is gone from it.
         self.on_settled: Callable[[Sighting], None] = lambda _: None
+        #: Told the uid of a Schedule of which slots that wait may start by an edit.
+        self.on_wider: Callable[[str], None] = lambda _uid: None
 
     async def run(self) -> None:
         """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
@@ -226,6 +228,8 @@ class Reconciler:
             return
         if applied.report is not None:
             self._reports.report(seen.uid, applied.report)
+        if applied.is_wider:
+            self.on_wider(seen.uid)
         if applied.is_final:
             self._object_waits.pop(seen.uid, None)
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)

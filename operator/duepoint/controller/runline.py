@@ -24,7 +24,7 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
-from duepoint.schedules.manualruns import Backfill, Wanted
+from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
 from duepoint.schedules.slots import Slots
 
 
@@ -155,6 +155,14 @@ def parallel(line: Line) -> int:
     if policy.concurrency == "Allow":
         return line.wanted.slots.max_parallel
     return min(line.wanted.slots.max_parallel, max(1, policy.max_concurrency))
+
+
+def may_wait(line: Line) -> bool:
+    """Whether its slot waits for runs of the Schedule to end, by its own word."""
+    if line.wanted is None or line.ended_us is not None or not line.course.open:
+        return False
+    slots = line.wanted.slots
+    return isinstance(slots, Trigger) and slots.concurrency == "Queue"
 
 
 def open_next(line: Line) -> list[int]:

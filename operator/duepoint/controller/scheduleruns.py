@@ -152,6 +152,11 @@ class ScheduleRuns:
                 self.request()
             self._tasks.put(uid, uid)
 
+    def has_waiting(self, known: Definition) -> bool:
+        """Whether a ScheduleRun may wait for runs of this Schedule, whatever its own policy."""
+        named = self._by_schedule.get((known.namespace, known.name), ())
+        return any(runline.may_wait(self._lines[uid]) for uid in named)
+
     def keeps(self, namespace: str, job_name: str) -> bool:
         """Whether a finished Job is to stay: no status tells yet how its run ended."""
         if not self._is_surveyed:

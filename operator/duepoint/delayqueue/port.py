@@ -405,9 +405,17 @@ class Queue(Protocol):
         ...
 
     async def finish(
-        self, known: definitions.Definition, jobs: Collection[str], epoch: messages.Epoch
+        self,
+        known: definitions.Definition,
+        jobs: Collection[str],
+        epoch: messages.Epoch,
+        *,
+        every: bool = False,
     ) -> activeruns.Finished:
-        """The same for who holds no claim: these Jobs have ended."""
+        """The same for who holds no claim: these Jobs have ended.
+
+        ``every``: there is more room than by these ends, so all slots that wait are called up.
+        """
         ...
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:

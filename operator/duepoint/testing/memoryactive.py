@@ -40,6 +40,7 @@ class Told:
     runs: Sequence[Run] = ()
     jobs: Collection[str] = ()
     look: Run | None = None
+    every: bool = False
 
 
 @dataclass(slots=True)
@@ -87,7 +88,8 @@ class ActiveSets:
                 del known.runs[run]
         removed = before - len(known.runs)
         waiting = _waiting(shard, known, stored.timing_version, now_us)
-        called = sum(_hasten(shard, one, now_us) for one in waiting[: max(removed, 1)])
+        most = len(waiting) if told.every else max(removed, 1)
+        called = sum(_hasten(shard, one, now_us) for one in waiting[:most])
         state = State.ABSENT
         if look is not None and look in known.runs:
             state = _state(known.runs[look])

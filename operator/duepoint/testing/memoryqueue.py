@@ -379,11 +379,16 @@ class MemoryDelayQueue:
         return finished
 
     async def finish(
-        self, known: definitions.Definition, jobs: Collection[str], epoch: messages.Epoch
+        self,
+        known: definitions.Definition,
+        jobs: Collection[str],
+        epoch: messages.Epoch,
+        *,
+        every: bool = False,
     ) -> activeruns.Finished:
         removed = called = 0
         for shard in self._homes(known.id, epoch):
-            told = memoryactive.Told(jobs=jobs)
+            told = memoryactive.Told(jobs=jobs, every=every)
             finished = self.active.finish(shard, known, told, self._clock.now_us())
             removed, called = removed + finished.removed, called + finished.called
             self._tell(shard)

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from duepoint import services
+from duepoint import errors, services
 from duepoint.kube import jobs
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
@@ -159,3 +159,59 @@ async def test_an_end_that_could_not_be_told_is_told_later():
         world.queue.available = True
         await world.clock.advance(3)
         assert jobs_there(world) == [name(0), name(300)]
+
+
+@pytest.mark.parametrize(
+    ("edit", "started"),
+    [
+        ({"concurrencyPolicy": "Allow"}, 3),
+        ({"concurrencyPolicy": "Queue", "queueLimit": 5, "maxConcurrency": 2}, 2),
+        ({"concurrencyPolicy": "Queue", "queueLimit": 5, "maxConcurrency": 3}, 3),
+        ({"concurrencyPolicy": "Queue", "queueLimit": 9}, 1),
+    ],
+    ids=["allow", "room for one", "room for all", "no more room"],
+)
+async def test_an_edit_that_makes_room_starts_what_waits_at_once(edit, started):
+    async with World().leader() as world, workers(world, "a", "b"):
+        waiting = {"concurrencyPolicy": "Queue", "queueLimit": 5}
+        await world.apply_job(schedule="*/5 * * * *", **waiting)
+        await _until(world, 700)
+        assert jobs_there(world) == [name(0)]
+        await world.apply_job(schedule="*/5 * * * *", **edit)
+        await world.clock.advance(0.5)
+        assert jobs_there(world) == [name(slot) for slot in (0, 300, 600)[:started]]
+
+
+async def test_an_edit_whose_call_is_lost_starts_what_waits_once_the_queue_answers(monkeypatch):
+    async with World().leader() as world, workers(world, "a"):
+        await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Queue")
+        await _until(world, 400)
+        finish, failed = world.queue.finish, []
+
+        async def failing_once(*given, **named):
+            if not failed:
+                failed.append(given)
+                raise errors.QueueUnavailable("no answer")
+            return await finish(*given, **named)
+
+        monkeypatch.setattr(world.queue, "finish", failing_once)
+        await world.apply_job(schedule="*/5 * * * *")
+        await world.clock.advance(2)
+        assert failed
+        assert jobs_there(world) == [name(0), name(300)]
+
+
+async def test_a_run_by_hand_that_waits_beside_allow_starts_when_the_job_ends():
+    async with World().leader() as world, workers(world, "a"):
+        await world.apply_job(schedule="*/5 * * * *")
+        await _until(world, 2)
+        manifest = {
+            "metadata": {"namespace": NAMESPACE, "name": "now"},
+            "spec": {"scheduleName": "nightly", "trigger": {"concurrencyPolicy": "Queue"}},
+        }
+        await world.api.apply("scheduleruns", manifest)
+        await world.clock.advance(3)
+        assert jobs_there(world) == [name(0)]
+        world.api.end_job(NAMESPACE, name(0))
+        await world.clock.advance(0.5)
+        assert len(jobs_there(world)) == 2

@@ -96,6 +96,7 @@ class World:
             reconcile=self.reconcile, reports=self.reporter, health=self.health, clock=self.clock
         )
         self.reporter.on_refused = self.reconciler.refuse
+        self.reconciler.on_wider = self.ends.widen
         self.resync = Resync(
             api=self.api,
             queue=self.queue,
@@ -124,6 +125,7 @@ class World:
             tell=self.news.append,
         )
         self.runs.on_released = self.jobwatch.look
+        self.ends.is_waited_for = self.runs.has_waiting
         self.jobwatch.keeps = self.runs.keeps
         self.reporter.on_run_event = self.runs.event
         self.reconciler.on_settled = self.runs.schedule_changed

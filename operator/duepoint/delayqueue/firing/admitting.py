@@ -26,6 +26,7 @@ class _Told:
     runs: Sequence[activeruns.Run] = ()
     jobs: Collection[str] = ()
     look: activeruns.Run | None = None
+    every: bool = False
 
 
 class Admitting(settling.Settling, numbering.Numbering):
@@ -75,12 +76,17 @@ class Admitting(settling.Settling, numbering.Numbering):
             return activeruns.Finished()
 
     async def finish(
-        self, known: definitions.Definition, jobs: Collection[str], epoch: messages.Epoch
+        self,
+        known: definitions.Definition,
+        jobs: Collection[str],
+        epoch: messages.Epoch,
+        *,
+        every: bool = False,
     ) -> activeruns.Finished:
         removed = called = 0
         for shard in sharding.homes(known.id, self._known_layout()):
             try:
-                found = await self._finish_at(shard, known, jobs, epoch)
+                found = await self._finish_at(shard, known, _Told(jobs=jobs, every=every), epoch)
             except scripting.LayoutChanged:
                 if shard == sharding.home(known.id, await self.layout()):
                     raise
@@ -92,12 +98,12 @@ class Admitting(settling.Settling, numbering.Numbering):
         self,
         shard: messages.ShardId,
         known: definitions.Definition,
-        jobs: Collection[str],
+        told: _Told,
         epoch: messages.Epoch,
     ) -> activeruns.Finished:
         text = interning.entry(interning.Kind.NAMESPACE, known.namespace.encode())
         lane = (await self._intern(shard, [text], epoch))[text]
-        call = self._finish_call(shard, known, lane, _Told(jobs=jobs))
+        call = self._finish_call(shard, known, lane, told)
         return _finished(await self._gathered.run(call))
 
     def _admit_call(self, claim: messages.Claim, entry: activeruns.Entry) -> scripting.Call:
@@ -163,6 +169,7 @@ class Admitting(settling.Settling, numbering.Numbering):
             for value in (job, run)
         ]
         arguments.put("jobs", arguments.run(named))
+        arguments.put("every", told.every)
         arguments.put("look", 0 if told.look is None else arguments.position(told.look))
         return arguments.call(
             "finish",

@@ -3,12 +3,13 @@
   Runs of a schedule have ended: they are not active any more, and of the slots that wait as many
   are due at once, the oldest first. A run that somebody is trying again stays; a Job that is told
   of has ended. Told twice, or of runs that are not known, it calls up one slot, which asks for
-  itself whether it may start.
+  itself whether it may start. With every, all that wait are called up, at most as
+  many as one script may: there is more room.
 
   KEYS  1 meta  2 heads  3 wake  4 lane  5 active  6 looks  7 waiting
   ARGV  layout, lane (number), id, version (positions; of the schedule and its timing),
         runs {from, to}, jobs {from, to} of name, run pairs (one for each run that a Job of that
-        name can be of), look (position of a run, or 0)
+        name can be of), look (position of a run, or 0), every (boolean)
   Reply {state of that run or '', runs removed, slots called up}
   Error UNINIT, WRONGLAYOUT
 ]]
@@ -98,7 +99,7 @@ if args.jobs[2] >= args.jobs[1] then
 end
 
 local members, scores = waiting_members(WAITING, LANE, version, now,
-  math.min(math.max(removed, 1), MOST_CALLED))
+  args.every and MOST_CALLED or math.min(math.max(removed, 1), MOST_CALLED))
 local called = 0
 for i = 1, #members do
   called = called + hasten(LANE, members[i], scores[i], now)
