@@ -148,6 +148,8 @@ async def test_a_failed_job_is_told_by_condition_and_event_and_does_not_touch_re
     assert event["type"] == "Warning"
     assert event["regarding"]["uid"] == found["metadata"]["uid"]
     assert event["related"]["name"] == found["status"]["lastRun"]["jobName"]
+    (job,) = await stack.jobs("broken")
+    assert event["related"]["uid"] == job["metadata"]["uid"]
 
 
 # -- names -------------------------------------------------------------------------------------

@@ -189,6 +189,7 @@ def _event(job: jobs.Job, owner: port.OwnerReference, ended: jobs.Finished) -> R
         started_us=created_us,
         finished_us=at_us,
         job_name=job.metadata.name,
+        job_uid=job.metadata.uid,
     )
 
 

@@ -105,7 +105,7 @@ def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
         related = Object(
             namespace=about.namespace,
             name=event.job_name,
-            uid="",
+            uid=event.job_uid,
             kind="Job",
             api_version="batch/v1",
         )

@@ -41,13 +41,13 @@ class Object:
 
     def reference(self) -> dict[str, str]:
         """As an ObjectReference."""
-        return {
+        named = {
             "apiVersion": self.api_version,
             "kind": self.kind,
             "namespace": self.namespace,
             "name": self.name,
-            "uid": self.uid,
         }
+        return named | {"uid": self.uid} if self.uid else named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

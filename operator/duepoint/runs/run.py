@@ -51,6 +51,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         since_us: of several missed slots, the oldest; 0 = ``slot_us`` alone is meant.
         more_us: further slots of which a pending event tells the same.
         run_uid: uid of the ScheduleRun that wanted it; empty for regular slots.
+        job_uid: uid of the Job, where the event comes from having seen it; never stored.
     """
 
     uid: str
@@ -75,6 +76,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     since_us: int = 0
     more_us: tuple[int, ...] = ()
     run_uid: str = ""
+    job_uid: str = ""
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -146,7 +148,8 @@ _decoder: msgspec.msgpack.Decoder[list[RunEvent] | _News] = msgspec.msgpack.Deco
 
 def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as the same array
     """Regular slots, nearly all there are, are written as before there was a ``run_uid``."""
-    return event if event.run_uid else msgspec.structs.astuple(event)[:-1]
+    stored = msgspec.structs.astuple(event)[:-1]
+    return stored if event.run_uid else stored[:-1]
 
 
 def pack(events: Iterable[RunEvent | Together]) -> bytes:

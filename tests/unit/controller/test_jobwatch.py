@@ -70,6 +70,9 @@ async def test_a_failed_job_is_a_failed_run_with_its_reason():
         assert (condition["status"], condition["reason"]) == ("False", "JobFailed")
         assert "BackoffLimitExceeded" in condition["message"]
         assert world.ready() == ("True", "Armed")
+        (told,) = [one for one in world.news if one.reason == "RunFailed"]
+        job_uid = world.api.stored("jobs", NAMESPACE, name)["metadata"]["uid"]
+        assert (told.related.name, told.related.uid) == (name, job_uid)
 
 
 async def test_a_job_deleted_while_it_runs_is_a_failed_run():

@@ -121,3 +121,8 @@ def test_a_note_and_a_related_job_are_part_of_it():
         assert event["related"]["kind"] == "Job"
 
     virtualtime.run(main())
+
+
+def test_a_related_object_of_unknown_uid_is_named_without_one():
+    job = events.Object(namespace="team", name="nightly-1", uid="", kind="Job")
+    assert "uid" not in job.reference()

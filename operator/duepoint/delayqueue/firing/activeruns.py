@@ -27,6 +27,8 @@ ALLOW, FORBID, REPLACE, QUEUE = "Allow", "Forbid", "Replace", "Queue"
 
 #: Runs in one question or answer; of more the asking goes on.
 PIECE = 250
+#: Slots that wait and are called up at once.
+MOST_CALLED = 100
 
 _NAME = 6  # state, target, timing version come before it
 _MOST_DIGITS = 12  # of a time in seconds
