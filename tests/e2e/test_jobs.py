@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import time
 
 from duepoint.kube import errors as kube_errors
 from tests.e2e.test_crashes import in_seconds
@@ -13,6 +14,8 @@ from tests.support import stack as stacks
 from tests.support.builders import JOB_TEMPLATE
 from tests.support.controlplane import DURATION, OUTCOME
 
+#: One slot a second: more refusals than seconds would be a storm.
+LONGEST_DELETION_SECONDS = 60
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{ns}/events"
 
 
@@ -51,6 +54,12 @@ async def wait_for_event(stack, name: str, reason: str) -> dict:
 
     await stacks.eventually(told, f"the Event {reason} of {name}")
     return next(one for one in await events_of(stack, name) if one["reason"] == reason)
+
+
+def figures(metrics: str, prefix: str) -> dict[str, float]:
+    """The series of that name, each with its value."""
+    lines = [line for line in metrics.splitlines() if line.startswith(prefix)]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 def seconds_of(text: str) -> int:
@@ -150,6 +159,41 @@ async def test_a_failed_job_is_told_by_condition_and_event_and_does_not_touch_re
     assert event["related"]["name"] == found["status"]["lastRun"]["jobName"]
     (job,) = await stack.jobs("broken")
     assert event["related"]["uid"] == job["metadata"]["uid"]
+
+
+async def test_a_namespace_that_is_going_gets_no_job_and_no_storm_of_requests(stack):
+    operator, worker = await stack.running()
+    await stack.apply("doomed", {"schedule": "@every 1s", "jobTemplate": template()})
+    await stack.wait_for_job("doomed", 1)
+    hold = f"/api/v1/namespaces/{stack.namespace}/configmaps"
+    held = {"metadata": {"name": "hold", "finalizers": ["example.com/hold"]}}
+    await stack.api.request("POST", hold, held)
+    space = f"/api/v1/namespaces/{stack.namespace}"
+    await stack.api.request("DELETE", space)
+
+    async def is_gone() -> bool:
+        try:
+            await stack.schedule("doomed")
+        except kube_errors.NotFound:
+            return True
+        return False
+
+    await stacks.eventually(is_gone, "the Schedule went with its namespace")
+    gone_at = time.time()
+
+    async def is_forgotten() -> bool:
+        told = figures(await operator.metrics(), "duepoint_queue_")
+        looked_after = told["duepoint_queue_seen_seconds"] > gone_at
+        return looked_after and told["duepoint_queue_points"] == 0
+
+    await stacks.eventually(is_forgotten, "its points went with it")
+    told = figures(await worker.metrics(), "duepoint_api_requests_total")
+    refused = [told[one] for one in told if 'code="403"' in one]
+    assert sum(refused) <= LONGEST_DELETION_SECONDS
+    spec = [{"op": "remove", "path": "/metadata/finalizers"}]
+    await stack.api.request(
+        "PATCH", f"{hold}/hold", spec, content_type="application/json-patch+json"
+    )
 
 
 # -- names -------------------------------------------------------------------------------------

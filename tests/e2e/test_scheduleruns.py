@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import datetime as dt
 import json
 import sys
 from typing import Any
@@ -160,6 +161,32 @@ async def test_the_commands_make_wait_for_and_tell_the_end(stack):
     code, _, err = await cli(stack, "trigger", "goood")
     assert code == 2
     assert 'did you mean "good"?' in err
+
+
+async def test_a_stream_and_a_webhook_are_triggered_with_slot_and_payload_of_ones_own(stack):
+    await stack.running()
+    await stack.apply("ticks", {**HOURLY, "payload": {"of": 1}, "stream": {"name": "ticks"}})
+    await stack.apply("hook", {**HOURLY, "payload": {"of": 1}, "webhook": stack.webhook()})
+    for name in ("ticks", "hook"):
+        await stack.wait_until_ready(name)
+        own = ("--at", "2026-02-01T05:00:00Z", "--payload", '{"of": 2}')
+        code, out, err = await cli(stack, "trigger", name, *own, "--wait", "-o", "json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["state"] == "Complete"
+    with stack.redis.client() as client:
+        ((_, fields),) = client.xrange(f"dp:stream:{stack.namespace}:ticks")
+    slot = dt.datetime(2026, 2, 1, 5, tzinfo=dt.UTC)
+    assert int(fields[b"slot"]) == int(slot.timestamp())
+    assert json.loads(fields[b"payload"]) == {"of": 2}
+    (sent,) = stack.delivered("hook")
+    assert sent.slot == "2026-02-01T05:00:00Z"
+    assert sent.body["data"]["payload"] == {"of": 2}
+    for name in ("ticks", "hook"):
+        found = await stack.wait_for_schedule(
+            name, lambda one: one["status"].get("runs", {}).get("succeeded") == 1, "counted"
+        )
+        assert found["status"]["lastRun"]["trigger"] == "Manual"
+        assert "settledThrough" in found["status"]
 
 
 async def test_a_schedule_and_its_run_may_come_in_any_order(stack):

@@ -1,0 +1,58 @@
+"""A namespace that is going: no Job, no storm of requests, and every slot says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.kube import jobs
+from tests.unit.controller.runworld import RunWorld
+from tests.unit.controller.test_runends import workers
+from tests.unit.controller.world import NAMESPACE, World
+
+TWO_SLOTS_SECONDS = 620
+
+
+def asked(world: World) -> int:
+    """How often a Job was asked for, dry runs included."""
+    return world.api.requests.count(("POST", jobs.collection(NAMESPACE)))
+
+
+@pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace", "Queue"])
+async def test_a_slot_is_missed_with_that_reason_after_one_request(policy):
+    async with World().leader() as world, workers(world, "a", "b"):
+        await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy=policy)
+        before = asked(world)
+        world.api.terminating.add(NAMESPACE)
+        await world.clock.advance(TWO_SLOTS_SECONDS)
+        counts = world.status()["runs"]
+        assert (counts["missed"], counts["failed"], counts["started"]) == (2, 0, 0)
+        assert asked(world) == before + 2
+        told = [one for one in world.news if one.reason == "RunMissed"]
+        assert "NamespaceTerminating" in told[0].note
+        assert world.condition("LastRunSucceeded") is None
+
+
+async def test_a_backfill_ends_without_asking_again_and_again():
+    async with RunWorld().leader() as world:
+        await world.apply_job(schedule="0 * * * *", suspend=True)
+        await world.backfill(maxParallel=5)
+        world.api.terminating.add(NAMESPACE)
+        before = asked(world)
+        async with world.working():
+            await world.clock.advance(120)
+        assert asked(world) - before == 24
+        found = world.run_object()
+        assert found["status"]["runs"]["started"] == 0
+        ended = {one["type"]: one["status"] for one in found["status"]["conditions"]}
+        assert ended["Failed"] == "True"
+
+
+async def test_deleting_the_schedule_takes_its_points_with_it():
+    async with World().leader() as world, workers(world, "a"):
+        uid = (await world.apply_job(schedule="*/5 * * * *"))["metadata"]["uid"]
+        world.api.terminating.add(NAMESPACE)
+        await world.delete()
+        before = asked(world)
+        await world.clock.advance(TWO_SLOTS_SECONDS)
+        assert world.chain_due_us(uid) is None
+        assert asked(world) == before
