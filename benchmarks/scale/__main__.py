@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from benchmarks import report
 from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
 from benchmarks.scale import creating, loading, place, rebuilding, sizes, sweep
-from duepoint import telemetry
+from duepoint import app, telemetry
 from tests.support.redisserver import RedisServer
 
 _SMALL = os.environ.get("SMALL") == "1"
@@ -65,6 +66,8 @@ async def main(names: list[str]) -> int:
         report.say(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
         return 2
     telemetry.configure_logging("warning", "text")
+    gc.freeze()  # as the processes do
+    gc.set_threshold(*app.GC_THRESHOLDS)
     print(report.environment(), flush=True)
     missed = 0
     async for figure in run(os.environ.get("KIND", "valkey"), set(names) or set(PARTS)):

@@ -9,6 +9,7 @@ where the figure says so.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -22,7 +23,7 @@ from benchmarks import report
 from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
 from benchmarks.scale import place, source
-from duepoint import errors
+from duepoint import app, errors
 from duepoint.delayqueue import delayqueue, messages
 from tests.support.redisserver import RedisServer
 
@@ -132,4 +133,6 @@ async def _insist(
 
 
 if __name__ == "__main__":
+    gc.freeze()  # as the processes do
+    gc.set_threshold(*app.GC_THRESHOLDS)
     uvloop.run(_loader(sys.argv[1], *map(int, sys.argv[2:5])))

@@ -82,7 +82,7 @@ async def _rebuild(queue: delayqueue.DelayQueue, objects: ListInMemory) -> tuple
     began, cpu = time.perf_counter(), time.process_time()
     await compares.run()
     while brings.unapplied():  # noqa: ASYNC110 - nobody is told of the last one
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
     spent = time.perf_counter() - began, time.process_time() - cpu
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)

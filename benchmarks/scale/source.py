@@ -39,8 +39,7 @@ def action(namespace: str) -> bytes:
 
 def uid(number: int) -> str:
     """A UUID of its own for each number; ids are hashes, so that it need not be random."""
-    tail = number & 0xFFF
-    return f"{number:08x}-{number & 0xFFFF:04x}-4{tail:03x}-8{tail:03x}-{number:012x}"
+    return "%08x-a7c3-4b52-9d0e-%012x" % (number, number)  # noqa: UP031 - the quickest
 
 
 def one(number: int, target: str) -> definition.Definition:

@@ -788,7 +788,7 @@ async def test_a_blob_that_is_not_there_is_told(harness):
         await harness.queue.blob("default", "nothing", messages.ShardId(0))
 
 
-async def test_the_definitions_of_many_chains_are_read_in_short_and_in_order(harness):
+async def test_the_definitions_of_many_chains_are_read_in_short(harness):
     for number in range(6):
         await harness.arm(name=f"s-{number}", uid=f"6f1c9a34-0000-4000-8000-00000000000{number}")
     await harness.arm(name="s-5", uid="6f1c9a34-0000-4000-8000-000000000005", generation=2)
@@ -796,9 +796,9 @@ async def test_the_definitions_of_many_chains_are_read_in_short_and_in_order(har
         chains = [point.member for point in claim.points]
         found = await harness.queue.read_briefs(claim.shard, [*chains, b"nobody-knows"])
         known = await harness.queue.read_definitions(claim.shard, [c[:8] for c in chains])
-        assert list(found.indexes) == list(range(len(chains)))
-        for row, chain in enumerate(chains):
-            whole = known[chain[:8]]
+        assert sorted(found.indexes) == list(range(len(chains)))
+        for row, index in enumerate(found.indexes):
+            whole = known[chains[index][:8]]
             told = (
                 found.uids[row], found.names[row], found.generations[row], found.created_us[row],
             )  # fmt: skip

@@ -249,23 +249,53 @@ async def test_the_quick_road_is_not_taken_when_something_is_missing(bench):
     assert await bench.scores() == {}
 
 
-async def test_a_lane_of_which_everything_is_named_moves_on_at_once(bench):
+#: A chain with its next due, in the two ways in which a settlement names it.
+A_MOVES_ON = pytest.mark.parametrize(
+    "moves", [{"chains": ("900", A)}, {"moved": (("900", A),)}], ids=["as a pair", "by its due"]
+)
+
+
+@A_MOVES_ON
+async def test_a_lane_of_which_everything_is_named_moves_on_at_once(bench, moves):
     await bench.put(A, 1)
     await bench.put(B, 2)
     await bench.claim(MINE)
-    reply = await bench.settle(MINE, chains=("900", A), finished=(B,), whole_lane=2)
+    reply = await bench.settle(MINE, **moves, finished=(B,), whole_lane=2)
     assert reply == [b"settled", 2, 0]
     assert await bench.scores() == {A: 900}
 
 
-async def test_a_lane_that_lost_a_point_is_looked_at_one_by_one(bench):
+@A_MOVES_ON
+async def test_a_lane_that_lost_a_point_is_looked_at_one_by_one(bench, moves):
     await bench.put(A, 1)
     await bench.put(B, 2)
     await bench.claim(MINE)
     await bench.put(A, 700)  # edited: armed anew
-    reply = await bench.settle(MINE, chains=("900", A), finished=(B,), whole_lane=2)
+    reply = await bench.settle(MINE, **moves, finished=(B,), whole_lane=2)
     assert reply == [b"settled", 1, 0]
     assert await bench.scores() == {A: 700}
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["all at once", "one by one"])
+async def test_chains_of_several_dues_move_on_to_their_own(bench, whole):
+    for member in (A, B, C):
+        await bench.put(member, 1)
+    await bench.claim(MINE)
+    moved = (("900", A + C), ("800", B))
+    reply = await bench.settle(MINE, moved=moved, whole=whole, named=3)
+    assert reply == [b"settled", 3, 0]
+    assert await bench.scores() == {A: 900, B: 800, C: 900}
+    assert await bench.head() == 800
+
+
+async def test_a_chain_that_was_deleted_meanwhile_does_not_come_back(bench):
+    await bench.put(A, 1)
+    await bench.put(B, 1)
+    await bench.claim(MINE)
+    await bench.client.zrem(bench.names.lane(1), A)
+    reply = await bench.settle(MINE, moved=(("900", A + B),), whole=True, named=2)
+    assert reply == [b"settled", 1, 0]
+    assert await bench.scores() == {B: 900}
 
 
 async def test_a_lane_into_which_slots_were_planned_is_looked_at_one_by_one(bench):

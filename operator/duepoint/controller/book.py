@@ -87,6 +87,8 @@ class Entry:
     managed_by: str = ""
     was_written: bool = False
     is_outdated: bool = False
+    #: Reports taken before anybody wanted to know the runs: a takeover takes one of every object.
+    _unread: list[Report] = field(default_factory=list)
     _settled_written_us: int = field(default=-1)
 
     @property
@@ -111,15 +113,27 @@ class Entry:
     def runs(self) -> summaries.Summary:
         """The fold so far, loaded from the status at first."""
         if self.summary is None:
-            self.summary = statustext.loaded(self.last())
+            summary = statustext.loaded(self.last())
+            for report in self._unread:
+                summary = _after_report(summary, report)
+            self._unread.clear()
+            self.summary = summary
         return self.summary
+
+    def pass_over(self, report: Report) -> None:
+        """What the report says of the runs counts; worked out when they are asked for."""
+        if self.summary is None:
+            self._unread.append(report)
+        else:
+            self.summary = _after_report(self.summary, report)
 
     def believe(self, status: bytes) -> None:
         """The API server has another status than we thought: it is where we go on from."""
         self.written = status
         self.summary = None
+        self._unread.clear()
         self.resumed_timing = -1
-        self.observed = max(self.observed, shown.of(status).observed_generation)
+        self.observed = max(self.observed, shown.observed_generation(status))
         self.is_outdated = False
         self._settled_written_us = -1
 
@@ -132,7 +146,7 @@ class Entry:
 
 def entry_of(seen: Sighting, managed_by: str = "") -> Entry:
     """The entry of an object seen for the first time."""
-    observed = shown.of(seen.status).observed_generation
+    observed = shown.observed_generation(seen.status)
     return Entry(
         namespace=seen.namespace,
         name=seen.name,
@@ -234,7 +248,7 @@ def take(entry: Entry, report: Report) -> bool:
             entry.open = OpenSlots()
     if report.definition is not None or report.is_settled:
         entry.definition = report.definition
-    entry.summary = _after_report(entry.runs(), report)
+    entry.pass_over(report)
     return True
 
 

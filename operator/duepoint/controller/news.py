@@ -46,9 +46,20 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     yield from _of_receiver(about, before.receiver, after.receiver)
 
 
-def of_report(about: Object, report: Report, *, is_new: bool) -> Iterator[News]:
-    """What a look at the spec has found; ``is_new``: nobody was told of this before."""
-    if not is_new or not report.is_settled:
+def has_any(report: Report) -> bool:
+    """Whether ``of_report`` has something to say."""
+    is_complete = report.definition is not None and report.definition.is_complete
+    return report.is_settled and bool(
+        report.missed
+        or report.skipped
+        or is_complete
+        or any(told.type is ConditionType.STALLED for told in report.conditions)
+    )
+
+
+def of_report(about: Object, report: Report) -> Iterator[News]:
+    """What a look at the spec has found, where nobody was told of this before."""
+    if not has_any(report):
         return
     for told in report.conditions:
         if told.type is ConditionType.STALLED:

@@ -134,10 +134,11 @@ class Reporter:
         line = self._lines.get(uid)
         if line is None:
             return
-        is_new = book.is_news(line.entry, report)
+        is_new = news.has_any(report) and book.is_news(line.entry, report)
         if book.take(line.entry, report):
             self._answer(uid, line)
-            self._tell_all(news.of_report(_about(line.entry), report, is_new=is_new))
+            if is_new:
+                self._tell_all(news.of_report(_about(line.entry), report))
 
     def forget(self, uid: str) -> None:
         line = self._lines.pop(uid, None)
@@ -189,8 +190,8 @@ class Reporter:
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
-        is_new = report.generation > observed
-        self._tell_all(news.of_report(_about(line.entry), report, is_new=is_new))
+        if report.generation > observed:
+            self._tell_all(news.of_report(_about(line.entry), report))
         self._answer(event.uid, line)
 
     def _put_off(self, line: _Line, event: RunEvent) -> None:

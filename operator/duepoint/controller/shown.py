@@ -32,7 +32,12 @@ class _Status(msgspec.Struct, rename="camel"):
     runs: _Runs | None = None
 
 
+class _Observed(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+
+
 _decoder = msgspec.json.Decoder(_Status)
+_observed_decoder = msgspec.json.Decoder(_Observed)
 
 
 def of(status: bytes) -> Shown:
@@ -56,6 +61,14 @@ def of(status: bytes) -> Shown:
         stalled=stalled[0] if stalled else "",
         started=_started(read.runs or _Runs()),
     )
+
+
+def observed_generation(status: bytes) -> int:
+    """The same field of the same text, alone: it is wanted of every object."""
+    try:
+        return _observed_decoder.decode(status).observed_generation
+    except msgspec.DecodeError:
+        return -1
 
 
 def _started(runs: _Runs) -> int:

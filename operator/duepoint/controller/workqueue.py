@@ -54,7 +54,7 @@ class WorkQueue(Generic[ItemT]):
 
     def __len__(self) -> int:
         """Keys that are not done."""
-        return len(self._dirty.keys() | self._busy)
+        return len(self._dirty) + len(self._busy - self._dirty.keys())
 
     def put(self, key: str, item: ItemT) -> None:
         """The item is the newest of its key and is worked on as soon as a worker is free."""

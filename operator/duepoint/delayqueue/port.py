@@ -351,7 +351,7 @@ class Queue(Protocol):
         ...
 
     async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
-        """The newest definitions behind these chain members, in short and in their order.
+        """The newest definitions behind these chain members, in short and in any order.
 
         None for one that is gone, not armed, of another timing version or out of the ordinary: it
         is to be read by ``read_definitions``.

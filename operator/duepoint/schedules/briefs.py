@@ -16,7 +16,7 @@ import re
 import struct
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, overload
+from typing import NamedTuple, cast, overload
 
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
@@ -36,6 +36,12 @@ _USUAL = re.compile(
         )
     ),
     re.DOTALL,
+)
+#: The same of many records at once, with the whole record in front; only names of plain ASCII, so
+#: that none reaches over the end of its record.
+_END = b"\xff\xfe"
+_PLAIN = re.compile(
+    b"(" + _USUAL.pattern.replace(b"(.*)", rb"([\x20-\x7e]*)") + b")" + _END, re.DOTALL
 )
 _HEX_UID = struct.Struct("8s4s4s4s12s")
 
@@ -57,7 +63,7 @@ class Briefs(NamedTuple):
     """Schedules in short, by column; row by row the columns belong together.
 
     Attributes:
-        indexes: which of the chains asked for each row is of, ascending; the others have no brief.
+        indexes: which of the chains asked for each row is of; the others have no brief.
         created_us: for those few rules that need it.
         kind_of: what each kind stands for; a kind that cannot be read is absent.
     """
@@ -83,23 +89,37 @@ class Columns(NamedTuple):
 
 
 def unpack(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
-    """The rows of those records that are usual and of the timing version beside them."""
-    found = [_USUAL.fullmatch(record or b"") for record in records]
-    parts = [match.groups() for match in found if match is not None]
-    indexes: Sequence[int] = range(len(found))
-    if len(parts) < len(found):
-        indexes = [index for index, match in enumerate(found) if match is not None]
-        versions = [versions[index] for index in indexes]
-    columns = list(zip(*parts, strict=True))
-    if not _are_sound(columns, versions):
-        sound = [
-            row
-            for row, (part, version) in enumerate(zip(parts, versions, strict=True))
-            if _are_sound([(one,) for one in part], [version])
-        ]
-        indexes = [indexes[row] for row in sound]
-        columns = list(zip(*(parts[row] for row in sound), strict=True))
-    return _named(indexes, columns) if columns else Columns((), (), (), (), (), ())
+    """The rows of those records that are usual and of the timing version beside them.
+
+    Where all are, which is the rule, one search takes all of them apart.
+    """
+    columns = _all_plain(records)
+    if columns and _are_sound(columns, versions):
+        return _named(range(len(records)), columns)
+    return _unpack_each(records, versions)
+
+
+def _all_plain(records: Sequence[bytes | None]) -> list[tuple[bytes, ...]]:
+    """Their parts by column; nothing where one of them is not usual."""
+    if None in records:
+        return []
+    joined = _END.join([*cast("Sequence[bytes]", records), b""])
+    columns = list(zip(*_PLAIN.findall(joined), strict=True))
+    # What was found is what was asked, record by record: nothing was skipped or run together.
+    return columns[1:] if columns and columns[0] == tuple(records) else []
+
+
+def _unpack_each(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
+    rows: list[tuple[int, tuple[bytes, ...]]] = []
+    for index, (record, version) in enumerate(zip(records, versions, strict=True)):
+        match = _USUAL.fullmatch(record or b"")
+        if match is not None and _are_sound([(one,) for one in match.groups()], [version]):
+            rows.append((index, match.groups()))
+    columns = list(zip(*(parts for _, parts in rows), strict=True))
+    return _named([index for index, _ in rows], columns) if rows else _NOTHING
+
+
+_NOTHING = Columns((), (), (), (), (), ())
 
 
 def numbers(kind: bytes) -> tuple[int, int, int]:
@@ -112,8 +132,6 @@ def numbers(kind: bytes) -> tuple[int, int, int]:
 
 def _are_sound(columns: Sequence[tuple[bytes, ...]], versions: Sequence[bytes]) -> bool:
     """Whether all are of their timing versions, and their names whole."""
-    if not columns:
-        return True
     told, *_, lengths, names = columns
     try:
         b"\n".join(names).decode()

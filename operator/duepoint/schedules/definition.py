@@ -140,16 +140,18 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
     is_counted = definition.rule.timing.max_runs is not None
     flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (_COUNTED if is_counted else 0)
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
+    name = definition.name.encode()
     parts = (
-        bytes((FORMAT, definition.state, flags)),
+        _head(definition.state, flags),
         definition.timing_version,
         uid,
         _varints(definition.generation, definition.timing_generation, definition.collision),
         _varint(created_s),
         _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
-        _varints(namespace, target),
-        _sized(rules.text(definition.rule)) if rule is None else _varint(rule),
-        _sized(definition.name.encode()),
+        _varints(namespace, target) if rule is None else _varints(namespace, target, rule),
+        _sized(rules.text(definition.rule)) if rule is None else b"",
+        _varint(len(name)),
+        name,
         _count(definition.started) if is_counted else b"",
     )
     return b"".join(parts)
@@ -241,6 +243,11 @@ def _unpack(record: bytes) -> Packed:
     return packed
 
 
+@functools.cache
+def _head(state: State, flags: int) -> bytes:
+    return bytes((FORMAT, state, flags))
+
+
 def _packed_uid(uid: str) -> tuple[bytes, int]:
     if _is_uuid(uid) is None:  # also another spelling of one, which must come back as it was
         return _sized(uid.encode()), 0
@@ -266,8 +273,18 @@ def _varints(*numbers: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    if number < len(_SHORT):
+    if number < 1 << 7:
         return _SHORT[number]
+    if 1 << 28 <= number < 1 << 35:  # seconds from 1978 to 3058
+        return bytes(
+            (
+                number & 0x7F | 0x80,
+                number >> 7 & 0x7F | 0x80,
+                number >> 14 & 0x7F | 0x80,
+                number >> 21 & 0x7F | 0x80,
+                number >> 28,
+            )
+        )
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from duepoint import errors
 from duepoint.schedules import actions, briefs, points, policies, slots
@@ -84,6 +84,8 @@ class _Step(NamedTuple):
 #: What was found out of kinds and their dues; they come back every few minutes.
 _REMEMBERED = 16_384
 
+_ValueT = TypeVar("_ValueT")
+
 #: Namespace, target and trigger of points that are fired together.
 _Groups = dict[tuple[str, str, str], _Group]
 
@@ -153,7 +155,7 @@ def choose(
     """
     own = [dues[index] for index in found.indexes]
     known = _Steps(plain, now_us)
-    steps = list(map(known.__getitem__, zip(found.kinds, own, strict=True)))
+    steps = _steps_of(known, found.kinds, own)
     if any(kind.is_anchored for kind in plain.values()):
         _add_anchored(steps, known, found, own, plain)
     for row, step in enumerate(steps):
@@ -164,6 +166,13 @@ def choose(
         return PlainWork(batches=batches, rest=[])
     taken = {index for batch in batches for index in batch.indexes}
     return PlainWork(batches=batches, rest=[n for n in range(len(dues)) if n not in taken])
+
+
+def _steps_of(known: _Steps, kinds: Sequence[Hashable], dues: Sequence[int]) -> list[_Step | None]:
+    if dues and dues.count(dues[0]) == len(dues):  # a burst: few kinds are asked for
+        of_kind = {kind: known[kind, dues[0]] for kind in set(kinds)}
+        return list(map(of_kind.__getitem__, kinds))
+    return list(map(known.__getitem__, zip(kinds, dues, strict=True)))
 
 
 def _add_anchored(
@@ -182,15 +191,21 @@ def _add_anchored(
 
 def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -> Plain:
     rows = group.rows
-    own = [step for row in rows if (step := steps[row]) is not None]
+
+    def picked(column: Sequence[_ValueT]) -> Sequence[_ValueT]:
+        if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
+            return column[rows[0] : rows[-1] + 1]
+        return [column[row] for row in rows]
+
+    own = [step for step in picked(steps) if step is not None]
     return Plain(
         namespace=group.namespace,
         action=group.action,
         trigger=group.trigger,
-        indexes=[found.indexes[row] for row in rows],
-        names=[found.names[row] for row in rows],
-        uids=[found.uids[row] for row in rows],
-        generations=[found.generations[row] for row in rows],
+        indexes=picked(found.indexes),
+        names=picked(found.names),
+        uids=picked(found.uids),
+        generations=picked(found.generations),
         slots_us=[step.slot_us for step in own],
         following=[step.following_us for step in own],
     )

@@ -7,6 +7,7 @@ than looking for it in a cache; what is remembered are names of buckets and kind
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import struct
@@ -25,11 +26,12 @@ _REMEMBERED = 65_536
 _REMEMBERED_KINDS = 4_096
 _VERSION_AT = 8
 _NAMESPACE_BITS = 0xFFFC
-#: The bits of an id that choose its shard's layout, population and bucket; its timing version.
+_BUCKET_BITS = 48
+#: The id of a chain as a number, and its timing version.
 _MEMBER = struct.Struct(">Q4s")
 
-#: A shard, and the bits of an id that lead to a bucket in it.
-_Place = tuple[messages.ShardId, int, int]
+#: A shard, and where in it a bucket is: the bits of an id that choose it.
+_Place = tuple[messages.ShardId, int]
 
 
 class Briefing(reading.Reading):
@@ -46,47 +48,35 @@ class Briefing(reading.Reading):
         not of the usual form: those are to be read as definitions. Raises like
         ``read_definitions``.
         """
-        by_bucket = self._chains_by_bucket(shard, chains)
-        incarnation, found = await self._scripts.run(self._briefs_call(shard, chains, by_bucket))
+        numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
+        by_place = _by_place(numbers, self._buckets)
+        incarnation, found = await self._scripts.run(self._briefs_call(shard, chains, by_place))
         self._interned.see(shard, incarnation.decode())
-        records: list[bytes | None] = [None] * len(chains)
-        for indexes, part in zip(by_bucket.values(), found, strict=True):
-            for index, record in zip(indexes, part, strict=True):
-                records[index] = record
-        columns = briefs.unpack(records, [chain[_VERSION_AT:] for chain in chains])
+        order = list(itertools.chain.from_iterable(by_place.values()))
+        columns = briefs.unpack(
+            list(itertools.chain.from_iterable(found)), [versions[index] for index in order]
+        )
+        if len(columns.indexes) < len(order):
+            order = [order[row] for row in columns.indexes]
+        columns = columns._replace(indexes=order)
         return briefs.Briefs(*columns, kind_of=await self._kinds(shard, set(columns.kinds)))
 
     def _briefs_call(
         self,
         shard: messages.ShardId,
         chains: Sequence[bytes],
-        by_bucket: dict[str, list[int]],
+        by_place: dict[int, list[int]],
     ) -> scripting.Call:
+        """The members of a bucket go as one value: a script costs both sides by its arguments."""
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
-        ids = [
-            arguments.run([chains[index][:_VERSION_AT] for index in indexes])
-            for indexes in by_bucket.values()
-        ]
-        arguments.put("ids", ids)
-        return arguments.call("definitions", [self._shard(shard).meta, *by_bucket])
-
-    def _chains_by_bucket(
-        self, shard: messages.ShardId, chains: Sequence[bytes]
-    ) -> dict[str, list[int]]:
-        """Indexes by bucket; the name of each bucket is made once."""
-        buckets = self._buckets
-        by_place: dict[tuple[int, int], list[int]] = {}
-        for index, (number, _) in enumerate(_MEMBER.iter_unpack(b"".join(chains))):
-            place = number & _NAMESPACE_BITS, (number >> 16) % buckets
-            listed = by_place.get(place)
-            if listed is None:
-                by_place[place] = [index]
-            else:
-                listed.append(index)
-        return {
-            self._bucket_name((shard, *place), chains[indexes[0]]): indexes
+        arguments.run(
+            [b"".join([chains[index] for index in indexes]) for indexes in by_place.values()]
+        )
+        buckets = [
+            self._bucket_name((shard, place), chains[indexes[0]])
             for place, indexes in by_place.items()
-        }
+        ]
+        return arguments.call("definitions", [self._shard(shard).meta, *buckets])
 
     def _bucket_name(self, place: _Place, chain: bytes) -> str:
         name = self._named_buckets.get(place)
@@ -126,3 +116,14 @@ class Briefing(reading.Reading):
                     self._text(shard, target).decode(),
                 )
         return read
+
+
+def _by_place(numbers: Sequence[int], buckets: int) -> dict[int, list[int]]:
+    """Rows by bucket, the buckets of one namespace side by side."""
+    by_place: collections.defaultdict[int, list[int]] = collections.defaultdict(list)
+    places = [
+        (number & _NAMESPACE_BITS) << _BUCKET_BITS | (number >> 16) % buckets for number in numbers
+    ]
+    for row, place in enumerate(places):
+        by_place[place].append(row)
+    return dict(sorted(by_place.items()))

@@ -12,6 +12,8 @@ Callers run a few of these side by side: one is put together here while the serv
 from __future__ import annotations
 
 import asyncio
+import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -32,6 +34,8 @@ _PARTS_TOGETHER = 8
 _ROUNDS = 3
 _UPSERTS_TOGETHER = 64
 
+_VERSION = slice(definitions.VERSION_OFFSET, definitions.VERSION_OFFSET + 4)
+
 #: As the first two arguments of ``upsert``.
 Wanted = tuple[messages.Arming, bytes]
 ItemT = TypeVar("ItemT")
@@ -40,7 +44,8 @@ ItemT = TypeVar("ItemT")
 class _Row(NamedTuple):
     """One schedule to be written; ``place`` is where the caller has it."""
 
-    bucket: int  # first, so that rows of one bucket stand together when they are sorted
+    shard: messages.ShardId  # first, so that rows of one shard and bucket are sorted together
+    bucket: int
     place: int
     id: points.ScheduleId
     arming: messages.Arming
@@ -98,6 +103,11 @@ class _Shared:
 
 
 _entry = interning.entry
+_shard_of = operator.attrgetter("shard")
+
+
+def _bucket_of(paired: tuple[_Row, _Stored]) -> int:
+    return paired[0].bucket
 
 
 class Filling(arming.Arming):
@@ -120,18 +130,20 @@ class Filling(arming.Arming):
     def _fillable(self, wanted: Sequence[Wanted]) -> list[_Row]:
         """What may be new, no id twice; raises what ``upsert`` raises of one that cannot be."""
         rows: dict[points.ScheduleId, _Row] = {}
-        checked: dict[tuple[str, bytes], str] = {}
+        checked: set[tuple[str, str, bytes]] = set()
+        layout, buckets = self._known_layout(), self._buckets
         for place, (one, blob) in enumerate(wanted):
             known = one.definition
-            is_due = one.due_us is None or records.is_due(one.due_us)
-            if not is_due or checked.get((known.namespace, blob)) != known.target:
+            due_us = one.due_us
+            key = known.namespace, known.target, blob
+            if key not in checked or not (due_us is None or records.is_due(due_us)):
                 self._check(one, blob)
-                checked[known.namespace, blob] = known.target
+                checked.add(key)
             if not one.keep_chain:
-                schedule_id = known.id
-                bucket = keys.place_of(schedule_id, self._buckets)
-                rows.setdefault(schedule_id, _Row(bucket, place, schedule_id, one, blob))
-        return list(rows.values()) if self._known_layout().former is None else []
+                id_ = known.id
+                home, bucket = sharding.home(id_, layout), keys.place_of(id_, buckets)
+                rows.setdefault(id_, _Row(home, bucket, place, id_, one, blob))
+        return list(rows.values()) if layout.former is None else []
 
     async def _fill(
         self,
@@ -158,12 +170,10 @@ class Filling(arming.Arming):
         return again
 
     def _by_shard(self, rows: list[_Row]) -> list[tuple[messages.ShardId, list[_Row]]]:
-        layout = self._known_layout()
-        by_shard: dict[messages.ShardId, list[_Row]] = {}
-        for row in sorted(rows):
-            by_shard.setdefault(sharding.home(row.id, layout), []).append(row)
         return [
-            (shard, part) for shard, listed in by_shard.items() for part in _slices(listed, _PART)
+            (shard, part)
+            for shard, listed in itertools.groupby(sorted(rows), _shard_of)
+            for part in _slices(list(listed), _PART)
         ]
 
     async def _part(
@@ -182,8 +192,8 @@ class Filling(arming.Arming):
         }
         numbers = await self._intern(shard, sorted(distinct), epoch)
         built = _Script(self._shard(shard), self._buckets)
-        for row, texts in zip(rows, stored, strict=True):
-            built.add(row, texts, numbers, shared)
+        for bucket, listed in itertools.groupby(zip(rows, stored, strict=True), _bucket_of):
+            built.add(bucket, list(listed), numbers, shared)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             epoch=epoch,
@@ -203,26 +213,31 @@ class _Script:
         self._lanes: dict[int, list[bytes | str]] = {}
         self._blobs: dict[str, bytes] = {}
 
-    def add(self, row: _Row, texts: _Stored, numbers: dict[bytes, int], shared: _Shared) -> None:
-        known = row.arming.definition
-        lane = numbers[texts.namespace]
-        record = definitions.pack(
-            known,
-            namespace=lane,
-            target=numbers[texts.target],
-            rule=None if texts.rule is None else numbers[texts.rule],
-        )
-        bucket = self._buckets.get(row.bucket)
-        if bucket is None:
-            bucket = self._buckets[row.bucket] = [], []
-        bucket[0].extend((row.id, record))
-        bucket[1].append(row)
-        chains = self._lanes.setdefault(lane, [])
-        if row.arming.due_us is not None:
-            version = record[definitions.VERSION_OFFSET : definitions.VERSION_OFFSET + 4]
-            chains += (str(row.arming.due_us), row.id + version)
-        if known.target not in self._blobs:
-            self._blobs[known.target] = shared.blob(known.target, row.blob)
+    def add(
+        self,
+        bucket: int,
+        rows: Sequence[tuple[_Row, _Stored]],
+        numbers: dict[bytes, int],
+        shared: _Shared,
+    ) -> None:
+        """The rows of one bucket."""
+        values: list[bytes] = []
+        for row, texts in rows:
+            known, due_us = row.arming.definition, row.arming.due_us
+            lane = numbers[texts.namespace]
+            record = definitions.pack(
+                known,
+                namespace=lane,
+                target=numbers[texts.target],
+                rule=None if texts.rule is None else numbers[texts.rule],
+            )
+            values += (row.id, record)
+            chains = self._lanes.setdefault(lane, [])
+            if due_us is not None:
+                chains += (str(due_us), row.id + record[_VERSION])
+            if known.target not in self._blobs:
+                self._blobs[known.target] = shared.blob(known.target, row.blob)
+        self._buckets[bucket] = values, [row for row, _ in rows]
 
     def call(self, arguments: scripting.Arguments) -> tuple[scripting.Call, dict[int, _Row]]:
         """The call, and whose id stands where in its ARGV."""

@@ -152,7 +152,7 @@ def from_lanes(found_by_lane: list[Any]) -> ClaimedChains | None:
         return None
     if not 0 <= min(dues) <= max(dues) < points.DUE_LIMIT_US:
         return None
-    if len(found_by_lane) > 2:  # one lane's own order is that of its dues
+    if len(found_by_lane) > 2 and min(dues) < max(dues):  # a lane's own order is that of its dues
         order = sorted(range(len(dues)), key=dues.__getitem__)
         members, dues = [members[n] for n in order], [dues[n] for n in order]
     return ClaimedChains(members, dues)

@@ -8,6 +8,7 @@ everything that was claimed is named and still held.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,9 @@ class _LanePart:
     """What one lane's share of a settlement says, as values for ARGV."""
 
     chains: list[bytes | str] = field(default_factory=list)
+    moved: collections.defaultdict[int, list[bytes]] = field(
+        default_factory=lambda: collections.defaultdict(list)
+    )
     finished: list[bytes | str] = field(default_factory=list)
     occurrences: list[bytes | str] = field(default_factory=list)
     sources: list[bytes | str] = field(default_factory=list)
@@ -220,6 +224,10 @@ class Settling(layouts.Layouts):
                     "key": len(keys),
                     "whole": whole_lanes.get(lane, 0),
                     "chains": arguments.run(part.chains),
+                    "moved": [
+                        (str(records.checked_due(due_us)), arguments.position(b"".join(members)))
+                        for due_us, members in part.moved.items()
+                    ],
                     "finished": arguments.run(part.finished),
                     "occurrences": arguments.run(part.occurrences),
                     "sources": arguments.run(part.sources),
@@ -236,10 +244,7 @@ class Settling(layouts.Layouts):
         if entries is None:
             return arguments.call("settle", keys)
         keys.append(self._keys.stream(entries.namespace, entries.name))
-        members = _of_chains(entries.members, lanes, parts)
-        if members is None:
-            members = (*arguments.run(entries.members), 1)
-        arguments.put("entries", _entries(arguments, entries, key=len(keys), members=members))
+        arguments.put("entries", _entries(arguments, entries, key=len(keys)))
         return arguments.call("deliver", keys)
 
     def _ended(
@@ -339,17 +344,15 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
 
 def _rearm(claim: messages.Claim, rearmed: rearming.Rearmed, parts: dict[int, _LanePart]) -> None:
     """Many chains at their next dues, of which few differ."""
-    text_of = {due_us: str(records.checked_due(due_us)) for due_us in set(rearmed.dues_us)}
-    values: list[bytes | str] = [b""] * (2 * len(rearmed))
-    values[::2] = map(text_of.__getitem__, rearmed.dues_us)
-    values[1::2] = rearmed.members
     if len(parts) == 1:
         (part,) = parts.values()
-        part.chains += values
+        moved = part.moved
+        for due_us, member in zip(rearmed.dues_us, rearmed.members, strict=True):
+            moved[due_us].append(member)
         return
     lanes = _lanes_of(claim, rearmed.members)
-    for lane, due, member in zip(lanes, values[::2], rearmed.members, strict=True):
-        parts[lane].chains += (due, member)
+    for lane, due_us, member in zip(lanes, rearmed.dues_us, rearmed.members, strict=True):
+        parts[lane].moved[due_us].append(member)
 
 
 def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
@@ -452,9 +455,9 @@ def _entries(
     entries: messages.Entries,
     *,
     key: int,
-    members: tuple[int, int, int],
 ) -> dict[str, object]:
     """What all entries have alike is sent once, which also spares the server its handling."""
+    are_chains = set(map(len, entries.members)) == {points.CHAIN_LENGTH}
     columns = list(zip(*entries.values, strict=True))
     own = [
         number
@@ -465,27 +468,13 @@ def _entries(
     return {
         "key": key,
         "max_length": entries.max_length,
-        "members": members,
+        "members": arguments.run(() if are_chains else entries.members),
+        "joined": arguments.position(b"".join(entries.members)) if are_chains else 0,
         "names": arguments.run((*entries.names, *entries.same[::2])),
         "common": arguments.run((*(column[0] for column in columns), *entries.same[1::2])),
         "own": own,
         "values": arguments.run(itertools.chain.from_iterable(values)),
     }
-
-
-def _of_chains(
-    members: Sequence[bytes], lanes: Sequence[dict[str, Any]], parts: Mapping[int, _LanePart]
-) -> tuple[int, int, int] | None:
-    """Where members stand that are the chains of one lane: they need not be sent twice."""
-    named = [
-        (lane["chains"], part)
-        for lane, part in zip(lanes, parts.values(), strict=True)
-        if part.chains
-    ]
-    if len(named) != 1:
-        return None
-    (first, last), part = named[0]
-    return (first + 1, last, 2) if part.chains[1::2] == list(members) else None
 
 
 def _plan(

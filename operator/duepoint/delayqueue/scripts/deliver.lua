@@ -7,7 +7,8 @@
 
   KEYS  as `settle`, then the stream
   ARGV  as `settle`, and
-        entries {key, max_length, members {from, to, step}, names {from, to}, common {from, to},
+        entries {key, max_length, members {from, to}, joined (position, or 0: chain members in one
+          value, instead of members), names {from, to}, common {from, to},
           own {column ...}, values {from, to}}: position of the stream in KEYS; names of the fields,
           and the value that each has in every entry; own: the fields, from 1, that have another in
           each; their values, entry by entry

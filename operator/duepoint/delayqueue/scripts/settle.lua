@@ -12,10 +12,11 @@
   ARGV  layout, number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed),
         runs_limit, dead_limit (entries), outcomes {from, to}, id (position),
-        lanes {{lane, key, whole, chains, finished, occurrences, sources}}: key a position in KEYS;
-          whole: how many points of the lane the claim began with, if chains and finished name them
-          all and nothing else is settled, otherwise 0; chains and occurrences {from, to} of due,
-          member pairs; finished {from, to} of members; sources
+        lanes {{lane, key, whole, chains, moved, finished, occurrences, sources}}: key a position in
+          KEYS; whole: how many points of the lane the claim began with, if chains, moved and
+          finished name them all and nothing else is settled, otherwise 0; chains and occurrences
+          {from, to} of due, member pairs; moved {{due, position}}: chains of one due, their members
+          one behind the other in one value; finished {from, to} of members; sources
           {from, to} of one member (or '') for each occurrence. An occurrence is stored if the claim
           holds it or its source; without a source, any named member of its schedule
         records {from, to} of member, record pairs of the occurrences
@@ -77,7 +78,7 @@ local held, of_schedule, applied = {}, {}, 0
 local source_of, is_source_held = {}, {}
 
 local function is_named(lane)
-  return lane.chains[2] >= lane.chains[1] or lane.finished[2] >= lane.finished[1]
+  return #lane.moved > 0 or lane.chains[2] >= lane.chains[1] or lane.finished[2] >= lane.finished[1]
     or lane.occurrences[2] >= lane.occurrences[1]
 end
 
@@ -95,11 +96,7 @@ local function count_whole_lanes()
   return count
 end
 
-local function look_at(lane_key, from, to, step)
-  local members = {}
-  for i = from, to, step do
-    members[#members + 1] = ARGV[i]
-  end
+local function look_at_members(lane_key, members)
   if #members == 0 then
     return
   end
@@ -111,6 +108,14 @@ local function look_at(lane_key, from, to, step)
       applied = applied + 1
     end
   end
+end
+
+local function look_at(lane_key, from, to, step)
+  local members = {}
+  for i = from, to, step do
+    members[#members + 1] = ARGV[i]
+  end
+  look_at_members(lane_key, members)
 end
 
 -- Members that new occurrences follow; they need not be named, only held.
@@ -146,6 +151,9 @@ if not named_held and not args.every then
   for _, lane in ipairs(args.lanes) do
     local key = KEYS[lane.key]
     look_at(key, lane.chains[1] + 1, lane.chains[2], 2)
+    for _, move in ipairs(lane.moved) do
+      look_at_members(key, joined_chains(ARGV[move[2]]))
+    end
     look_at(key, lane.occurrences[1] + 1, lane.occurrences[2], 2)
     look_at(key, lane.finished[1], lane.finished[2], 1)
     look_at_sources(key, lane)
@@ -163,19 +171,8 @@ if args.entries then
   end
 end
 
--- The due, member pairs of a range of ARGV that may be written, as arguments of ZADD.
-local function chosen_pairs(range, is_chosen)
-  local chosen = {}
-  for i = range[1], range[2], 2 do
-    if is_chosen(ARGV[i + 1]) then
-      chosen[#chosen + 1] = ARGV[i]
-      chosen[#chosen + 1] = ARGV[i + 1]
-    end
-  end
-  return chosen
-end
-
-local function write_pairs(lane_key, range, is_chosen)
+-- The due, member pairs of a range of ARGV, of members that are held.
+local function write_pairs(lane_key, range)
   if range[2] < range[1] then
     return
   end
@@ -183,10 +180,28 @@ local function write_pairs(lane_key, range, is_chosen)
     redis.call('ZADD', lane_key, unpack(ARGV, range[1], range[2]))
     return
   end
-  local chosen = chosen_pairs(range, is_chosen)
-  if #chosen > 0 then
-    redis.call('ZADD', lane_key, 'XX', unpack(chosen))
+  local chosen = {}
+  for i = range[1], range[2], 2 do
+    if held[ARGV[i + 1]] then
+      chosen[#chosen + 1], chosen[#chosen + 2] = ARGV[i], ARGV[i + 1]
+    end
   end
+  change_scores(lane_key, chosen)
+end
+
+-- The same of chains that come by their dues.
+local function write_moved(lane_key, moved)
+  local pairs, count = {}, 0
+  for _, move in ipairs(moved) do
+    local due, members = move[1], joined_chains(ARGV[move[2]])
+    for i = 1, #members do
+      if named_held or held[members[i]] then
+        pairs[count + 1], pairs[count + 2] = due, members[i]
+        count = count + 2
+      end
+    end
+  end
+  change_scores(lane_key, pairs)
 end
 
 local function may_follow(member)
@@ -210,7 +225,7 @@ end
 
 local before = shard_head(HEADS)
 for _, lane in ipairs(args.lanes) do
-  write_pairs(KEYS[lane.key], lane.occurrences, is_held)
+  write_pairs(KEYS[lane.key], lane.occurrences)
   if not named_held then
     add_occurrences(lane)
   end
@@ -223,7 +238,8 @@ for i = args.records[1], args.records[2], 2 do
 end
 
 for _, lane in ipairs(args.lanes) do
-  write_pairs(KEYS[lane.key], lane.chains, is_held)
+  write_pairs(KEYS[lane.key], lane.chains)
+  write_moved(KEYS[lane.key], lane.moved)
 end
 
 for _, letter in ipairs(args.dead) do

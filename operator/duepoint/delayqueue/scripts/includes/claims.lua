@@ -8,6 +8,16 @@ local RECORD_FORMAT = 1
 local CHAIN_LENGTH = 12
 local CLAIM_ID_LENGTH = 12
 
+-- Chain members out of one value that has them one behind the other.
+local function joined_chains(value)
+  local members, count, sub = {}, 0, string.sub
+  for first = 1, #value, CHAIN_LENGTH do
+    count = count + 1
+    members[count] = sub(value, first, first + CHAIN_LENGTH - 1)
+  end
+  return members
+end
+
 -- An expiry that no other claim of the shard has: the score then names the claim.
 local function free_token(claims, token)
   while redis.call('ZCOUNT', claims, token, token) > 0 do

@@ -1,10 +1,22 @@
+-- The member that each entry is because of.
+local function members_of(entries)
+  if entries.joined > 0 then
+    return joined_chains(ARGV[entries.joined])
+  end
+  local members = {}
+  for i = entries.members[1], entries.members[2] do
+    members[#members + 1] = ARGV[i]
+  end
+  return members
+end
+
 -- Adds entries to one user's stream, all or none, before the script writes anything else: where it
 -- returns a reply, nothing was written. A member that is not held has no entry, and its outcome is
 -- not true: the caller asks again without it.
 local function append_entries(entries, is_held, all_held)
   local held, missing = {}, false
-  for i = entries.members[1], all_held and 0 or entries.members[2], entries.members[3] do
-    held[#held + 1] = is_held(ARGV[i]) and 1 or 0
+  for _, member in ipairs(all_held and {} or members_of(entries)) do
+    held[#held + 1] = is_held(member) and 1 or 0
     missing = missing or held[#held] == 0
   end
   if missing then
