@@ -48,7 +48,7 @@ class Size:
 
 
 def size(*, small: bool) -> Size:
-    return Size(turns=3, seconds=1.0) if small else Size(turns=9, seconds=3.0)
+    return Size(turns=3, seconds=1.0) if small else Size(turns=7, seconds=2.0)
 
 
 async def run(*, small: bool) -> list[Figure]:

@@ -30,7 +30,7 @@ import aiohttp.abc
 from aiohttp.connector import AddrInfoType
 
 from duepoint import redisurl
-from duepoint.targets import addresses, egressrules
+from duepoint.targets import addresses, conversation, egressrules
 
 #: Names looked up at one time; a hanging name server holds a thread for its own time only.
 _LOOKUP_THREADS = 32
@@ -72,9 +72,9 @@ class Guard(aiohttp.abc.AbstractResolver):
         self._lookup = lookup or self._system_lookup
         self._own = _OwnServers(own, self._lookup)
 
-    def connector(self, *, tls: ssl.SSLContext | None = None) -> aiohttp.TCPConnector:
+    def connector(self, *, tls: ssl.SSLContext | None = None) -> conversation.Connector:
         """A connector that dials nothing without asking here; needs a running loop."""
-        return aiohttp.TCPConnector(
+        return conversation.Connector(
             ssl=tls or True,
             resolver=self,
             socket_factory=self._socket,

@@ -15,7 +15,7 @@ from duepoint.schedules import actions
 from duepoint.targets import identity, materials, signing, target
 
 _CONTENT_TYPE = ("content-type", "application/json")
-_USER_AGENT = ("user-agent", f"duepoint/{duepoint.__version__}")
+_USUAL = (("accept", "*/*"), ("user-agent", f"duepoint/{duepoint.__version__}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +62,15 @@ def _content(
     """The usual headers, with the format's own, and the body."""
     match webhook.format:
         case "Standard":
-            return [_USER_AGENT], identity.standard_body(firing, now_us)
+            return [*_USUAL], identity.standard_body(firing, now_us)
         case "Raw":
-            return [_USER_AGENT], identity.raw_body(firing)
+            return [*_USUAL], identity.raw_body(firing)
         case "CloudEventsBinary":
             headers, body = identity.binary_event(firing, now_us)
-            return [_USER_AGENT, *headers], body
+            return [*_USUAL, *headers], body
         case "CloudEventsStructured":
             content_type = ("content-type", identity.STRUCTURED_CONTENT_TYPE)
-            return [_USER_AGENT, content_type], identity.structured_event(firing, now_us)
+            return [*_USUAL, content_type], identity.structured_event(firing, now_us)
         case unknown:
             raise errors.Bug(f"a webhook of format {unknown} was accepted")
 

@@ -1,9 +1,9 @@
 """The webhook target: one slot, one HTTP request, bounded in every direction.
 
-Owns the one session through which all webhooks go and the exchange itself: the time limits, and
-how much of an answer is read. No redirects, no cookies, no proxies from the environment, no
-decompression. What is sent is ``outgoing``'s, what of it is secret ``materials``'s, where it goes
-``endpoints``'s, whether it may ``egress``'s, what an answer means ``answers``'s.
+Owns the steps of a delivery and its time limits. What is sent is ``outgoing``'s, what of it is
+secret ``materials``'s, where it goes ``endpoints``'s, whether it may ``egress``'s, how it is asked
+and how much of the answer is read ``exchange``'s, what an answer means ``answers``'s, and what is
+told where there is none ``unanswered``'s.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. The same
 ``webhook-id`` goes with every attempt of a slot; the timestamp is the attempt's.
@@ -13,45 +13,35 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import http.cookies
-import os
 import ssl
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 import aiohttp
 import prometheus_client
-import yarl
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, egress, endpoints, hostlimits, materials, outgoing, target
+from duepoint.targets import (
+    answers,
+    conversation,
+    egress,
+    endpoints,
+    exchange,
+    hostlimits,
+    materials,
+    outgoing,
+    target,
+    unanswered,
+)
 from duepoint.targets import gate as gates
 
 #: Requests to one receiver at a time, and attempts of a worker, where nobody says otherwise.
 LIMIT_PER_HOST = 32
 PLACES = 256
-CONNECT_SECONDS = 5.0
-#: Most that is read of an answer's body; a longer one costs the connection, nothing else.
-BODY_LIMIT_BYTES = 64 * 1024
-
-#: Time limits are counted in these, rounded down, so that few different ones are made.
-_STEP_SECONDS = 0.02
-_NO_CEILING = 1e9  # aiohttp rounds time limits up to whole seconds, from this many seconds on
-
-
-class _NoCookies(aiohttp.DummyCookieJar):
-    """Neither keeps nor sends any; one empty answer instead of a new one for each request."""
-
-    _none: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
-
-    def filter_cookies(self, request_url: yarl.URL) -> http.cookies.SimpleCookie:  # noqa: ARG002
-        return self._none
-
-
 #: Answers that may mean that a Secret has changed since it was read.
 _UNWELCOME = frozenset({401, 403})
 
@@ -84,8 +74,7 @@ class WebhookTarget:
         self._gate = gate or gates.Gate(
             hostlimits.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
         )
-        self._tls = tls
-        self._opened: aiohttp.ClientSession | None = None
+        self._exchanges = exchange.Exchanges(functools.partial(guard.connector, tls=tls))
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
@@ -156,8 +145,7 @@ class WebhookTarget:
     async def close(self) -> None:
         """Close the connections and the guard, and tell what is left to tell."""
         await self._gate.close()
-        if self._opened is not None:
-            await self._opened.close()
+        await self._exchanges.close()
         await self._guard.close()
 
     def _at_hand(self, firing: target.Firing, webhook: actions.WebhookAction) -> _Ready | None:
@@ -179,7 +167,7 @@ class WebhookTarget:
             async with asyncio.timeout(seconds):
                 return await self._prepared(firing, webhook)
         except TimeoutError:
-            return _no_answer(seconds)
+            return unanswered.no_answer(seconds)
 
     async def _prepared(
         self, firing: target.Firing, webhook: actions.WebhookAction
@@ -208,57 +196,41 @@ class WebhookTarget:
                 await self._guard.prepare(host, dial)
             token = self._guard.begin(dial)
             try:
-                response = await self._request(firing, webhook, ready, seconds)
+                reply = await self._exchange(firing, webhook, ready, seconds)
             finally:
                 self._guard.end(token)
-        except aiohttp.ServerTimeoutError:
-            return _late(f"no connection to {host} within {CONNECT_SECONDS:g} s")
+        except exchange.ConnectionLate:
+            within = min(seconds, exchange.CONNECT_SECONDS)
+            return unanswered.late(f"no connection to {host} within {within:.3g} s")
         except TimeoutError:
-            return _no_answer(seconds)
+            return unanswered.no_answer(seconds)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if dial.denials:
-                return _blocked(host, dial)
-            return _trouble(error, host)
-        if ready.kept is not None and response.status in _UNWELCOME:
+                return unanswered.blocked(host, dial)
+            return unanswered.trouble(error, host)
+        if ready.kept is not None and reply.status in _UNWELCOME:
             self._source.forget(firing.namespace)
-        body = b"" if response.content.at_eof() else await _start_of_body(response)
-        if answers.matches(response.status, webhook.success):
-            return answers.Answer(status=response.status)  # nobody reads what it said
-        return _answer(response, body, webhook, ready.kept)
+        if answers.matches(reply.status, webhook.success):
+            return answers.Answer(status=reply.status)  # nobody reads what it said
+        return _answer(reply, webhook, ready.kept)
 
-    async def _request(
+    def _exchange(
         self,
         firing: target.Firing,
         webhook: actions.WebhookAction,
         ready: _Ready,
         seconds: float,
-    ) -> aiohttp.ClientResponse:
-        """The response, its body unread; the time limit goes on while that is read."""
+    ) -> Coroutine[None, None, exchange.Reply]:
+        """A connection must be had before the claim ends, and the whole within the seconds."""
         left = firing.not_after_monotonic - self._clock.monotonic()
         if left <= 0 or seconds <= 0:  # the look-ups took what was left
             raise TimeoutError
-        request = outgoing.compose(firing, webhook, ready.kept, self._clock.now_us())
-        return await self._session().request(
-            request.method,
-            ready.where.url,
-            headers=request.headers,
-            data=request.body,
-            allow_redirects=False,
-            timeout=_timeout(seconds, left),
-            **_tls(webhook, ready.kept, ready.where),
+        return self._exchanges.send(
+            outgoing.compose(firing, webhook, ready.kept, self._clock.now_us()),
+            _line(webhook, ready),
+            seconds=seconds,
+            connect_seconds=left,
         )
-
-    def _session(self) -> aiohttp.ClientSession:
-        """Made at the first use, because it belongs to the loop that runs then."""
-        if self._opened is None:
-            self._opened = aiohttp.ClientSession(
-                connector=self._guard.connector(tls=self._tls),
-                cookie_jar=_NoCookies(),
-                auto_decompress=False,
-                trust_env=False,
-                skip_auto_headers=("Accept-Encoding", "Content-Type"),
-            )
-        return self._opened
 
 
 @functools.cache
@@ -271,128 +243,24 @@ def _count(answer: answers.Answer | answers.Trouble, seconds: float) -> None:
     telemetry.webhook_seconds.observe(seconds)
 
 
-def _timeout(seconds: float, left_of_claim: float) -> aiohttp.ClientTimeout:
-    """The whole within these seconds; a connection must be had before the claim ends."""
-    steps = int(seconds / _STEP_SECONDS), int(left_of_claim / _STEP_SECONDS)
-    return _stepped_timeout(*steps)
-
-
-@functools.lru_cache(maxsize=4096)
-def _stepped_timeout(seconds: int, left_of_claim: int) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(
-        total=max(seconds, 1) * _STEP_SECONDS,
-        connect=max(left_of_claim, 1) * _STEP_SECONDS,
-        sock_connect=CONNECT_SECONDS,
-        ceil_threshold=_NO_CEILING,
-    )
-
-
-def _tls(
-    webhook: actions.WebhookAction,
-    kept: materials.Materials | None,
-    where: endpoints.Destination,
-) -> dict[str, Any]:
-    """Whom to trust and which name to verify, where that is not what the session does anyway."""
+def _line(webhook: actions.WebhookAction, ready: _Ready) -> conversation.Line:
+    """Whom to trust and which name to verify, where that is not what everybody's is."""
+    where, kept = ready.where, ready.kept
     if kept is None or kept.tls is None:
-        return {"server_hostname": where.server_name}
+        return conversation.Line(where.url, server_name=where.server_name)
     wanted = webhook.tls.server_name if webhook.tls else None
-    return {"server_hostname": wanted or where.server_name, "ssl": kept.tls}
+    return conversation.Line(where.url, kept.tls, wanted or where.server_name)
 
 
 def _answer(
-    response: aiohttp.ClientResponse,
-    body: bytes,
-    webhook: actions.WebhookAction,
-    kept: materials.Materials | None,
+    reply: exchange.Reply, webhook: actions.WebhookAction, kept: materials.Materials | None
 ) -> answers.Answer:
     shown = (header.value for header in webhook.headers)
     return answers.Answer(
-        status=response.status,
-        retry_after=response.headers.get("Retry-After"),
-        excerpt=answers.excerpt(body, shown, () if kept is None else kept.unspeakable),
+        status=reply.status,
+        retry_after=reply.headers.get("Retry-After"),
+        excerpt=answers.excerpt(reply.body, shown, () if kept is None else kept.unspeakable),
     )
-
-
-async def _start_of_body(response: aiohttp.ClientResponse) -> bytes:
-    """What there is of the body within the limits; a body read to its end keeps the connection.
-
-    The status line has decided already: a body that is cut, endless, slow or garbage costs its
-    sender the connection and nothing else.
-    """
-    body = bytearray()
-    try:
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) >= BODY_LIMIT_BYTES:
-                break
-    except (aiohttp.ClientError, OSError, ValueError):  # TimeoutError is an OSError
-        pass
-    finally:
-        response.close()  # gives back a connection whose body has ended
-    return bytes(body[:BODY_LIMIT_BYTES])
-
-
-# -- what went wrong -----------------------------------------------------------------------------
-
-
-def _no_answer(seconds: float) -> answers.Trouble:
-    return _late(f"no answer within {seconds:.3g} s")
-
-
-def _late(message: str) -> answers.Trouble:
-    return answers.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
-
-
-def _blocked(host: str, dial: egress.Dial) -> answers.Trouble:
-    return answers.Trouble(
-        reason=Reason.BLOCKED_ADDRESS,
-        message=f"{host} may not be called: {dial.denials[0].reason}",
-        code_class="blocked",
-        final=True,
-    )
-
-
-def _trouble(error: Exception, host: str) -> answers.Trouble:
-    """Messages name the class of error; library texts may repeat what was sent."""
-    said = f"{host}: {_wording(error)}"
-    if isinstance(error, aiohttp.InvalidURL | UnicodeError) or not isinstance(
-        error, aiohttp.ClientError | OSError
-    ):
-        return answers.Trouble(reason=Reason.INVALID_WEBHOOK, message=said, final=True)
-    return answers.Trouble(reason=Reason.NETWORK, message=said)
-
-
-#: The first that fits is told.
-_WORDINGS: tuple[tuple[type[Exception], str], ...] = (
-    (aiohttp.ClientConnectorSSLError, "TLS cannot be agreed upon"),
-    (aiohttp.ClientConnectorDNSError, "the name cannot be resolved"),
-    (aiohttp.ServerDisconnectedError, "the connection was cut before an answer"),
-    (ConnectionError, "the connection was cut before an answer"),
-    (aiohttp.ClientResponseError, "what it answered is not HTTP"),
-    (aiohttp.InvalidURL, "the URL cannot be called"),
-    (UnicodeError, "the URL cannot be called"),
-)
-
-
-def _wording(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"its certificate is refused: {_certificate_trouble(error)}"
-    for kind, wording in _WORDINGS:
-        if isinstance(error, kind):
-            return wording
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot be reached: {_system_wording(error.os_error)}"
-    return f"the request failed ({type(error).__name__})"
-
-
-def _system_wording(error: OSError) -> str:
-    """The system's words for the number; asyncio's own text repeats the address."""
-    return os.strerror(error.errno) if error.errno else type(error).__name__
-
-
-def _certificate_trouble(error: aiohttp.ClientConnectorCertificateError) -> str:
-    cause = error.certificate_error
-    return getattr(cause, "verify_message", "") or type(cause).__name__
 
 
 def _action(action: actions.Action) -> actions.WebhookAction:

@@ -1,0 +1,187 @@
+"""What is answered before, behind and instead of an answer, and when a connection is used again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from duepoint.runs import outcome
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import conversation
+from tests.support import firings, receiver, webhooktargets
+
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n"
+HINT = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n"
+
+
+async def answered(behaviour, times=1, **changes):
+    """The outcomes of so many deliveries, one after the other, and the receiver."""
+    async with (
+        receiver.listening(behaviour) as hears,
+        webhooktargets.a_target() as (target, _),
+    ):
+        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/", **changes)
+        given = []
+        for number in range(times):
+            firing = firings.a_firing(action, slot_us=number * 60_000_000, seconds_left=60)
+            given.append(await target.fire(firing))
+        return given, hears
+
+
+# -- before and behind the answer ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        pytest.param(receiver.raw(HINT * 3 + NO_CONTENT + b"\r\n"), id="early hints"),
+        pytest.param(receiver.raw(NO_CONTENT + b"\r\nhello"), id="a body that may not be"),
+        pytest.param(
+            receiver.raw(NO_CONTENT + b"Content-Length: 5\r\n\r\nhello"),
+            id="a body that may not be, with its length",
+        ),
+        pytest.param(
+            receiver.raw(HINT + NO_CONTENT + b"\r\n\x00\xff"), id="a hint before, noise behind"
+        ),
+        pytest.param(
+            receiver.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello, hello"),
+            id="a body longer than it says",
+        ),
+        pytest.param(
+            receiver.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\nhello"),
+            id="a body shorter than it says",
+        ),
+        pytest.param(receiver.raw(b"HTTP/1.0 200 OK\r\n\r\nhello"), id="HTTP/1.0"),
+        pytest.param(
+            receiver.raw(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nhello"),
+            id="compressed, or so it says",
+        ),
+    ],
+)
+async def test_the_status_line_decides_whatever_stands_around_it(behaviour):
+    (given,), _ = await answered(behaviour)
+    assert isinstance(given, outcome.Delivered)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        pytest.param(receiver.repeated(b"", HINT), id="one after the other"),
+        pytest.param(
+            receiver.raw(HINT * (conversation.MOST_INTERIM + 1) + NO_CONTENT + b"\r\n"),
+            id="one more than are listened to",
+        ),
+    ],
+)
+async def test_whoever_only_announces_an_answer_is_not_listened_to_for_long(flood):
+    (given,), _ = await answered(flood)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.NETWORK
+    assert "not HTTP" in given.message
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        pytest.param(b"Content-Length: 2\r\nContent-Length: 5", id="two lengths"),
+        pytest.param(b"Content-Length: 2\r\nTransfer-Encoding: chunked", id="length and chunks"),
+        pytest.param(b"Content-Length: abc", id="no number"),
+    ],
+)
+async def test_an_answer_that_can_be_read_in_two_ways_is_none(lengths):
+    (given,), _ = await answered(receiver.raw(b"HTTP/1.1 200 OK\r\n" + lengths + b"\r\n\r\nok"))
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.NETWORK
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+async def test_a_kept_connection_that_was_closed_meanwhile_costs_no_attempt(method):
+    """The receiver closes each connection after its answer, and does not say so before."""
+    given, hears = await answered(receiver.raw(NO_CONTENT + b"\r\n"), times=5, method=method)
+    assert all(isinstance(one, outcome.Delivered) for one in given)
+    assert len(hears.requests) == 5
+
+
+async def test_a_request_that_was_cut_on_a_new_connection_is_sent_once():
+    (given,), hears = await answered(receiver.raw(b""))
+    assert isinstance(given, outcome.Retry)
+    assert len(hears.requests) == 1
+
+
+async def test_a_request_of_which_something_was_heard_is_sent_once():
+    behaviour = receiver.in_turn(receiver.status(204), receiver.raw(b"HTTP/1.1 20"))
+    given, hears = await answered(behaviour, times=2)
+    assert isinstance(given[1], outcome.Retry)
+    assert len(hears.requests) == 2
+
+
+async def test_a_cut_request_is_sent_on_a_new_connection_and_not_on_another_kept_one():
+    """The second is cut, too: then it is the receiver, and the attempt has failed."""
+    behaviour = receiver.in_turn(receiver.status(204), receiver.raw(b""))
+    given, hears = await answered(behaviour, times=2)
+    assert isinstance(given[1], outcome.Retry)
+    assert (len(hears.requests), hears.connections) == (3, 2)
+    assert len({one.header("webhook-id") for one in hears.requests[1:]}) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"HTTP/1.0 204 No Content\r\n\r\n", id="HTTP/1.0"),
+        pytest.param(NO_CONTENT + b"Connection: close\r\n\r\n", id="it says so"),
+        pytest.param(b"HTTP/1.1 101 So\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", id="upgrade"),
+    ],
+)
+async def test_a_connection_that_is_to_be_closed_is_not_kept(answer):
+    _, hears = await answered(receiver.raw(answer, then_close=False), times=2)
+    assert hears.connections == 2
+
+
+async def test_what_a_receiver_has_not_taken_is_not_kept_for_it():
+    """It reads no more until the attempt is over; then all that comes is what was on the way."""
+    payload = "x" * (32 << 20)
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listens:
+        listens.setblocking(False)
+        async with webhooktargets.a_target() as (target, _):
+            action = firings.a_webhook(f"http://127.0.0.1:{listens.getsockname()[1]}/")
+            firing = firings.a_firing(action, payload=payload, seconds_left=60)
+            attempt = asyncio.create_task(target.fire(firing))
+            taken, _ = await loop.sock_accept(listens)
+            with taken:
+                await loop.sock_recv(taken, 1)
+                attempt.cancel()
+                await asyncio.wait({attempt})
+                assert await _rest_of(taken) < len(payload)
+
+
+async def _rest_of(taken: socket.socket) -> int:
+    size = 0
+    try:
+        async with asyncio.timeout(60):
+            while piece := await asyncio.get_running_loop().sock_recv(taken, 1 << 20):
+                size += len(piece)
+    except ConnectionError:
+        pass
+    return size
+
+
+async def test_a_body_that_turns_to_garbage_is_not_waited_for():
+    """The claim's end, which is all that could still end it, is an hour away."""
+    chunked = receiver.raw(
+        b"HTTP/1.1 500 So\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\nzz\r\n", then_close=False
+    )
+    async with (
+        receiver.listening(chunked) as hears,
+        webhooktargets.a_target() as (target, _),
+    ):
+        url = f"http://127.0.0.1:{hears.port}/"
+        firing = firings.a_firing(firings.a_webhook(url, timeout_seconds=300), seconds_left=3600)
+        given = await target.fire(firing)
+        assert isinstance(given, outcome.Retry)
+        assert given.http_status == 500
