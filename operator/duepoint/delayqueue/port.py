@@ -39,6 +39,8 @@ class Wakeups(Protocol):
 
     #: Shards for which another live worker is preferred: woken 200-500 ms later.
     standby: frozenset[messages.ShardId]
+    #: Told of shards that are due within a timer's step, where it is awake to await that.
+    before_due: Callable[[tuple[messages.ShardId, ...]], None]
 
     async def start(self) -> None: ...
 

@@ -10,6 +10,7 @@ retries, said in readiness; nothing claimed is lost, because claims run out by t
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import math
 from collections.abc import Collection
@@ -130,16 +131,20 @@ class Claimer:
         await self._look_at_server()
         layout = await self._queue.layout()
         wakeups = self._queue.wakeups()
+        looks: set[asyncio.Task[None]] = set()
+        wakeups.before_due = functools.partial(self._look_ahead, wakeups, looks)
         await wakeups.start()
         beating = asyncio.create_task(self._beat(wakeups, layout))
+        draining = asyncio.create_task(self._draining.wait())
         try:
             telemetry.redis_up.set(1)
             if self._health.well(PART):
                 telemetry.logger.info("claiming", worker=self._worker)
             while not self._draining.is_set():
-                await self._turn(wakeups, beating)
+                await self._turn(wakeups, beating, draining)
         finally:
-            await _end({beating})
+            await _end({beating, draining})
+            await asyncio.gather(*looks, return_exceptions=True)  # they may bring claims
             await wakeups.close()
 
     async def _look_at_server(self) -> None:
@@ -148,9 +153,11 @@ class Claimer:
         self._is_unfit = bool(problems)
         fitness.tell(problems, self._health)
 
-    async def _turn(self, wakeups: Wakeups, beating: asyncio.Task[None]) -> None:
+    async def _turn(
+        self, wakeups: Wakeups, beating: asyncio.Task[None], draining: asyncio.Task[Any]
+    ) -> None:
         """Sleep until something is due, claim it, hand it over."""
-        due = await self._wait_until_due(wakeups, beating)
+        due = await self._wait_until_due(wakeups, beating, draining)
         if not due:
             return
         await self._wait_for_room()
@@ -165,6 +172,25 @@ class Claimer:
         wakeups.look_again(wanted.later)
         for ask in wanted.asks:
             await self._claim(wakeups, ask)
+
+    def _look_ahead(
+        self,
+        wakeups: Wakeups,
+        looks: set[asyncio.Task[None]],
+        shards: tuple[messages.ShardId, ...],
+    ) -> None:
+        """Claim a moment too early, while the rest of the sleep is spent awake.
+
+        After a rest the way to the server and back takes three times as long as when it was just
+        gone: caches are cold, here and there. So it is gone once before it matters. Whoever finds
+        the point due already has it; trouble shows again in the claim that follows.
+        """
+        now = self._clock.monotonic()
+        wanted = self._in_hand.asks(shards, self._usual_room(), batch=self._limits.batch, now=now)
+        for ask in wanted.asks:
+            look = asyncio.create_task(self._claim(wakeups, ask))
+            looks.add(look)
+            look.add_done_callback(functools.partial(_forget_look, looks))
 
     async def _claim(self, wakeups: Wakeups, ask: room.Ask) -> None:
         started = self._clock.monotonic()
@@ -183,11 +209,10 @@ class Claimer:
                 self._hand_over(answer.claim)
 
     async def _wait_until_due(
-        self, wakeups: Wakeups, beating: asyncio.Task[None]
+        self, wakeups: Wakeups, beating: asyncio.Task[None], draining: asyncio.Task[Any]
     ) -> tuple[messages.ShardId, ...]:
         """The shards to look at; none when draining. A keepalive that failed is raised here."""
         waiting = asyncio.create_task(wakeups.wait_until_due(LONGEST_SLEEP_SECONDS))
-        draining = asyncio.create_task(self._draining.wait())
         try:
             ends: set[asyncio.Future[Any]] = {waiting, draining, beating}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -195,7 +220,8 @@ class Claimer:
                 beating.result()
             return waiting.result() if waiting.done() else ()
         finally:
-            await _end({waiting, draining})
+            if not waiting.done():  # something is due: no turn of the loop is given away
+                await _end({waiting})
 
     async def _wait_for_room(self) -> None:
         while not self._draining.is_set():
@@ -288,6 +314,12 @@ class Claimer:
             await self._queue.goodbye(self._worker)
         except (errors.TryLater, errors.WorldChanged):
             return
+
+
+def _forget_look(looks: set[asyncio.Task[None]], ended: asyncio.Task[None]) -> None:
+    looks.discard(ended)
+    if not ended.cancelled():
+        ended.exception()  # is met again by the claim that follows
 
 
 async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:

@@ -191,3 +191,41 @@ async def test_what_is_due_is_named_at_the_end_of_the_time_given_though_more_wil
     made.look_again(SHARDS[:1])
     made.look_again(SHARDS[1:], after_seconds=clock.timer_step_seconds / 2)
     assert SHARDS[0] in await made.wait_until_due(0)
+
+
+class SteppingClock(fakeclock.FakeClock):
+    """One whose timers count in steps, as the event loop's do."""
+
+    timer_step_seconds = 0.0015
+
+
+async def test_a_shard_is_announced_shortly_before_it_is_due_and_stays_due():
+    clock = SteppingClock()
+    made = alarms.Alarms(clock, SHARDS)
+    announced = []
+    made.before_due = announced.append
+    assert await made.wait_until_due(0) == SHARDS
+    made.note(_answer(1, 30.0))
+    sleeping = await _asleep(clock, made.wait_until_due(60))
+    await clock.advance(29.9)
+    assert announced == []
+    await clock.advance(0.098)
+    assert announced == [(1,)]
+    await clock.advance(0.1)
+    assert await asyncio.wait_for(sleeping, 30) == (1,)
+    assert announced == [(1,)]
+
+
+async def test_of_shards_that_are_due_one_after_the_other_few_are_announced():
+    clock = SteppingClock()
+    made = alarms.Alarms(clock, SHARDS)
+    announced = []
+    made.before_due = announced.append
+    assert await made.wait_until_due(0) == SHARDS
+    for _ in range(50):
+        made.note(_answer(1, 0.01))
+        sleeping = asyncio.create_task(made.wait_until_due(60))
+        for _ in range(12):
+            await clock.advance(0.001)
+        assert await asyncio.wait_for(sleeping, 30) == (1,)
+    assert 1 <= len(announced) <= 12  # of 0.6 s: one in forty steps of 1.5 ms

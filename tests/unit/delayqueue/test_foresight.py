@@ -18,16 +18,16 @@ def test_only_what_is_due_in_that_shard_is_taken_and_only_once():
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(2), 200)
     seen.expect(OTHER, an_id(3), 100)
-    assert seen.take(SHARD, 150) == (an_id(1),)
-    assert seen.take(SHARD, 150) == ()
-    assert seen.take(SHARD, 250) == (an_id(2),)
+    assert seen.take(SHARD, 150) == {an_id(1): 100}
+    assert seen.take(SHARD, 150) == {}
+    assert seen.take(SHARD, 250) == {an_id(2): 200}
 
 
 def test_the_newest_due_of_a_schedule_counts():
     seen = foresight.Foresight()
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(1), 300)
-    assert seen.take(SHARD, 200) == ()
+    assert seen.take(SHARD, 200) == {}
 
 
 def test_memory_is_bounded_and_frees_itself():
@@ -36,4 +36,15 @@ def test_memory_is_bounded_and_frees_itself():
         seen.expect(SHARD, an_id(number), number)
     assert len(seen.take(SHARD, 200_000)) == 64
     seen.expect(SHARD, an_id(1), 1)
-    assert seen.take(SHARD, 1) == (an_id(1),)
+    assert seen.take(SHARD, 1) == {an_id(1): 1}
+
+
+def test_what_was_taken_too_early_is_expected_again_unless_something_newer_is():
+    seen = foresight.Foresight()
+    seen.expect(SHARD, an_id(1), 100)
+    seen.expect(SHARD, an_id(2), 100)
+    taken = seen.take(SHARD, 100)
+    seen.expect(SHARD, an_id(2), 300)
+    seen.give_back(SHARD, taken)
+    assert seen.take(SHARD, 100) == {an_id(1): 100}
+    assert seen.take(SHARD, 300) == {an_id(2): 300}

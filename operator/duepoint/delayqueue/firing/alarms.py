@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages
@@ -28,6 +28,7 @@ class Alarms:
 
     def __init__(self, clock: clocks.Clock, shards: Iterable[messages.ShardId]) -> None:
         self.standby: frozenset[messages.ShardId] = frozenset()
+        self.before_due: Callable[[tuple[messages.ShardId, ...]], None] = lambda _: None
         self._clock = clock
         self._shards = tuple(shards)
         self._at: dict[messages.ShardId, float] = {}
@@ -36,6 +37,7 @@ class Alarms:
         self._incarnation: str | None = None
         self._step = clocks.timer_step_seconds(clock)
         self._awake_since = -math.inf
+        self._announced = -math.inf
         self.ring_all()
 
     def ring_all(self) -> None:
@@ -90,7 +92,10 @@ class Alarms:
     async def _approach(self, now: float, at: float) -> None:
         """Sleep until a timer's step before; the rest is waited for awake, if that is rare."""
         step = self._step
-        if at - now > step:
+        if at - now > 2 * step:
+            await clocks.wait_for(self._earlier, at - now - 2 * step, self._clock)
+        elif at - now > step:
+            self._announce(now, at)
             await clocks.wait_for(self._earlier, at - now - step, self._clock)
         elif self._awake_since < now - 2 * step < self._awake_since + _AWAKE_EVERY * step:
             await clocks.wait_for(self._earlier, at - now, self._clock)
@@ -98,6 +103,13 @@ class Alarms:
             if now - self._awake_since > 2 * step:
                 self._awake_since = now
             await asyncio.sleep(0)
+
+    def _announce(self, now: float, at: float) -> None:
+        """Say which shards are due soon, as rarely as somebody stays awake for it."""
+        if self._step and now - self._announced > _AWAKE_EVERY * self._step:
+            self._announced = now
+            soon = (shard for shard, due in self._at.items() if now < due <= at + self._step)
+            self.before_due(tuple(soon))
 
     def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
         at = self._clock.monotonic() + in_seconds

@@ -38,6 +38,8 @@ _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 _FAILED_WAIT_SECONDS = 1.0
 #: And after so long where it is only on its way to another node.
 _MOVING_WAIT_SECONDS = 0.1
+#: A look that came too early by less than this would come too early again.
+_LEAST_WAIT_SECONDS = 0.0002
 #: Shorter members than a schedule id are strangers; they are their own key among the lanes.
 _ID_LENGTH = 8
 
@@ -68,7 +70,8 @@ class Claiming(moving.Moving, briefing.Briefing):
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: list[errors.DuepointError] = []
         asked = list(shards)
-        expected = self._foreseen(shards)
+        dues = self._foreseen(shards)
+        expected = {shard: self._by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
         for _ in range(_ROUNDS):
             if not asked:
                 break
@@ -113,17 +116,18 @@ class Claiming(moving.Moving, briefing.Briefing):
             asked = again
         if failed and not answers:
             raise failed[0]
+        for shard, taken in dues.items():
+            if (answer := answers.get(shard)) is not None and answer.claim is None:
+                self._foresight.give_back(shard, taken)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in failed)
         return [answers.get(shard) or _look_again(shard) for shard in shards]
 
-    def _foreseen(self, shards: Sequence[messages.ShardId]) -> dict[messages.ShardId, _Buckets]:
+    def _foreseen(
+        self, shards: Sequence[messages.ShardId]
+    ) -> dict[messages.ShardId, dict[points.ScheduleId, int]]:
         until_us = self._clock.now_us() + CLOCK_TOLERANCE_US
-        return {
-            shard: self._by_bucket(shard, ids)
-            for shard in shards
-            if (ids := self._foresight.take(shard, until_us))
-        }
+        return {shard: ids for shard in shards if (ids := self._foresight.take(shard, until_us))}
 
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
@@ -312,9 +316,9 @@ def _look_again(
 
 
 def _seconds(wait_us: bytes | int, passed_seconds: float) -> float | None:
-    """What is left of a wait, at least a millisecond; None where there is nothing to wait for."""
+    """What is left of a wait, never nothing; None where there is nothing to wait for."""
     wait = int(wait_us)
-    return None if wait < 0 else max(wait / 1_000_000 - passed_seconds, 0.001)
+    return None if wait < 0 else max(wait / 1_000_000 - passed_seconds, _LEAST_WAIT_SECONDS)
 
 
 def _us(seconds: float) -> int:

@@ -9,6 +9,8 @@ that was not foreseen is read as ever.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from duepoint.delayqueue import messages
 from duepoint.schedules import points
 
@@ -28,12 +30,18 @@ class Foresight:
         if len(dues) < _MOST or schedule_id in dues:
             dues[schedule_id] = due_us
 
-    def take(self, shard: messages.ShardId, until_us: int) -> tuple[points.ScheduleId, ...]:
-        """Those that should be due by now; expected no longer."""
+    def take(self, shard: messages.ShardId, until_us: int) -> dict[points.ScheduleId, int]:
+        """Those that should be due by now, and when; expected no longer."""
         dues = self._dues.get(shard)
         if not dues:
-            return ()
-        taken = tuple(schedule_id for schedule_id, due_us in dues.items() if due_us <= until_us)
+            return {}
+        taken = {schedule_id: due_us for schedule_id, due_us in dues.items() if due_us <= until_us}
         for schedule_id in taken:
             del dues[schedule_id]
         return taken
+
+    def give_back(self, shard: messages.ShardId, taken: Mapping[points.ScheduleId, int]) -> None:
+        """The claim came too early for these; what was learned since is newer."""
+        for schedule_id, due_us in taken.items():
+            if schedule_id not in self._dues.get(shard, {}):
+                self.expect(shard, schedule_id, due_us)

@@ -25,6 +25,7 @@
 local META, HEADS, CLAIMS, LEASES, OCCREC = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local MOST_LANES = 64
 local MOST_EMPTY_CLAIMS = 8
+local LEAST_WAIT = 200 -- microseconds; who comes a little early does not come a millisecond late
 
 local refused = refusal(META)
 if refused then
@@ -58,7 +59,7 @@ local function wait()
   if least == math.huge then
     return -1
   end
-  return string.format('%.0f', math.max(least, 1000))
+  return string.format('%.0f', math.max(least, LEAST_WAIT))
 end
 
 local function own(found_by_lane, attempts, suspects)
