@@ -20,7 +20,7 @@ import kopf
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import handlers, tuning
+from duepoint.controller import handlers, kopfjson, tuning
 from duepoint.controller.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
 from duepoint.kube.credentials import Credentials, Login
@@ -64,6 +64,7 @@ class KopfThread:
     async def run(self) -> None:
         """Keep kopf alive until cancelled."""
         _quieten()
+        kopfjson.use()
         waits = _backoff()
         while True:
             began = self._clock.monotonic()

@@ -56,7 +56,7 @@ class Sighting:
         try:
             read = _suspension.decode(self.spec)
             return _instant(read.suspend_until) if read.suspend and read.suspend_until else None
-        except (msgspec.DecodeError, ValueError):
+        except (msgspec.DecodeError, ValueError, RecursionError):
             return None  # the reconciler says what is wrong with it
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from duepoint import errors as base
 from duepoint.kube import errors, port, schedules, times
-from duepoint.schedules import manualruns
+from duepoint.schedules import manualruns, nesting
 from duepoint.schedules.conditions import Reason
 
 _UNSET = msgspec.Raw(b"null")
@@ -51,6 +51,9 @@ def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
     Raises:
         errors.InvalidSpec: it cannot be carried out; the message says what to write.
     """
+    if field := nesting.too_deep(spec):
+        told = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
+        raise _invalid(Reason.INVALID_SPEC, f"spec.{field}", told)
     try:
         read = _decoder.decode(spec)
     except msgspec.DecodeError as error:

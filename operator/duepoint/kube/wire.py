@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from duepoint.kube import errors, port
+from duepoint.schedules import nesting
 
 DecodedT = TypeVar("DecodedT")
 
@@ -35,9 +36,17 @@ def decoded(
 ) -> DecodedT:
     """The answer as a value; raises Unavailable."""
     try:
-        return decoder.decode(body)
+        return _decoded(decoder, body)
     except msgspec.DecodeError as error:
         raise errors.Unavailable(f"{attempt}: answer cannot be read: {error}") from error
+
+
+def _decoded(decoder: msgspec.json.Decoder[DecodedT], body: bytes | msgspec.Raw) -> DecodedT:
+    """Of what is nested too deeply the depths are left out: the others on the page matter, too."""
+    try:
+        return decoder.decode(body)
+    except RecursionError:
+        return decoder.decode(nesting.clipped(bytes(body)))
 
 
 def parsed_event(line: bytes, attempt: str) -> Event:

@@ -20,7 +20,7 @@ import msgspec
 from duepoint import errors
 from duepoint.expressions import durations
 from duepoint.expressions.expression import LAST_US
-from duepoint.schedules import actions, slots, webhookspec
+from duepoint.schedules import actions, nesting, slots, webhookspec
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 
@@ -127,7 +127,7 @@ def history_limits(text: bytes) -> rules.Policy | None:
     """How many finished Jobs a refused spec keeps, by its JSON text; None where it does not say."""
     try:
         read = _history_decoder.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     defaults = rules.Policy()
     succeeded, failed = read.successful_jobs_history_limit, read.failed_jobs_history_limit
@@ -210,6 +210,12 @@ def _shape(raw: bytes) -> _Shape:
 
 
 def _decode(raw: bytes) -> _Spec:
+    if field_ := nesting.too_deep(raw):
+        told = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
+        path = f"spec.{field_}"
+        raise errors.InvalidSpec(
+            (errors.FieldError(reason=Reason.INVALID_SCHEDULE, path=path, message=told),)
+        )
     try:
         return _decoder.decode(raw)
     except msgspec.ValidationError as error:

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from duepoint.kube import schedules
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import State
 from tests.integration.controller.conftest import Installation, condition
@@ -246,3 +247,27 @@ async def test_two_installations_over_the_same_schedules_are_told(
             await asyncio.sleep(1)  # both write what they did of it, in any order
             await installation.edit(payload={"edited": generation})
             generation += 1
+
+
+async def test_an_object_nested_without_end_is_stalled_and_hides_no_other(
+    installation: Installation,
+):
+    levels = 3_000
+    payload = '{"a":' * levels + "1" + "}" * levels
+    body = (
+        '{"apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule", "metadata": {"name": "deep"}, '
+        f'"spec": {{"schedule": "@daily", "stream": {{"name": "a"}}, "payload": {payload}}}}}'
+    )
+    path = schedules.collection(installation.namespace)
+    async with installation.leading():
+        await installation.create("before")
+        await installation.until_ready(1, "before")
+        await installation.user.request("POST", path, body.encode())
+        await installation.create("after")
+        await installation.until_ready(1, "after")
+        told = await installation.until_told("InvalidSchedule")
+        assert told["regarding"]["name"] == "deep"
+        assert "spec.payload: is nested deeper than 100 levels" in told["note"]
+    async with installation.leading():  # found by the list, too
+        await installation.edit("after", payload={"a": 1})
+        await installation.until_ready(2, "after")

@@ -1,0 +1,54 @@
+"""How deep JSON text is nested, found out without recursion.
+
+The API server keeps objects of up to 10,000 levels; decoders give up at about a thousand, with
+RecursionError and whatever else stands in the same text: one such object on a page would hide all
+the others. In: JSON text that the API server wrote. ``clipped`` makes it readable, ``too_deep``
+says which field of a spec is to blame. Linear in the bytes; nothing is decoded. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: Levels of a spec; what is nested deeper is refused. The command line has the same limit.
+DEEPEST = 100
+#: Levels that are left of a text that could not be decoded: enough for a spec to be refused.
+LEFT = 120
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_COLON = re.compile(rb"\s*:")
+
+
+def clipped(text: bytes, most: int = LEFT) -> bytes:
+    """The same text with null in place of what is nested deeper than ``most`` levels."""
+    pieces: list[bytes] = []
+    level = kept_to = 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in (b"[", b"{"):
+            if level == most:
+                pieces.append(text[kept_to : token.start()])
+            level += 1
+        elif token[0] in (b"]", b"}"):
+            level -= 1
+            if level == most:
+                pieces.append(b"null")
+                kept_to = token.end()
+    return b"".join([*pieces, text[kept_to:]]) if pieces else text
+
+
+def too_deep(text: bytes) -> str:
+    """The first key of the object under which it is nested too deeply; "" where it is not."""
+    if sum(map(text.count, (b"{", b"["))) <= DEEPEST:
+        return ""  # nearly every spec there is
+    level, key = 0, ""
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark in (b"[", b"{"):
+            level += 1
+            if level > DEEPEST:
+                return key or "."
+        elif mark in (b"]", b"}"):
+            level -= 1
+        elif level == 1 and _COLON.match(text, token.end()):
+            key = mark[1:-1].decode(errors="replace")
+    return ""

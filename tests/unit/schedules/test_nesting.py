@@ -1,0 +1,85 @@
+"""Objects nested more deeply than a decoder follows: cut, refused, and nobody else's trouble."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from duepoint import errors
+from duepoint.controller import kopfjson
+from duepoint.kube import port, scheduleruns, schedules, wire
+from duepoint.schedules import nesting, spec
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+def a_page(*specs: str) -> bytes:
+    items = ",".join(
+        f'{{"metadata": {{"name": "s{number}"}}, "spec": {text}}}'
+        for number, text in enumerate(specs)
+    )
+    return f'{{"metadata": {{}}, "items": [{items}]}}'.encode()
+
+
+def parsed(text: str):
+    return spec.parse(text.encode(), namespace="a", name="b", uid="c", generation=1, created_us=0)
+
+
+@pytest.mark.parametrize("levels", [1_500, 10_000])
+def test_a_page_is_read_although_one_object_on_it_is_nested_without_end(levels):
+    decoder = msgspec.json.Decoder(port.Page[schedules.Schedule])
+    page = wire.decoded(decoder, a_page('{"x": 1}', nested(levels), '{"y": 2}'), "GET schedules")
+    assert [one.metadata.name for one in page.items] == ["s0", "s1", "s2"]
+    assert bytes(page.items[0].spec) == b'{"x": 1}'
+    assert nesting.too_deep(bytes(page.items[1].spec)) == "a"
+
+
+def test_a_line_of_kopfs_watch_is_read_at_any_depth():
+    kopfjson.use()
+    line = f'{{"type": "ADDED", "object": {{"spec": {{"payload": {nested(9_000)}}}}}}}'
+    read = kopfjson.kopf_api.json.loads(line)
+    assert read["type"] == "ADDED"
+    text = json.dumps(read["object"]["spec"]).encode()
+    assert nesting.too_deep(text) == "payload"
+
+
+def test_what_is_cut_is_as_deep_as_asked_for_and_still_json():
+    assert json.loads(nesting.clipped(b'{"a": {"b": {"c": [1]}}, "d": [[2]]}', most=2)) == {
+        "a": {"b": None},
+        "d": [None],
+    }
+
+
+@pytest.mark.parametrize(
+    "text", [b"{}", b'{"a": "}}}[[["}', b'{"a": "\\"{"}', b'[[1], {"b": [2]}]'], ids=str
+)
+def test_what_is_not_too_deep_stays_as_it_is(text):
+    assert nesting.clipped(text) == text
+    assert nesting.too_deep(text) == ""
+
+
+@pytest.mark.parametrize("levels", [nesting.DEEPEST, 400, 900, 10_000])
+@pytest.mark.parametrize("field", ["payload", "jobTemplate"])
+def test_a_deep_spec_is_refused_with_its_field(field, levels):
+    with pytest.raises(errors.InvalidSpec) as refused:
+        parsed(f'{{"schedule": "@daily", "webhook": {{}}, "{field}": {nested(levels)}}}')
+    assert f"spec.{field}" in str(refused.value)
+    assert "nested deeper than 100 levels" in str(refused.value)
+
+
+def test_many_brackets_beside_one_another_are_not_deep():
+    payload = json.dumps([{"n": number} for number in range(500)])
+    made = parsed(
+        f'{{"schedule": "@daily", "webhook": {{"url": "https://a.example"}}, "payload": {payload}}}'
+    )
+    assert made.action.payload
+
+
+def test_a_deep_payload_of_a_schedulerun_is_refused():
+    text = f'{{"scheduleName": "a", "trigger": {{"payload": {nested(2_000)}}}}}'
+    with pytest.raises(errors.InvalidSpec, match=r"spec\.trigger"):
+        scheduleruns.wanted(text.encode(), created_us=0)
