@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -42,6 +43,10 @@ _HOMES = {
 _QUOTED = 'put the expression into quotes, such as duepoint {} "0 9 * * 1-5"'
 
 
+#: Why a disk or a quota takes no more of what is written to it.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 class Commands(click.Group):
     """Subcommands that are imported when they are asked for."""
 
@@ -68,9 +73,7 @@ class Commands(click.Group):
             done = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever read our output has enough; what is still buffered must not fail at exit.
-            with contextlib.suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _write_no_more()  # whoever read our output has enough
             return 0
         return done
 
@@ -83,6 +86,12 @@ class Commands(click.Group):
             return output.BAD_INPUT
         except click.ClickException as error:
             output.complain(_told(error, args), program)
+            return output.BAD_INPUT
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            _write_no_more()
+            output.complain(f"could not write the output: {error.strerror}", program)
             return output.BAD_INPUT
         except (KeyboardInterrupt, click.Abort):
             return output.INTERRUPTED
@@ -107,6 +116,12 @@ def version() -> None:
 def main() -> None:
     """Entry point; never shows a traceback for a wrong input."""
     commands()
+
+
+def _write_no_more() -> None:
+    """What is still buffered must not fail at exit."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: click.ClickException, args: list[str]) -> str:
