@@ -35,7 +35,7 @@ BACKSTOP_US = 30_000_000
 LONGEST_BACKSTOP_US = 300_000_000
 #: Questions about one slot before it is put off: each answers what the one before has asked, for
 #: one piece of the runs.
-_ROUNDS = 100
+_ROUNDS = 250
 _LOOK_AGAIN_US = 1_000_000
 
 

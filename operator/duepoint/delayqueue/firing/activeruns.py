@@ -26,7 +26,7 @@ Run = NewType("Run", bytes)
 ALLOW, FORBID, REPLACE, QUEUE = "Allow", "Forbid", "Replace", "Queue"
 
 #: Runs in one question or answer; of more the asking goes on.
-PIECE = 250
+PIECE = 100
 #: Slots that wait and are called up at once.
 MOST_CALLED = 100
 
