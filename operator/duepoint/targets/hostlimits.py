@@ -21,6 +21,9 @@ PATIENCE_SECONDS = 0.25
 _LEAST_SECONDS, _MOST_SECONDS = 0.2, 30.0
 #: So far from one another do those come back that were put off.
 _SPACING_SECONDS = 0.01
+#: The longer no turn has come free, the further apart: none of them would get one, and each that
+#: comes back and is put off again is work in which everybody else's slots wait.
+_SPACING_OF_STILLNESS = 0.1
 #: Weight of the newest interval between two turns that ended.
 _WEIGHT = 0.1
 
@@ -59,7 +62,7 @@ class HostLimits:
         """Whether there is a turn right now; then it is this caller's, who must ``leave``."""
         known = self._hosts.get(host)
         if known is None:
-            known = self._hosts[host] = _Host(namespace)
+            known = self._hosts[host] = _Host(namespace, moved_at=self._clock.monotonic())
         if not known.waiting and self._has_room(known):
             self._give(known)
             return True
@@ -148,7 +151,8 @@ class HostLimits:
 
     def _put_off(self, known: _Host) -> float:
         """One after the other, no faster than turns come free; further off the longer it stands."""
-        spacing = max(known.interval, _SPACING_SECONDS)
+        stood = self._clock.monotonic() - known.moved_at
+        spacing = max(known.interval, stood * _SPACING_OF_STILLNESS, _SPACING_SECONDS)
         seconds = _LEAST_SECONDS + known.put_off * spacing % _MOST_SECONDS
         known.put_off += 1
         return seconds
