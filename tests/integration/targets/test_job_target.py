@@ -117,6 +117,21 @@ async def test_the_job_of_a_former_schedule_of_that_name_is_a_conflict(fire):
     assert given.reason is Reason.NAME_CONFLICT
 
 
+async def test_a_job_that_is_being_deleted_counts_as_the_run_of_its_slot(
+    fire, admin, kube_namespace
+):
+    await fire()
+    hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+    merge = "application/merge-patch+json"
+    admin.request("PATCH", path(kube_namespace), hold, merge)
+    admin.delete(path(kube_namespace))
+    assert admin.get(path(kube_namespace))["metadata"]["deletionTimestamp"]
+    given = await fire()
+    assert isinstance(given, outcome.Delivered)
+    assert given.job_name == NAME
+    admin.request("PATCH", path(kube_namespace), {"metadata": {"finalizers": None}}, merge)
+
+
 async def test_a_full_quota_is_retried(fire, admin, kube_namespace):
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
     there = f"/api/v1/namespaces/{kube_namespace}/resourcequotas"

@@ -37,3 +37,12 @@ def test_the_labels_of_a_metric_are_told():
 
 def test_every_reason_has_exactly_one_row():
     assert sorted(first_cells("errors-and-reasons.md")) == sorted(Reason)
+
+
+def test_every_test_that_the_page_of_failures_names_exists():
+    tests = REFERENCE.parents[1] / "tests"
+    named = re.findall(
+        r"`([a-z]+(?:/\w+)*/\w+\.py)`", (REFERENCE / "failures-and-tests.md").read_text()
+    )
+    assert len(named) > 30
+    assert [name for name in named if not (tests / name).is_file()] == []

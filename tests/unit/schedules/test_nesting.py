@@ -83,3 +83,17 @@ def test_a_deep_payload_of_a_schedulerun_is_refused():
     text = f'{{"scheduleName": "a", "trigger": {{"payload": {nested(2_000)}}}}}'
     with pytest.raises(errors.InvalidSpec, match=r"spec\.trigger"):
         scheduleruns.wanted(text.encode(), created_us=0)
+
+
+def a_template(size: int) -> str:
+    """A jobTemplate whose JSON text has so many bytes."""
+    text = json.dumps({"metadata": {"annotations": {"a": ""}}, "spec": {"template": {}}})
+    return text.replace('""', '"' + "x" * (size - len(text)) + '"')
+
+
+def test_a_template_over_its_limit_is_refused_with_its_size():
+    limit = spec.TEMPLATE_LIMIT_BYTES
+    parsed(f'{{"schedule": "@daily", "jobTemplate": {a_template(limit)}}}')
+    with pytest.raises(errors.InvalidSpec, match=f"has {limit + 1} bytes") as refused:
+        parsed(f'{{"schedule": "@daily", "jobTemplate": {a_template(limit + 1)}}}')
+    assert [one.reason for one in refused.value.errors] == ["InvalidJobTemplate"]
