@@ -296,3 +296,11 @@ def test_a_wrong_option_is_exit_code_2(refused, arguments, words):
 def test_json_of_another_form_is_exit_code_2(refused):
     line = refused("webhook", "verify", "--secret", SECRET, given='{"header": 1}')
     assert '{"headers"' in line
+
+
+def test_of_noise_little_is_repeated_and_nothing_that_moves_a_terminal(duepoint):
+    noise = b"\n".join(b"\x9b31m\x1b]0;" + b"\xff\x00" * 1000 + b": x" for _ in range(50))
+    answer = verify(duepoint, noise)
+    assert answer.code == 1
+    assert len(answer.err) < 4000
+    assert answer.err.replace("\n", "").isprintable()

@@ -19,6 +19,7 @@ from duepoint.targets import signing
 
 _WANTED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 #: Longest time in seconds that is looked at; more digits are no time.
+_MOST_OF_NAME = 40
 _MOST_DIGITS = 12
 
 
@@ -51,7 +52,7 @@ def judge(
     """The verdict; ``tolerance_us`` 0 leaves the time alone."""
     missing = [name for name in _WANTED if not captured.headers.get(name)]
     if missing:
-        found = ", ".join(sorted(captured.headers)[:20]) or "none"
+        found = ", ".join(name[:_MOST_OF_NAME] for name in sorted(captured.headers)[:20]) or "none"
         return Verdict(reason=f"header {missing[0]} is missing; headers found: {found}")
     webhook_id, timestamp, signature = (captured.headers[name] for name in _WANTED)
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MOST_DIGITS):
