@@ -13,7 +13,7 @@ import asyncio
 import collections
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from duepoint import errors, telemetry
@@ -25,6 +25,7 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, briefs
+from duepoint.schedules import definition as definitions
 from duepoint.targets import batches
 from duepoint.targets import target as targets
 from duepoint.worker import plainwork, settler
@@ -32,6 +33,9 @@ from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 
 #: Fewer points go the usual road, which has less delay: nothing is read twice there.
 LEAST_POINTS = 64
+#: Of a shard where targets that take batches were met lately, as few as these come here: alone they
+#: would cost the worker most of a millisecond each, and the last would wait for all the others.
+LEAST_KNOWN_POINTS = 8
 #: A shard whose claims held nothing for this road is not looked at again for so long.
 _BARREN_SECONDS = 1.0
 
@@ -55,6 +59,8 @@ class BatchRoad:
         self._clock = clock
         self._actions = known
         self._barren_until: dict[messages.ShardId, float] = {}
+        #: Shards where the last claim that was looked at had work for this road.
+        self._known: set[messages.ShardId] = set()
 
     async def fire(self, settling: settler.Settler, slots: asyncio.Semaphore) -> messages.Claim:
         """The claim with the points that are left; the others' closing is with the settler."""
@@ -64,12 +70,24 @@ class BatchRoad:
             return claim
         work = await self._choose(claim, chains)
         if work is None or not work.batches:
+            self._known.discard(claim.shard)
             self._barren_until[claim.shard] = self._clock.monotonic() + _BARREN_SECONDS
             return claim
+        self._known.add(claim.shard)
         left = await asyncio.gather(
             *(self._fire_in_turn(settling, slots, chains, batch) for batch in work.batches)
         )
         return _part(claim, chains, sorted(itertools.chain(work.rest, *left)))
+
+    def note_targets(self, claim: messages.Claim, known: Iterable[definitions.Definition]) -> None:
+        """What a claim that went the usual road turned out to be of; its actions are loaded."""
+        if self._target is None or len(claim.points) < LEAST_KNOWN_POINTS:
+            return
+        for namespace, digest in {(one.namespace, one.target) for one in known}:
+            action = self._actions.known(namespace, digest)
+            if isinstance(action, actions.Action) and self._target.takes_batches(action):
+                self._known.add(claim.shard)
+                return
 
     async def _fire_in_turn(
         self,
@@ -85,7 +103,8 @@ class BatchRoad:
         """The claim by column, where it is one for this road."""
         if self._target is None or claim.reclaimed or claim.strangers:
             return None
-        if len(claim.points) < LEAST_POINTS:
+        is_known = claim.shard in self._known
+        if len(claim.points) < (LEAST_KNOWN_POINTS if is_known else LEAST_POINTS):
             return None
         if self._clock.monotonic() < self._barren_until.get(claim.shard, 0.0):
             return None

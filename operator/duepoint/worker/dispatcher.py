@@ -157,6 +157,7 @@ class Dispatcher:
             settler.lost = True
             return
         await self._load_actions(claim.shard, found.values())
+        self._batches.note_targets(claim, found.values())
         work = assignments.assign(
             claim,
             found,

@@ -20,16 +20,20 @@ COUNT = 400
 
 @pytest.fixture
 async def place():
+    return await _place(COUNT, TICKS)
+
+
+async def _place(count, action):
     made = await a_workplace()
     alone = made.target
     streams = stream.StreamTarget(made.queue, made.clock)
     made.target = target.Targets(job=alone, webhook=alone, stream=streams)
-    for number in range(COUNT):
+    for number in range(count):
         known = a_definition(
             "@every 1m", created_us=NOON, not_before_us=NOON, name=f"s-{number}",
             uid=f"6f1c9a34-0000-4000-8000-{number:012}",
         )  # fmt: skip
-        await made.arm(known, TICKS)
+        await made.arm(known, action)
     return made
 
 
@@ -130,3 +134,28 @@ async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):
         await place.clock.advance(61)
     assert len(_entries(place)) == COUNT - 1
     assert deleted.uid not in {entry["schedule_id"] for entry in _entries(place)}
+
+
+#: Of one shard fewer than go together unasked, and more than go alone once they are known.
+FEW = 100
+POST = actions.Action(target=actions.WebhookAction(url="https://example.com/"))
+
+
+@pytest.mark.parametrize(
+    ("action", "asks"), [(TICKS, True), (POST, False)], ids=["streams", "webhooks"]
+)
+async def test_a_small_burst_goes_together_where_streams_were_met_before(monkeypatch, action, asks):
+    place = await _place(FEW, action)
+    read, asked = place.queue.read_briefs, []
+
+    async def counting(shard, chains):
+        asked.append((place.clock.now_us() // (60 * SECOND), len(chains)))
+        return await read(shard, chains)
+
+    monkeypatch.setattr(place.queue, "read_briefs", counting)
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(185)
+    assert bool(asked) is asks
+    assert all(minute > NOON // (60 * SECOND) + 1 for minute, _ in asked)  # first they are met
+    ended = [event for event in await place.events() if event.state is RunState.SUCCEEDED]
+    assert len(ended) == 3 * FEW
