@@ -9,7 +9,7 @@ due. Lateness is the time at which the target is asked less the due.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmarks import report
 from benchmarks.queuespeed import chain, filling, place
@@ -17,7 +17,6 @@ from benchmarks.report import Figure
 from duepoint import clock as clocks
 from duepoint import services
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.runs import outcome
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
 from duepoint.targets import batches, target
@@ -34,19 +33,19 @@ _BLOB = actions.encode(actions.Action(target=actions.StreamAction(name="quiet"))
 class NotesQuiet(chain.OneEntryABatch):
     """One XADD for a batch; how late the quiet ones were asked for, in ms."""
 
-    def __init__(self, queue: delayqueue.DelayQueue, clock: clocks.Clock) -> None:
-        super().__init__(queue, clock)
+    def __init__(self, clock: clocks.Clock) -> None:
+        self._clock = clock
         self.late_ms: list[float] = []
         self.all = asyncio.Event()
         self.others = 0
 
-    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+    def entry_of(self, firing: target.Firing) -> batches.Entry:
         self._note(firing.namespace, [firing.due_us])
-        return await super().fire(firing)
+        return super().entry_of(firing)
 
-    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+    def entries_of(self, batch: batches.FiringBatch, members: Sequence[bytes]) -> messages.Entries:
         self._note(batch.namespace, list(batch.slots_us))
-        return await super().fire_batch(batch)
+        return super().entries_of(batch, members)
 
     def _note(self, namespace: str, dues_us: list[int]) -> None:
         if namespace != QUIET:
@@ -77,7 +76,7 @@ async def _turn(kind: str, count: int) -> NotesQuiet:
                 await filling.schedules(queue, client, count=count, namespaces=4, due_us=hour_us)
             clock = chain.HourClock()
             queue._clock = clock  # noqa: SLF001 - made after the filling, which takes its time
-            noted = NotesQuiet(queue, clock)
+            noted = NotesQuiet(clock)
             work = _worker(queue, noted, clock)
             running = asyncio.create_task(work.run())
             await asyncio.wait_for(noted.all.wait(), 300)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from duepoint.delayqueue import messages
 
-#: Whole batches in hand besides the usual room while points are fired together: enough that neither
-#: worker nor server waits for the other (with four in turn each did, an eighth of the time).
-_MORE_BATCHES = 5
+#: Whole batches in hand besides the usual room while points are fired together; what is due
+#: meanwhile in a quiet namespace stands behind all of them.
+_MORE_BATCHES = 3
 #: So long after the last ones.
 _TOGETHER_SECONDS = 1.0
 

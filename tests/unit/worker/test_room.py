@@ -27,16 +27,16 @@ def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
     made = room.Room()
     made.fired_together(0.0)
     for shard in SHARDS:
-        made.note(_answer(shard, more=shard < 7))
+        made.note(_answer(shard, more=shard < 6))
     asks = made.asks(SHARDS, 500, batch=500, now=0.5)
     quiet, deep = asks.asks
-    assert quiet.shards == SHARDS[7:]
-    assert (deep.shards, deep.batch) == (SHARDS[:6], 500)
-    assert asks.later == SHARDS[6:7]
+    assert quiet.shards == SHARDS[6:]
+    assert (deep.shards, deep.batch) == (SHARDS[:4], 500)
+    assert asks.later == SHARDS[4:6]
 
 
 def test_a_second_after_the_last_ones_the_room_is_the_usual_one():
     made = room.Room()
     made.fired_together(0.0)
-    assert made.free(10, batch=500, now=0.9) == 2510
+    assert made.free(10, batch=500, now=0.9) == 1510
     assert made.free(10, batch=500, now=1.0) == 10
