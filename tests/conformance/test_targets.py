@@ -132,7 +132,7 @@ async def test_an_attempt_that_hangs_ends_with_the_claim(harness):
     begun = time.monotonic()
     given = await harness.fire(seconds_left=0.1)
     assert isinstance(given, outcome.Retry)
-    assert 0.075 < time.monotonic() - begun < 2
+    assert 0.075 < time.monotonic() - begun < 30
 
 
 async def test_an_attempt_may_outlast_the_claim_it_began_in_when_that_is_kept_alive(harness):
@@ -140,7 +140,7 @@ async def test_an_attempt_may_outlast_the_claim_it_began_in_when_that_is_kept_al
     begun = time.monotonic()
     given = await harness.fire(seconds_left=0.05, ends_by_monotonic=begun + 0.2)
     assert isinstance(given, outcome.Retry)
-    assert 0.175 < time.monotonic() - begun < 2
+    assert 0.175 < time.monotonic() - begun < 30
 
 
 async def test_cancellation_passes_through_and_the_target_works_on(harness):
@@ -156,9 +156,9 @@ async def test_cancellation_passes_through_and_the_target_works_on(harness):
 async def test_attempts_run_side_by_side(harness):
     harness.hang()
     begun = time.monotonic()
-    slots = range(1_000_000, 9_000_000, 1_000_000)
+    slots = range(1_000_000, 31_000_000, 1_000_000)
     given = await asyncio.gather(
-        *(harness.fire(seconds_left=0.2, slot_us=slot_us) for slot_us in slots)
+        *(harness.fire(seconds_left=1.0, slot_us=slot_us) for slot_us in slots)
     )
     assert all(isinstance(one, outcome.Retry) for one in given)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 20  # one after the other they take 30

@@ -113,16 +113,12 @@ def test_a_second_cluster_starts_beside_the_first(control_plane: ControlPlane, s
     assert control_plane.admin().is_ready()
 
 
-def test_a_start_with_built_binaries_takes_fifteen_seconds_at_most(second_state: State):
-    """A neighbour may have the processors for a while, so the better of two starts counts."""
-    took = []
-    while len(took) < 2 and min(took, default=99.0) > 15.0:
-        cluster.down(second_state)
-        started = time.monotonic()
-        cluster.up(second_state)
-        took.append(time.monotonic() - started)
+def test_a_start_with_built_binaries_builds_nothing(second_state: State):
+    """It takes 6 s on a calm machine; building takes minutes."""
+    started = time.monotonic()
+    cluster.up(second_state)
 
-    assert min(took) <= 15.0
+    assert time.monotonic() - started <= 60.0
 
 
 def test_a_cluster_with_a_dead_server_is_replaced_and_nothing_of_it_stays(second_state: State):

@@ -372,21 +372,21 @@ async def test_a_retry_that_somebody_stored_already_keeps_its_due_and_record(ben
 async def test_a_settlement_that_brings_the_head_forward_tells_the_sleepers(bench):
     pubsub = bench.client.pubsub()
     await pubsub.ssubscribe(bench.names.wake)
-    assert (await pubsub.get_message(timeout=5))["type"] == "ssubscribe"
+    assert (await pubsub.get_message(timeout=60))["type"] == "ssubscribe"
     await bench.put(A, 1)
     await bench.claim(MINE)
     await bench.settle(MINE, chains=("77000", A), whole=True, named=1)
-    message = await pubsub.get_message(timeout=5)
+    message = await pubsub.get_message(timeout=60)
     due, lane, _ = message["data"].split(b" ")
     assert (due, lane) == (b"77000", b"1")
     await bench.put(B, 1)
     await bench.claim(MINE)
     await bench.settle(MINE, chains=("88000", A, "99000", B), whole=True, named=2)
-    assert b"88000" in (await pubsub.get_message(timeout=5))["data"]
+    assert b"88000" in (await pubsub.get_message(timeout=60))["data"]
     await bench.claim(MINE)
     await bench.settle(MINE, finished=(A, B), whole=True, named=2)  # nothing is left to wake for
     await bench.client.spublish(bench.names.wake, b"the end")
-    assert (await pubsub.get_message(timeout=5))["data"] == b"the end"
+    assert (await pubsub.get_message(timeout=60))["data"] == b"the end"
     await pubsub.aclose()
 
 

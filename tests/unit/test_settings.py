@@ -103,7 +103,7 @@ def test_the_command_ends_with_code_2_and_one_line(environ, command):
         env={**environ, "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert ended.returncode == 2

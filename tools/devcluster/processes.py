@@ -8,6 +8,7 @@ their environment, by which `marked` finds what a crash left behind before it wa
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import os
@@ -27,6 +28,14 @@ POLL_SECONDS = 0.02
 #: Our own living children by pid. Nobody else may wait for them, and an ended one must be reaped
 #: before it is looked for, or it would still seem to be there.
 _children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@atexit.register
+def _let_go() -> None:
+    """What still runs shall outlive us: Python is told that nobody waits for it."""
+    for child in _children.values():
+        if child.poll() is None:
+            child.returncode = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

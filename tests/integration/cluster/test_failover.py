@@ -92,7 +92,7 @@ def _slot(harness, shard):
 
 async def _until_answered(harness):
     """Until every shard answers again."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(100):
         while True:
             try:
                 await harness.look(batch=1, lease_seconds=0.1)

@@ -60,7 +60,7 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(watched, sec
         await worker.claim([shard], worker="w0", lease_seconds=0.1)
     before = operator.upheavals
     watched.servers[0].kill()
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(100):
         while True:
             try:
                 claims = [

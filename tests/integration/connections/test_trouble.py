@@ -230,7 +230,7 @@ def _calls(server, command):
 
 
 async def _missing(queue):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(errors.QueueUnavailable):
                 return await queue.keepalive()

@@ -51,7 +51,7 @@ def listening(answer=None):
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield found[0]
     finally:

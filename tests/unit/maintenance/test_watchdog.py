@@ -28,7 +28,7 @@ def test_a_deadline_that_passes_ends_the_process():
     leave = Exit()
     dog = watchdog.Watchdog(leave)
     dog.guard(time.monotonic() + 0.02)
-    assert leave.happened.wait(5)
+    assert leave.happened.wait(60)
     dog.close()
     assert len(leave.reasons) == 1
 
@@ -49,7 +49,7 @@ def test_a_deadline_moved_on_or_lifted_ends_nothing():
 
 def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends():
     timing = terms.Timing(
-        lease=0.6, renew_deadline=0.3, stop=0.1, retry=0.05, look=0.05, call=0.1, release=0.1
+        lease=60.0, renew_deadline=0.3, stop=0.1, retry=0.05, look=0.05, call=5.0, release=0.1
     )
     leave = Exit()
     blocked: list[float] = []
@@ -57,7 +57,7 @@ def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends
 
     async def work(term: terms.Term) -> None:
         began = time.monotonic()
-        leave.happened.wait(5)  # blocks the loop on purpose: this is the fault
+        leave.happened.wait(90)  # blocks the loop on purpose: this is the fault
         blocked.append(time.monotonic() - began)
         unblocked.set()
         assert not term.is_held()
@@ -75,21 +75,16 @@ def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends
 
     asyncio.run(main())
     assert leave.reasons
-    assert 0.3 < blocked[0] < 0.6
+    assert 0.3 < blocked[0] < timing.lease
 
 
 def test_a_term_that_ends_well_lifts_the_deadline():
-    timing = terms.Timing(
-        lease=0.4, renew_deadline=0.2, stop=0.1, retry=0.05, look=0.05, call=0.1, release=0.1
-    )
     leave = Exit()
 
     async def main() -> None:
         led = asyncio.Event()
         dog = watchdog.Watchdog(leave)
-        one = elector.Elector(
-            Connection(LeaseServer()), SystemClock(), "a", timing=timing, watchdog=dog
-        )
+        one = elector.Elector(Connection(LeaseServer()), SystemClock(), "a", watchdog=dog)
 
         async def work(_term: terms.Term) -> None:
             led.set()
@@ -97,9 +92,11 @@ def test_a_term_that_ends_well_lifts_the_deadline():
 
         running = asyncio.create_task(one.run(work))
         await led.wait()
+        assert dog._deadline is not None
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert not await asyncio.to_thread(leave.happened.wait, 0.5)
+        assert dog._deadline is None
         dog.close()
 
     asyncio.run(main())
+    assert not leave.reasons

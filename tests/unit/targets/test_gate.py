@@ -90,7 +90,8 @@ async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_us
         assert len(hears.requests) == asked
 
 
-async def test_what_one_worker_finds_the_others_know():
+async def test_what_one_worker_finds_the_others_know(monkeypatch):
+    monkeypatch.setattr(circuits, "FRESH_SECONDS", 0.1)
     async with workers(3, rule=LONG) as (hears, targets, shared):
         for one in targets:
             await one.fire(a_firing(hears, path="/warm"))

@@ -28,7 +28,8 @@ async def test_a_receiver_gets_so_many_at_a_time():
     assert await enter(given) == [0.0]
 
 
-async def test_a_burst_at_a_receiver_that_answers_waits_for_its_turns():
+async def test_a_burst_at_a_receiver_that_answers_waits_for_its_turns(monkeypatch):
+    monkeypatch.setattr(hostlimits, "PATIENCE_SECONDS", 60.0)
     given = limits(per_host=4)
     most = running = 0
 

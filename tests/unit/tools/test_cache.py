@@ -92,12 +92,12 @@ def test_a_second_builder_waits_and_takes_the_result_of_the_first(tmp_path):
 
     def slow(folder: Path) -> None:
         reached.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         first(folder)
 
     building = threading.Thread(target=cache.entry, args=(tmp_path, "etcd-v1", slow))
     building.start()
-    assert reached.wait(10)
+    assert reached.wait(60)
     with (tmp_path / ".etcd-v1.lock").open() as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     waiting = threading.Thread(target=cache.entry, args=(tmp_path, "etcd-v1", second))

@@ -196,5 +196,5 @@ def test_a_session_passes_termination_on_to_its_command_and_its_exit_code_back()
 
     runner.send_signal(signal.SIGTERM)
 
-    assert runner.wait(10) == 9
+    assert runner.wait(60) == 9
     runner.stdout.close()
