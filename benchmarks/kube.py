@@ -1,8 +1,9 @@
 """Duepoint on Kubernetes beside CronJob: bursts, and many Schedules. ``make bench-kube``.
 
-``SMALL=1`` runs a small part of each, to see that everything works; ``PART=burst`` or
-``PART=scale`` runs one of them. Two workers and an operator run as processes with the rights that
-the chart gives them.
+``SMALL=1`` runs a small part of each, to see that everything works; ``PART=burst``,
+``PART=scale`` or ``PART=restart`` runs one of them, ``COUNT=`` and ``TIMES=`` choose another size
+of the last two. Two workers and an operator run as processes with the rights that the chart gives
+them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator
 
-from benchmarks import kubeburst, kubeplane, kubescale, scene
+from benchmarks import kubeburst, kubeplane, kuberestart, kubescale, scene
 from benchmarks.report import Figure
 
 _SMALL = os.environ.get("SMALL") == "1"
@@ -19,7 +20,10 @@ _PART = os.environ.get("PART", "")
 _BURSTS = (200,) if _SMALL else (1_000, 5_000)
 #: For how long the CronJob controller may work at its default limits: 1,000 take two minutes.
 _DEFAULT_LIMIT_SECONDS = 60.0 if _SMALL else 700.0
-_SCALES = (1_000,) if _SMALL else (10_000, 100_000)
+_COUNT = int(os.environ.get("COUNT", "0"))
+_APPLIED = _COUNT or (1_000 if _SMALL else 10_000)
+_LYING_AROUND = _COUNT or (2_000 if _SMALL else 100_000)
+_TIMES = int(os.environ.get("TIMES", "1" if _SMALL else "3"))
 
 
 async def run() -> list[Figure]:
@@ -32,9 +36,11 @@ async def run() -> list[Figure]:
             limit = _DEFAULT_LIMIT_SECONDS
             figures += await kubeburst.run(made, [worker, second], operator, _BURSTS, limit)
     if _PART in ("", "scale"):
-        for count in _SCALES:
-            async with _scene() as made:
-                figures += await kubescale.run(made, count)
+        async with _scene() as made:
+            figures += await kubescale.run(made, _APPLIED)
+    if _PART in ("", "restart"):
+        async with _scene() as made:
+            figures += await kuberestart.run(made, _LYING_AROUND, _TIMES)
     return figures
 
 

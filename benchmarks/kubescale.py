@@ -1,10 +1,8 @@
-"""Many Schedules: how soon they are armed, and what a restarted operator has to do about them.
+"""Many Schedules applied: how soon they are armed, and when their statuses are written.
 
 The API server's own create rate is taken first, without an operator. Then the same objects are
-created while it runs. Jobs are laid around, a hundredth of the Schedules is deleted and twice as
-many are created while no operator runs, and it is started again. Armed means that Redis holds the
-points that it should and no others; settled, that nothing is written any more and the operator
-rests.
+created while it runs. Armed means that Redis holds the points that it should and no others;
+settled, that nothing is written any more and the operator rests.
 """
 
 from __future__ import annotations
@@ -21,18 +19,15 @@ from benchmarks.kubeaudit import Request
 from benchmarks.kubeburst import TEMPLATE, Scene
 from benchmarks.kubemeter import Use
 from benchmarks.report import Figure
-from duepoint.kube import jobbuilder, port
-from tests.support.stack import JOBS, SCHEDULES, Process
+from duepoint.kube import port
+from tests.support.stack import SCHEDULES, Process
 
 NAME = "kube-scale"
 _BASELINE_COUNT = 10_000
-#: Of all Schedules so many have Jobs, and so many Jobs each.
-_SHARE_WITH_JOBS, _JOBS_EACH = 10, 3
-_CHANGED = 100
 _IDLE_SECONDS = 20
-_QUIET_SECONDS = 5
+QUIET_SECONDS = 5
 _BUSY_PERCENT = 10.0
-_LIMIT_SECONDS = 1_200.0
+LIMIT_SECONDS = 1_200.0
 #: Schedules for which a bar of the time to the first status exists.
 _STATUS_BAR_COUNT = 10_000
 FINISHED = {
@@ -65,14 +60,12 @@ async def run(made: Scene, count: int) -> list[Figure]:
     rate = await _baseline(made, min(count, _BASELINE_COUNT))
     operator, worker = await made.stack.running()
     figures = list(await _applied(made, count, rate, operator, worker))
-    figures += await _idle(count, "after applying", operator, worker)
-    await _lay_jobs(made, count, operator)
-    return figures + await _restarted(made, count, operator, worker)
+    return figures + await idle(count, "after applying", operator, worker)
 
 
 async def _baseline(made: Scene, count: int) -> float:
     report.say(f"{count} Schedules without an operator")
-    seconds = await _create(made, "bare-", count)
+    seconds = await create(made, "bare-", count)
     await kubeburst.clear(made, SCHEDULES, made.stack.namespace)
     return count / seconds
 
@@ -86,61 +79,17 @@ async def _applied(
     probed = {process.name: f"{process.http}/healthz" for process in (operator, worker)}
     started = time.monotonic()
     async with kubemeter.metered(pids, probed) as uses:
-        arming = asyncio.create_task(_until_armed(made, count))
-        created = await _create(made, "many-", count)
+        arming = asyncio.create_task(until_armed(made, count, operator))
+        created = await create(made, "many-", count)
         await arming
         armed = time.monotonic() - started
-        requests = await _until_settled(made, operator)
+        requests = await until_settled(made, operator)
         settled = time.monotonic() - started
     times = _Times(created=created, armed=armed, settled=settled)
     return _figures_of_applied(count, rate, times, requests, uses)
 
 
-async def _lay_jobs(made: Scene, count: int, operator: Process) -> None:
-    owners = (await _uids(made))[: count // _SHARE_WITH_JOBS]
-    report.say(f"{len(owners) * _JOBS_EACH} finished Jobs")
-    namespace = made.stack.namespace
-    for number in range(_JOBS_EACH):
-        facts = jobbuilder.SlotFacts(
-            namespace=namespace, schedule_name="@NAME@", schedule_uid="@UID@",
-            slot_us=(1_767_225_600 + number * 86_400) * 1_000_000, previous_us=None,
-            trigger="Schedule", payload=None, time_zone="Etc/UTC",
-        )  # fmt: skip
-        thing = jobbuilder.job_for(TEMPLATE, facts)
-        path = JOBS.format(ns=namespace)
-        await kubeloads.send(made.stack.plane, path, thing, owners=owners)
-        path = f"{path}/{thing['metadata']['name']}/status"
-        merge = "application/merge-patch+json"
-        await kubeloads.send(
-            made.stack.plane, path, FINISHED, owners=owners, verb="PATCH", content_type=merge
-        )
-    await _until_settled(made, operator)
-
-
-async def _restarted(made: Scene, count: int, old: Process, worker: Process) -> list[Figure]:
-    changed = max(1, count // _CHANGED)
-    report.say(f"a restart; meanwhile {changed} were deleted and {changed * 2} created")
-    await old.drain()
-    gone = await _uids(made)
-    path = f"{SCHEDULES.format(ns=made.stack.namespace)}/@NAME@"
-    await kubeloads.send(made.stack.plane, path, {}, owners=gone[:changed], verb="DELETE")
-    await _create(made, "new-", changed * 2)
-    made.audit.skip()
-    started = time.monotonic()
-    operator = made.stack.operator("operator-2")
-    pids = {operator.name: operator.pid, worker.name: worker.pid}
-    async with kubemeter.metered(pids, {worker.name: f"{worker.http}/healthz"}) as uses:
-        armed = await _until_armed(made, count + changed, stays=True) - started
-        probed = {operator.name: f"{operator.http}/healthz"}
-        async with kubemeter.metered({operator.name: operator.pid}, probed) as later:
-            requests = await _until_settled(made, operator)
-        settled = time.monotonic() - started - _QUIET_SECONDS
-    uses[operator.name].stalls_ms = later[operator.name].stalls_ms
-    figures = list(_figures_of_restart(count, armed, settled, requests, uses))
-    return figures + await _idle(count, "after a restart", operator, worker)
-
-
-async def _idle(count: int, when: str, *processes: Process) -> list[Figure]:
+async def idle(count: int, when: str, *processes: Process) -> list[Figure]:
     before = {process: scene.cpu_seconds(process.pid) for process in processes}
     await asyncio.sleep(_IDLE_SECONDS)
     return [
@@ -154,7 +103,7 @@ async def _idle(count: int, when: str, *processes: Process) -> list[Figure]:
 # -- steps -----------------------------------------------------------------------------------
 
 
-async def _create(made: Scene, prefix: str, count: int) -> float:
+async def create(made: Scene, prefix: str, count: int) -> float:
     thing = {
         "apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule",
         "metadata": {"name": "@NAME@", "namespace": made.stack.namespace},
@@ -165,32 +114,35 @@ async def _create(made: Scene, prefix: str, count: int) -> float:
     return await kubeloads.send(made.stack.plane, path, thing, count=count, prefix=prefix)
 
 
-async def _uids(made: Scene) -> list[tuple[str, str]]:
-    path = SCHEDULES.format(ns=made.stack.namespace)
+async def uids(made: Scene, collection: str = SCHEDULES) -> list[tuple[str, str]]:
+    """Name and uid of each object that the operator looks after."""
+    path = collection.format(ns=made.stack.namespace)
     pages = made.stack.api.list_pages(path, _Listed, query={"resourceVersion": "0"})
     return [(one.metadata.name, one.metadata.uid) async for page in pages for one in page.items]
 
 
-async def _until_armed(made: Scene, count: int, *, stays: bool = False) -> float:
+async def until_armed(made: Scene, count: int, operator: Process, *, stays: bool = False) -> float:
     """When Redis first held just so many points; with ``stays``, and went on doing so."""
-    first, deadline = 0.0, time.monotonic() + _LIMIT_SECONDS
+    first, deadline = 0.0, time.monotonic() + LIMIT_SECONDS
     with made.stack.redis.client() as client:
         while time.monotonic() < deadline:
             if await asyncio.to_thread(kubeburst.armed_in, client) != count:
                 first = 0.0
             elif not first:
                 first = time.monotonic()
-            if first and (not stays or time.monotonic() - first > _QUIET_SECONDS):
+            if first and (not stays or time.monotonic() - first > QUIET_SECONDS):
                 return first
+            if operator.has_ended:
+                raise RuntimeError(f"{operator.name} has ended; see {operator.log}")
             await asyncio.sleep(0.1)
-    raise RuntimeError(f"{count} points were not armed within {_LIMIT_SECONDS:g} s")
+    raise RuntimeError(f"{count} points were not armed within {LIMIT_SECONDS:g} s")
 
 
-async def _until_settled(made: Scene, operator: Process) -> list[Request]:
+async def until_settled(made: Scene, operator: Process) -> list[Request]:
     """All requests until nobody of ours writes any more and the operator rests."""
     requests: list[Request] = []
-    quiet, deadline = 0.0, time.monotonic() + _LIMIT_SECONDS
-    while quiet < _QUIET_SECONDS and time.monotonic() < deadline:
+    quiet, deadline = 0.0, time.monotonic() + LIMIT_SECONDS
+    while quiet < QUIET_SECONDS and time.monotonic() < deadline:
         used = scene.cpu_seconds(operator.pid)
         await asyncio.sleep(1)
         new = made.audit.new()
@@ -215,7 +167,7 @@ def _figures_of_applied(
         count, "armed after the last was created", round(times.armed - times.created, 2), "s"
     )
     yield _figure(count, "settled after the first was created",
-                  round(times.settled - _QUIET_SECONDS, 1), "s")  # fmt: skip
+                  round(times.settled - QUIET_SECONDS, 1), "s")  # fmt: skip
     behind = _first_status(requests)
     if behind:
         bar = "<= 60" if count <= _STATUS_BAR_COUNT else ""
@@ -224,11 +176,14 @@ def _figures_of_applied(
     yield from _uses(count, "applying", uses)
 
 
-def _figures_of_restart(
-    count: int, armed: float, settled: float, requests: list[Request], uses: dict[str, Use]
+def figures_of_restart(
+    count: int,
+    who: str,
+    armed_settled: tuple[float, float],
+    requests: list[Request],
+    uses: dict[str, Use],
 ) -> Iterator[Figure]:
-    jobs = count // _SHARE_WITH_JOBS * _JOBS_EACH
-    who = f"restart beside {jobs} Jobs"
+    armed, settled = armed_settled
     yield _figure(count, f"{who}: armed, ghosts removed", round(armed, 1), "s", "<= 30")
     yield _figure(count, f"{who}: settled", round(settled, 1), "s", "<= 120")
     ours = kubeaudit.by_agent(requests, kubeburst.is_ours)

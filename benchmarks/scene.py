@@ -33,7 +33,7 @@ async def stack() -> AsyncIterator[stacks.Stack]:
     for path in CRDS:
         install(client, definition(path))
     client.close()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_LOGS")) as folder:
         server = RedisServer("valkey", Path(folder))
         server.start()
         try:

@@ -93,6 +93,10 @@ class Process:
         assert self._child is not None
         return self._child.pid
 
+    @property
+    def has_ended(self) -> bool:
+        return self._child is None or self._child.poll() is not None
+
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 

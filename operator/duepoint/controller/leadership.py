@@ -1,10 +1,10 @@
 """What a leader does in its term, from the first look to the last.
 
-A term opens the index with its epoch and then runs, side by side: the reconciler, the reporter,
-the resync, kopf's watch, and once a first resync was complete the outcomes, the Jobs and the
-sweep. All of it is made anew for each term and awaited when it ends, so nothing of a term outlives
-it. A standby holds none of this and does nothing. Firing needs none of it: without a leader
-statuses are late and nothing is repaired, and every slot still runs on time.
+A term opens the index with its epoch and then runs, side by side: the reconciler, the reporter and
+the resync; once a first resync was tried, kopf's watch; and once one was complete, the outcomes,
+the Jobs and the sweep. All of it is made anew for each term and awaited when it ends, so nothing of
+a term outlives it. A standby holds none of this and does nothing. Firing needs none of it: without
+a leader statuses are late and nothing is repaired, and every slot still runs on time.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ class Leadership:
         async with asyncio.TaskGroup() as group:
             for run in (made.reconciler.run, made.reporter.run, made.resyncer.run):
                 group.create_task(run())
-            group.create_task(made.kopf.run())
+            # kopf walks through 100,000 objects for a minute, with the interpreter to itself half
+            # of that time: what a takeover must arm comes first, by a list of our own.
+            group.create_task(_after(made.resyncer.first_tried, made.kopf.run))
             group.create_task(self._others.run())
             group.create_task(made.index.run())
             group.create_task(made.recorder.run())

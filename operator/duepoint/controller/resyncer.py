@@ -1,7 +1,7 @@
 """When a resync is made: at once, on a rhythm, and after everything that may have lost a change.
 
-Requests come in bursts (kopf listing 100,000 objects tells of each), so each puts the resync off a
-little, but never by more than a bound from the first.
+Requests come in bursts (kopf listing 100,000 objects tells of each, for a minute), so each puts the
+resync off a little, but never by more than a bound from the first: one listing, one comparison.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duepoint.kube import errors as kube_errors
 
 #: From a request to its resync, and at most from the first of a burst.
 _SETTLE_SECONDS = 2.0
-_MOST_SETTLE_SECONDS = 30.0
+_MOST_SETTLE_SECONDS = 120.0
 
 
 class Resyncer:
@@ -27,6 +27,7 @@ class Resyncer:
         every_seconds: the rhythm.
 
     Attributes:
+        first_tried: set once the first was complete, or has failed.
         first_done: set once the first has been complete.
         done: number of complete ones.
     """
@@ -48,6 +49,7 @@ class Resyncer:
         self._asked = asyncio.Event()
         self._first_asked_at: float | None = None
         self._due = clock.monotonic()
+        self.first_tried = asyncio.Event()
         self.first_done = asyncio.Event()
         self.done = 0
 
@@ -78,12 +80,14 @@ class Resyncer:
             try:
                 await self._resync()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
+                self.first_tried.set()
                 if self._health.unwell("resync", str(trouble)):
                     telemetry.logger.warning("objects cannot be compared", error=str(trouble))
                 await self._clock.sleep(next(pauses))
                 continue
             self._health.well("resync")
             self.done += 1
+            self.first_tried.set()
             self.first_done.set()
             self._on_done()
             return

@@ -11,6 +11,7 @@ Which answers are worth repeating is left to the caller, who knows what the writ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -224,13 +225,23 @@ class ApiSession:
         """See ``port.Api.list_pages``."""
         decoder = msgspec.json.Decoder(port.Page[item_type])  # type: ignore[valid-type]
         asked = {**(query or {}), "limit": str(limit)}
-        while True:
-            body = await self.request("GET", path, query=asked, timeout_seconds=60.0)
-            page = wire.decoded(decoder, body, f"GET {path}")
-            yield page
-            if not page.metadata.continue_token:
-                return
-            asked["continue"] = page.metadata.continue_token
+        async with contextlib.AsyncExitStack() as asking:
+            body = await self._page(path, asked)
+            while True:
+                page = wire.decoded(decoder, body, f"GET {path}")
+                asked = {**asked, "continue": page.metadata.continue_token}
+                if not page.metadata.continue_token:
+                    yield page
+                    return
+                # The API server works on the next page while this one is being read.
+                following = asyncio.create_task(self._page(path, asked))
+                asking.push_async_callback(_end, following)
+                yield page
+                body = await following
+                asking.pop_all()
+
+    async def _page(self, path: str, asked: Mapping[str, str]) -> bytes:
+        return await self.request("GET", path, query=asked, timeout_seconds=60.0)
 
     # -- watches ---------------------------------------------------------------------------
 
@@ -321,6 +332,11 @@ _NEVER_SENT = (
 def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:
     told = "timed out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
     return errors.Unavailable(f"{attempt}: {told}", sent=not isinstance(error, _NEVER_SENT))
+
+
+async def _end(task: asyncio.Task[bytes]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def _now() -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+import functools
 
 from duepoint import errors
 from duepoint.expressions import timezones
@@ -24,6 +25,8 @@ def parse_us(text: str) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+# Thousands of Jobs of one slot carry the same texts.
+@functools.lru_cache(maxsize=1_000)
 def time_text(instant_us: int) -> str:
     """As ``metav1.Time`` in UTC; what is finer than a second is cut off."""
     return f"{_moment(instant_us - instant_us % 1_000_000):%Y-%m-%dT%H:%M:%SZ}"
@@ -34,6 +37,7 @@ def micro_time_text(instant_us: int) -> str:
     return f"{_moment(instant_us):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
+@functools.lru_cache(maxsize=1_000)
 def time_text_in(instant_us: int, zone: str) -> str:
     """As ``metav1.Time`` in the given IANA zone; UTC is spelled ``Z``, as CronJob does.
 

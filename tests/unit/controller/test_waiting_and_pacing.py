@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 
+import kopf
 import pytest
 
 from duepoint import errors, services
@@ -220,10 +221,10 @@ async def test_requests_without_end_do_not_put_a_resync_off_for_ever():
     clock = FakeClock()
     resyncer, times, _ = a_resyncer(clock)
     async with running(clock, resyncer.run()):
-        for _ in range(100):
+        for _ in range(200):
             await clock.advance(1)
             resyncer.request()
-        assert times[1] == pytest.approx(31)
+        assert times[1] == pytest.approx(121)
 
 
 async def test_a_resync_that_fails_is_repeated_and_told():
@@ -232,6 +233,7 @@ async def test_a_resync_that_fails_is_repeated_and_told():
     async with running(clock, resyncer.run()):
         assert "resync" in health.troubles()
         assert not resyncer.first_done.is_set()
+        assert resyncer.first_tried.is_set()
         await clock.advance(10)
         assert len(times) == 4
         assert health.troubles() == {}
@@ -398,3 +400,12 @@ def test_kopf_is_set_to_watch_and_nothing_else():
     assert not tuned.posting.enabled
     assert tuned.scanning.disabled
     assert tuned.queueing.worker_limit is None
+
+
+def test_kopf_copies_and_compares_nothing_of_an_object():
+    tuned = tuning.settings().persistence
+    body = kopf.Body({"metadata": {"name": "a"}, "spec": {"schedule": "@daily"}})
+    essence = tuned.diffbase_storage.build(body=body)
+    assert essence == {}
+    assert tuned.diffbase_storage.fetch(body=body) is None
+    assert tuned.progress_storage.clear(essence=essence) is essence

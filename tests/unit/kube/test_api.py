@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 import duepoint
 from duepoint.kube import api, credentials, errors, port, schedules
@@ -171,6 +172,30 @@ async def test_a_list_is_read_page_by_page():
         names = [item.metadata.name async for page in listed for item in page.items]
         assert names == ["x", "y"]
         assert server.requests[1].query == {"limit": "1", "continue": "a/b+c="}
+
+
+async def test_the_next_page_is_asked_for_while_one_is_read():
+    asked = asyncio.Event()
+
+    async def second(_request: web.Request) -> web.StreamResponse:
+        asked.set()
+        return web.json_response({"metadata": {}, "items": []})
+
+    first = answers(200, {"metadata": {"continue": "c"}, "items": []})
+    async with serving(first, second) as server, a_session(server) as session:
+        async for page in session.list_pages(SCHEDULES, schedules.Schedule):
+            if page.metadata.continue_token:
+                await asyncio.wait_for(asked.wait(), 30)
+
+
+async def test_a_list_that_is_given_up_leaves_nothing_behind():
+    first = answers(200, {"metadata": {"continue": "c"}, "items": []})
+    async with serving(first, hangs) as server, a_session(server) as session:
+        before = asyncio.all_tasks()
+        listed = session.list_pages(SCHEDULES, schedules.Schedule)
+        await anext(listed)
+        await listed.aclose()
+        assert not [one for one in asyncio.all_tasks() - before if "_page" in repr(one)]
 
 
 @pytest.mark.parametrize(
