@@ -123,8 +123,10 @@ async def _change(made: Scene, changed: int, prefix: str) -> None:
     gone = [
         one for one in await kubescale.uids(made) if one[0] > kubestock.copy_name(_WITH_JOBS, 1)
     ]
-    step = max(1, len(gone) // changed)
-    await kubeloads.send(made.stack.plane, path, {}, owners=gone[::step][:changed], verb="DELETE")
+    going = gone[:: max(1, len(gone) // changed)][:changed]
+    while left := sorted(set(going) & set(await kubescale.uids(made))):
+        with contextlib.suppress(RuntimeError):  # one that took too long may have been done
+            await kubeloads.send(made.stack.plane, path, {}, owners=left, verb="DELETE")
     await kubescale.create(made, prefix, changed * 2)
 
 

@@ -20,7 +20,7 @@ import kopf
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import handlers, kopfjson, tuning
+from duepoint.controller import forgetting, handlers, kopfjson, tuning
 from duepoint.controller.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
 from duepoint.kube.credentials import Credentials, Login
@@ -113,6 +113,7 @@ class KopfThread:
                 await kopf.operator(
                     registry=handlers.registry(life.deliver, login),
                     settings=tuning.settings(),
+                    memories=forgetting.NoMemories(),
                     standalone=True,
                     stop_flag=life.stop,
                     ready_flag=is_ready,

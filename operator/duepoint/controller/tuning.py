@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import kopf
 
-from duepoint.controller import undiffed
+from duepoint.controller import forgetting
 
 #: Every watch is renewed this often by the server; ours is a little longer.
 SERVER_TIMEOUT_SECONDS = 300
@@ -31,8 +31,8 @@ def settings() -> kopf.OperatorSettings:
     # After a 410 kopf lists at once, each time; this is the only wait in that loop.
     tuned.watching.reconnect_backoff = 0.3
     # No handler of ours asks what has changed: half the time of an event would go into copies.
-    tuned.persistence.diffbase_storage = undiffed.NoDiffBase()
-    tuned.persistence.progress_storage = undiffed.NoProgress()
+    tuned.persistence.diffbase_storage = forgetting.NoDiffBase()
+    tuned.persistence.progress_storage = forgetting.NoProgress()
     # A worker task per object lives this long after its last event; the default of 5 s keeps
     # 22,000 tasks at 50,000 objects. A limit of workers would multiply with it: left None.
     tuned.queueing.idle_timeout = 0.2

@@ -10,7 +10,7 @@ import kopf
 import pytest
 
 from duepoint import errors, services
-from duepoint.controller import handlers, tuning
+from duepoint.controller import forgetting, handlers, tuning
 from duepoint.controller.agenda import Agenda, Allowance
 from duepoint.controller.indexwatch import IndexWatch
 from duepoint.controller.resyncer import Resyncer
@@ -409,3 +409,10 @@ def test_kopf_copies_and_compares_nothing_of_an_object():
     assert essence == {}
     assert tuned.diffbase_storage.fetch(body=body) is None
     assert tuned.progress_storage.clear(essence=essence) is essence
+
+
+async def test_kopf_keeps_no_memory_of_an_object():
+    memories = forgetting.NoMemories()
+    body = {"metadata": {"name": "a", "uid": "u"}}
+    assert (await memories.recall(body, noticed_by_listing=True)).noticed_by_listing
+    assert list(memories.iter_all_memories()) == []
