@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import os
 import uuid
 
 import pytest
+import redis.asyncio
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -21,6 +23,7 @@ from hypothesis.stateful import (
 
 from duepoint.delayqueue import messages
 from duepoint.schedules import definition, points
+from tests.conformance import faults
 from tests.conformance.queuemodel import FOR_EVER, NOT_AT_ALL, Model
 from tests.support import queueing, redisserver
 
@@ -44,6 +47,7 @@ class Histories(RuleBasedStateMachine):
         self.stored: dict[str, definition.Definition] = {}
         self.claims: list[messages.Claim] = []
         self.completed: set[bytes] = set()
+        self.copied: tuple[object, object] | None = None
 
     def run(self, awaitable):
         return self.runner.run(awaitable)
@@ -259,6 +263,27 @@ class Histories(RuleBasedStateMachine):
 
     # -- what must always hold ------------------------------------------------------------------
 
+    # -- the server -----------------------------------------------------------------------------
+
+    @rule()
+    def a_replica_is_as_it_is_now(self):
+        known = copy.deepcopy((self.model, self.stored, self.completed))
+        self.copied = self.run(self.copy_all()), known
+
+    @precondition(lambda self: self.copied is not None)
+    @rule()
+    def the_replica_takes_over(self):
+        """What was done since is undone; claims made since are nobody's, whoever settles them."""
+        state, known = self.copied
+        self.run(self.put_back(state))
+        self.model, self.stored, self.completed = copy.deepcopy(known)
+
+    async def copy_all(self):
+        raise NotImplementedError
+
+    async def put_back(self, state):
+        raise NotImplementedError
+
     @invariant()
     def the_queue_holds_what_the_model_holds(self):
         if self.model.points != (found := self.run(self.snapshot())):
@@ -290,13 +315,29 @@ class MemoryHistories(Histories):
         shard = self.harness.queue.shards[SHARD]
         return {m: point.holder or point.due_us for m, point in shard.members.items()}
 
+    async def copy_all(self):
+        return copy.deepcopy(self.harness.queue.shards)
+
+    async def put_back(self, state):
+        shards = self.harness.queue.shards
+        shards.clear()
+        shards.update(copy.deepcopy(state))
+
 
 def histories_on(server):
     class ServerHistories(Histories):
-        @staticmethod
-        async def make_harness():
-            prefix = f"dp:h{os.getpid()}-{uuid.uuid4().hex[:8]}:"
-            return await queueing.redis_harness(server.url, prefix, shards=1)
+        async def make_harness(self):
+            self.prefix = f"dp:h{os.getpid()}-{uuid.uuid4().hex[:8]}:"
+            return await queueing.redis_harness(server.url, self.prefix, shards=1)
+
+        async def copy_all(self):
+            async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
+                return await faults.ServerState(client, self.prefix).dump()
+
+        async def put_back(self, state):
+            async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
+                await faults.ServerState(client, self.prefix).restore(state)
+            self.harness.queue._interned.forget_all()  # as it does when the server is another one
 
         async def snapshot(self):
             names = self.harness.queue._shard(SHARD)
