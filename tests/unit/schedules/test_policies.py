@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from duepoint.schedules import policies, slots
 from duepoint.schedules.conditions import Reason
@@ -160,33 +158,3 @@ def test_a_year_of_seconds_is_counted_not_walked():
     decision = decide(rule, "2026-03-01 12:00:00", "2027-03-01 12:00:00")
     assert len(decision.run) == 10
     assert missed(decision) == {Reason.CATCH_UP_LIMIT: 365 * 86_400 + 1 - 10}
-
-
-@given(
-    period=st.sampled_from(["@every 7s", "*/5 * * * *", "0 9,10 * * *", "@every 100ms"]),
-    late_seconds=st.integers(0, 2000),
-    policy=st.fixed_dictionaries(
-        {
-            "catch_up": st.sampled_from(["Latest", "All", "None"]),
-            "catch_up_limit": st.integers(1, 50),
-            "deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
-        }
-    ),
-    jitter_ms=st.sampled_from([0, 50, 30_000]),
-)
-def test_every_overdue_slot_ends_in_exactly_one_way(period, late_seconds, policy, jitter_ms):
-    rule = a_rule(period, policy=policy, jitter_ms=jitter_ms)
-    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
-    first = timeline.next_after(at("2026-03-01 12:00:00"))
-    now_us = first.due_us + late_seconds * SECOND
-    decision = policies.decide(timeline, rule.policy, chain_due_us=first.due_us, now_us=now_us)
-    overdue = [
-        slot
-        for slot in timeline.walk(first.slot_us - 1, now_us)
-        if timeline.due_slot(slot).due_us <= now_us
-    ]
-    assert len(decision.run) + sum(group.count for group in decision.missed) == len(overdue)
-    assert set(ran(decision)) <= set(overdue)
-    assert ran(decision) == sorted(ran(decision))
-    assert decision.following.slot_us > overdue[-1]
-    assert decision.following.due_us > now_us
