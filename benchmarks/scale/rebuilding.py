@@ -20,7 +20,8 @@ from benchmarks.report import Figure
 from benchmarks.scale import place, source
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.controller import dryruns, reconcile, reconciler, reporter, resync
+from duepoint.controller.reconciling import dryruns, reconcile, reconciler, resync
+from duepoint.controller.status import reporter
 from duepoint.delayqueue import delayqueue
 from duepoint.kube import port, schedules, times
 

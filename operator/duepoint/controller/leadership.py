@@ -16,24 +16,25 @@ from typing import Protocol
 
 from duepoint import errors, services, settings, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import layoutnote, scheduleruns
-from duepoint.controller.collector import Collector
-from duepoint.controller.dryruns import DryRuns
-from duepoint.controller.gauges import QueueGauges
-from duepoint.controller.indexwatch import IndexWatch
-from duepoint.controller.jobwatch import JobWatch
-from duepoint.controller.kopfthread import KopfThread
-from duepoint.controller.openreader import OpenReader
-from duepoint.controller.otherinstalls import OtherInstalls
-from duepoint.controller.outcomes import Outcomes
-from duepoint.controller.partitioner import Partitioner
-from duepoint.controller.reconcile import Reconcile
-from duepoint.controller.reconciler import Reconciler
-from duepoint.controller.reporter import Reporter
-from duepoint.controller.resync import Resync
-from duepoint.controller.resyncer import Resyncer
-from duepoint.controller.runends import RunEnds
-from duepoint.controller.sweeper import Sweeper
+from duepoint.controller.jobs.jobwatch import JobWatch
+from duepoint.controller.jobs.runends import RunEnds
+from duepoint.controller.manual import scheduleruns
+from duepoint.controller.reconciling.dryruns import DryRuns
+from duepoint.controller.reconciling.reconcile import Reconcile
+from duepoint.controller.reconciling.reconciler import Reconciler
+from duepoint.controller.reconciling.resync import Resync
+from duepoint.controller.reconciling.resyncer import Resyncer
+from duepoint.controller.status.openreader import OpenReader
+from duepoint.controller.status.outcomes import Outcomes
+from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.upkeep import layoutnote
+from duepoint.controller.upkeep.collector import Collector
+from duepoint.controller.upkeep.gauges import QueueGauges
+from duepoint.controller.upkeep.indexwatch import IndexWatch
+from duepoint.controller.upkeep.otherinstalls import OtherInstalls
+from duepoint.controller.upkeep.partitioner import Partitioner
+from duepoint.controller.upkeep.sweeper import Sweeper
+from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import messages, port
 from duepoint.delayqueue.wire import fitness
 from duepoint.kube import events

@@ -11,7 +11,7 @@ import pytest
 
 from duepoint import services
 from duepoint.clock import SystemClock
-from duepoint.controller import indexwatch
+from duepoint.controller.upkeep import indexwatch
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason

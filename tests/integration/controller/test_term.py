@@ -102,7 +102,7 @@ async def test_what_is_deleted_edited_and_made_between_two_terms_is_put_right(
 async def test_an_emptied_redis_is_filled_again(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ):
-    from duepoint.controller import indexwatch
+    from duepoint.controller.upkeep import indexwatch
 
     monkeypatch.setattr(indexwatch.IndexWatch.__init__, "__kwdefaults__", {"look_seconds": 0.5})
     async with installation.leading():

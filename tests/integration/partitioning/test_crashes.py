@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from duepoint.controller import partitioner
+from duepoint.controller.upkeep import partitioner
 from duepoint.delayqueue import messages, sharding
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing

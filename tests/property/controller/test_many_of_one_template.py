@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
-from duepoint.controller import dryruns, plan
+from duepoint.controller.reconciling import dryruns, plan
 from duepoint.kube import jobs
 from tests.support.builders import JOB_TEMPLATE, a_spec
 from tests.unit.controller.world import World

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from duepoint import errors
-from duepoint.controller.collector import EVERY_SECONDS, Collector
+from duepoint.controller.upkeep.collector import EVERY_SECONDS, Collector
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.testing.fakeclock import FakeClock

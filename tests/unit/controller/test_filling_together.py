@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import errors
-from duepoint.controller.workqueue import Together, WorkQueue
+from duepoint.controller.reconciling.workqueue import Together, WorkQueue
 from duepoint.delayqueue import messages
 from duepoint.testing.fakeclock import FakeClock
 from tests.unit.controller.world import World

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from duepoint.controller import history
-from duepoint.controller.history import FinishedJob
+from duepoint.controller.jobs import history
+from duepoint.controller.jobs.history import FinishedJob
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs

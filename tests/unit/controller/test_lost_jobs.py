@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller import lostjobs
+from duepoint.controller.jobs import lostjobs
 from duepoint.kube import jobs
 from duepoint.runs.run import RunState
 from tests.support.builders import at

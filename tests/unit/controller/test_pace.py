@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller import pace
+from duepoint.controller.status import pace
 
 
 def written(times):

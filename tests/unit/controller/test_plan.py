@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from duepoint.controller import plan
-from duepoint.controller.plan import Shown
+from duepoint.controller.reconciling import plan
+from duepoint.controller.reconciling.plan import Shown
 from duepoint.schedules.definition import State
 from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec, at
 

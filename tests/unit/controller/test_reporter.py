@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller import pace
+from duepoint.controller.status import pace
 from duepoint.kube import errors as kube_errors
 from duepoint.runs.run import RunEvent, RunState
 from tests.support.builders import at

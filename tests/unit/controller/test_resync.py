@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from duepoint.controller import resync, sighting
+from duepoint.controller import sighting
+from duepoint.controller.reconciling import resync
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from tests.support.builders import at

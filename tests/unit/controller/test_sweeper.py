@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from duepoint import errors
-from duepoint.controller.sweeper import ROLL_SECONDS, Sweeper
+from duepoint.controller.upkeep.sweeper import ROLL_SECONDS, Sweeper
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.testing.fakeclock import FakeClock

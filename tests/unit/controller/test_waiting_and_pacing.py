@@ -10,12 +10,12 @@ import kopf
 import pytest
 
 from duepoint import errors, services
-from duepoint.controller import forgetting, handlers, tuning
-from duepoint.controller.agenda import Agenda, Allowance
-from duepoint.controller.indexwatch import IndexWatch
-from duepoint.controller.resyncer import Resyncer
-from duepoint.controller.sweeper import Sweeper
-from duepoint.controller.workqueue import WorkQueue
+from duepoint.controller.reconciling.resyncer import Resyncer
+from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.controller.status.agenda import Agenda, Allowance
+from duepoint.controller.upkeep.indexwatch import IndexWatch
+from duepoint.controller.upkeep.sweeper import Sweeper
+from duepoint.controller.watching import forgetting, handlers, tuning
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube.credentials import Login

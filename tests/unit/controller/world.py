@@ -12,17 +12,20 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from duepoint import errors, services
-from duepoint.controller import dryruns, outcomes, plan, runsighting, sighting
-from duepoint.controller.jobwatch import JobWatch
-from duepoint.controller.openreader import OpenReader
-from duepoint.controller.otherinstalls import OtherInstalls
-from duepoint.controller.outcomes import Outcomes
-from duepoint.controller.reconcile import Reconcile
-from duepoint.controller.reconciler import Reconciler
-from duepoint.controller.reporter import Reporter
-from duepoint.controller.resync import Resync
-from duepoint.controller.runends import RunEnds
-from duepoint.controller.scheduleruns import ScheduleRuns
+from duepoint.controller import sighting
+from duepoint.controller.jobs.jobwatch import JobWatch
+from duepoint.controller.jobs.runends import RunEnds
+from duepoint.controller.manual import runsighting
+from duepoint.controller.manual.scheduleruns import ScheduleRuns
+from duepoint.controller.reconciling import dryruns, plan
+from duepoint.controller.reconciling.reconcile import Reconcile
+from duepoint.controller.reconciling.reconciler import Reconciler
+from duepoint.controller.reconciling.resync import Resync
+from duepoint.controller.status import outcomes
+from duepoint.controller.status.openreader import OpenReader
+from duepoint.controller.status.outcomes import Outcomes
+from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.upkeep.otherinstalls import OtherInstalls
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobs, port, schedules

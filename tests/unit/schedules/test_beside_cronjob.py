@@ -10,7 +10,7 @@ import dataclasses
 
 import pytest
 
-from duepoint.controller import plan
+from duepoint.controller.reconciling import plan
 from duepoint.schedules import policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason

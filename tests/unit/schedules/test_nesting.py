@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duepoint import errors
-from duepoint.controller import kopfjson
+from duepoint.controller.watching import kopfjson
 from duepoint.kube import port, scheduleruns, schedules, wire
 from duepoint.schedules import nesting, spec
 

@@ -1,0 +1,235 @@
+"""Jobs of Schedules, watched: how they end, which are active, and which are too many.
+
+A raw watch of every Job with our label, for each watched namespace or for the cluster. Ends of
+Jobs become run events for the reporter, told again after every list because the fold knows what it
+has seen. Finished Jobs beyond the history limits are deleted in the background, also of a
+suspended Schedule, and never above the watermark that the API server has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.jobs import history
+from duepoint.controller.jobs.jobbook import JobBook
+from duepoint.controller.jobs.lostjobs import LostJobs
+from duepoint.controller.jobs.podless import Podless
+from duepoint.controller.jobs.unended import Unended
+from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.controller.status import book
+from duepoint.controller.status.reporter import Reporter
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs, port
+from duepoint.runs.run import RunEvent
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.rule import Policy
+
+_CLEANERS = 2
+
+#: The slots of a schedule that the queue holds because of ScheduleRuns.
+Wanted = Callable[[Definition], Awaitable[frozenset[int]]]
+
+#: A list and watch that lived so long begins its waits anew.
+_HEALTHY_SECONDS = 60.0
+
+
+class JobWatch:
+    """The service; one for each term of a leader.
+
+    Args:
+        wanted: which slots of a schedule ScheduleRuns want and have not got; raises TryLater.
+        namespaces: the namespaces to watch; empty = the whole cluster.
+
+    Attributes:
+        keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
+            tell yet how it ended; whoever says so calls ``look`` once it may go.
+        on_end: told the uid of a Schedule and which of its Jobs has ended or was told to go; an
+            empty name where one is gone that was not seen to end.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: port.Api,
+        reporter: Reporter,
+        wanted: Wanted,
+        namespaces: tuple[str, ...],
+        clock: Clock,
+        health: services.Health,
+    ) -> None:
+        self._api = api
+        self._reporter = reporter
+        self._wanted = wanted
+        self._namespaces = namespaces
+        self._clock = clock
+        self._health = health
+        self._book = JobBook()
+        self._cleaning: WorkQueue[str] = WorkQueue(clock)
+        self._waits: dict[str, Iterator[float]] = {}
+        self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
+        self._podless = Podless(api=api, clock=clock, jobs=self._book, tell=reporter.pods_refused)
+        reporter.on_started = lambda run: self._lost.doubt([run])
+        self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
+        self.on_end: Callable[[str, str], None] = lambda _schedule_uid, _name: None
+
+    async def run(self) -> None:
+        """Watch and clean until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._cleaning.run(self._clean, _CLEANERS))
+            group.create_task(self._lost.run())
+            group.create_task(self._podless.run())
+            for namespace in self._namespaces or (None,):
+                group.create_task(self._follow(namespace))
+
+    def look(self, schedule_uid: str) -> None:
+        """The watermark or the limits of a Schedule may have moved: there may be Jobs to delete."""
+        if self._book.finished(schedule_uid):
+            self._cleaning.put(schedule_uid, schedule_uid)
+
+    def has(self, namespace: str, job_name: str) -> bool:
+        """Whether a Job of that name is there, by the watch."""
+        return self._book.has(namespace, job_name)
+
+    def see(self, job: jobs.Job) -> None:
+        """The Job was found otherwise."""
+        self._put(job, replayed=True)
+
+    def is_over(self, run: Unended) -> bool:
+        """Whether the run has ended by what is known now."""
+        return self._reporter.is_over(run)
+
+    # -- watching --------------------------------------------------------------------------------
+
+    async def _follow(self, namespace: str | None) -> None:
+        waits = _backoff()
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await self._list_and_watch(namespace)
+            except kube_errors.Gone:
+                telemetry.logger.debug("jobs are listed again", namespace=namespace or "")
+            except kube_errors.ApiError as trouble:
+                if self._health.unwell("jobs", str(trouble)):
+                    telemetry.logger.warning("jobs cannot be watched", error=str(trouble))
+            if self._clock.monotonic() - began > _HEALTHY_SECONDS:
+                waits = _backoff()
+            await self._clock.sleep(next(waits))
+
+    async def _list_and_watch(self, namespace: str | None) -> None:
+        version = await self._list(namespace)
+        self._health.well("jobs")
+        changes = self._api.watch(
+            jobs.collection(namespace), jobs.Job, version, query={"labelSelector": _LABELLED}
+        )
+        async for change in changes:
+            if change.type is port.ChangeType.DELETED:
+                schedule_uid, ended = self._book.drop(change.item)
+                self._tell(schedule_uid, ended, replayed=False)
+                self._tell_end(schedule_uid, change.item)
+            else:
+                self._put(change.item, replayed=False)
+
+    async def _list(self, namespace: str | None) -> str:
+        version = ""
+        seen: set[str] = set()
+        pages = self._api.list_pages(
+            jobs.collection(namespace), jobs.Job, query={"labelSelector": _LABELLED}
+        )
+        async for page in pages:
+            version = page.metadata.resource_version
+            for job in page.items:
+                seen.add(job.metadata.uid)
+                self._put(job, replayed=True)
+        for schedule_uid in self._book.keep_only(namespace, seen):
+            self._tell_active(schedule_uid)
+            self.on_end(schedule_uid, "")
+        for schedule_uid, runs in self._reporter.shown_unended(namespace):
+            self._tell_active(schedule_uid)
+            self._lost.doubt(runs, patience_seconds=0)
+        return version
+
+    def _put(self, job: jobs.Job, *, replayed: bool) -> None:
+        schedule_uid, ended = self._book.put(job)
+        self._tell(schedule_uid, ended, replayed=replayed)
+        if ended is not None or job.metadata.deletion_timestamp is not None:
+            self._tell_end(schedule_uid, job)
+
+    def _tell_end(self, schedule_uid: str, job: jobs.Job) -> None:
+        if schedule_uid:
+            self.on_end(schedule_uid, job.metadata.name)
+
+    def _tell(self, schedule_uid: str, ended: RunEvent | None, *, replayed: bool) -> None:
+        if not schedule_uid:
+            return
+        self._tell_active(schedule_uid)
+        if ended is not None:
+            self._reporter.event(ended, replayed=replayed)
+            self.look(schedule_uid)
+
+    def _tell_active(self, schedule_uid: str) -> None:
+        references, count = self._book.active(schedule_uid, book.ACTIVE)
+        self._reporter.active(schedule_uid, references, count)
+        self._podless.note(schedule_uid)
+
+    # -- cleaning --------------------------------------------------------------------------------
+
+    async def _clean(self, schedule_uid: str) -> float | None:
+        try:
+            done = await self._delete_excess(schedule_uid)
+        except (kube_errors.ApiError, errors.TryLater) as trouble:
+            telemetry.logger.debug("history not cleaned", uid=schedule_uid, error=str(trouble))
+            return next(self._waits.setdefault(schedule_uid, _backoff()))
+        except Exception as bug:  # noqa: BLE001 - one Schedule's trouble is nobody else's
+            telemetry.logger.error("history not cleaned", uid=schedule_uid, exc_info=bug)
+            return next(self._waits.setdefault(schedule_uid, _backoff()))
+        self._waits.pop(schedule_uid, None)
+        return None if done else _WANTED_AGAIN_SECONDS
+
+    async def _delete_excess(self, schedule_uid: str) -> bool:
+        """False where something is to be looked at again though nothing may be told of it."""
+        finished = self._book.finished(schedule_uid)
+        if not finished:
+            return True
+        known = await self._reporter.definition(schedule_uid)
+        if known is None:
+            keeps = self._reporter.refused_keeps(schedule_uid)
+            return keeps is None or await self._delete_of_refused(schedule_uid, keeps)
+        policy = known.rule.policy
+        is_any_wanted = any(job.is_wanted for job in history.too_many(finished, policy))
+        wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
+        settled_us = self._reporter.settled_us(schedule_uid)
+        ended_beyond = functools.partial(self._reporter.has_ended_under_quota, schedule_uid)
+        await self._delete(
+            schedule_uid, history.excess(finished, policy, settled_us, wanted_us, ended_beyond)
+        )
+        return not wanted_us
+
+    async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> bool:
+        """The queue holds nothing of it, so no slot of it is tried again but those in flight."""
+        over_us = self._clock.now_us() - _IN_FLIGHT_US
+        settled_us = max(self._reporter.settled_us(schedule_uid), over_us)
+        ended = history.too_many(self._book.finished(schedule_uid), keeps)
+        await self._delete(schedule_uid, [job for job in ended if job.slot_us <= settled_us])
+        return all(job.slot_us <= settled_us for job in ended)
+
+    async def _delete(self, schedule_uid: str, excess: Iterable[history.FinishedJob]) -> None:
+        for job in excess:
+            if self.keeps(job.namespace, job.name):
+                continue
+            await jobs.delete(self._api, job.namespace, job.name, job.uid)
+            self._book.drop_uid(schedule_uid, job.uid)
+
+
+#: A slot that a ScheduleRun wants and whose Job has ended is settled within moments.
+_WANTED_AGAIN_SECONDS = 30.0
+#: What a worker had in hand when a Schedule was refused has come to its end after this.
+_IN_FLIGHT_US = 600_000_000
+_LABELLED = jobs.SCHEDULE_LABEL
+
+
+def _backoff() -> Iterator[float]:
+    return services.backoff(first_seconds=0.5, most_seconds=30.0)

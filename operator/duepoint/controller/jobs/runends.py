@@ -1,0 +1,85 @@
+"""Ends of Jobs, told to the queue: what waits for a run of its schedule has its turn at once.
+
+Takes the names of Jobs that the watch saw end, or go, and tells them by schedule; schedules that
+allow everything are none of its business, unless a ScheduleRun waits all the same. An edit that
+lets more runs in calls up all that wait. Nothing depends on it for being right: a worker looks at
+the Jobs itself before it refuses a slot, and a slot that waits looks again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
+from duepoint.delayqueue.port import Queue
+from duepoint.schedules.definition import Definition
+
+_TELLERS = 4
+#: Of very many that wait, as many as one script calls have started after this.
+_NEXT_SECONDS = 1.0
+
+#: What the queue holds for a Schedule's uid; raises QueueUnavailable.
+Definitions = Callable[[str], Awaitable[Definition | None]]
+
+
+class RunEnds:
+    """The service; one for each term of a leader."""
+
+    def __init__(
+        self, *, queue: Queue, definitions: Definitions, epoch: messages.Epoch, clock: Clock
+    ) -> None:
+        self._queue = queue
+        self._definitions = definitions
+        self._epoch = epoch
+        self._ended: dict[str, set[str]] = {}
+        self._wider: set[str] = set()
+        #: Whether a ScheduleRun waits for runs of a schedule that allows everything.
+        self.is_waited_for: Callable[[Definition], bool] = lambda _known: False
+        self._work: WorkQueue[str] = WorkQueue(clock)
+        self._waits: dict[str, Iterator[float]] = {}
+
+    def note(self, schedule_uid: str, job_name: str) -> None:
+        """The Job has ended; an empty name: some Job of this Schedule has."""
+        self._ended.setdefault(schedule_uid, set()).add(job_name)
+        self._work.put(schedule_uid, schedule_uid)
+
+    def widen(self, schedule_uid: str) -> None:
+        """An edit lets more runs of this Schedule in."""
+        self._wider.add(schedule_uid)
+        self._work.put(schedule_uid, schedule_uid)
+
+    async def run(self) -> None:
+        """Tell until cancelled."""
+        await self._work.run(self._tell, _TELLERS)
+
+    async def _tell(self, schedule_uid: str) -> float | None:
+        ended = self._ended.pop(schedule_uid, set())
+        is_wider = schedule_uid in self._wider
+        self._wider.discard(schedule_uid)
+        try:
+            known = await self._definitions(schedule_uid)
+            if known is not None and (is_wider or self._is_waited_for(known)):
+                told = await self._queue.finish(known, ended, self._epoch, every=is_wider)
+                if is_wider and told.called >= activeruns.MOST_CALLED:
+                    self._wider.add(schedule_uid)
+                    return _NEXT_SECONDS
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.debug("ends not told", uid=schedule_uid, error=str(trouble))
+            self._ended.setdefault(schedule_uid, set()).update(ended)
+            self._wider.update([schedule_uid] if is_wider else ())
+            return next(self._waits.setdefault(schedule_uid, _backoff()))
+        except Exception as bug:  # noqa: BLE001 - one Schedule's trouble is nobody else's
+            telemetry.logger.error("ends not told", uid=schedule_uid, exc_info=bug)
+        self._waits.pop(schedule_uid, None)
+        return None
+
+    def _is_waited_for(self, known: Definition) -> bool:
+        return known.rule.policy.concurrency != activeruns.ALLOW or self.is_waited_for(known)
+
+
+def _backoff() -> Iterator[float]:
+    return services.backoff(first_seconds=0.2, most_seconds=30.0)

@@ -1,0 +1,246 @@
+"""The status of a ScheduleRun: written from its course, and read back by the next leader.
+
+``shown`` is the whole status as it should be; ``loaded`` gives the course that an earlier process
+had written. Between them a course loses nothing that counting needs: counters, the cursor, and the
+open slots with what is known of each. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from duepoint.controller.status import statustext
+from duepoint.runs.course import Course, OpenSlot, Standing
+from duepoint.schedules import conditions
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
+from duepoint.schedules.manualruns import Trigger, Wanted
+
+_NEWEST_FAILURE = "; newest failure: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a ScheduleRun stands.
+
+    Attributes:
+        told: its conditions.
+        message: the same in a sentence.
+        has_ended: nothing will happen any more.
+    """
+
+    told: tuple[Condition, ...]
+    message: str
+    has_ended: bool = False
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Slot(msgspec.Struct, frozen=True, rename="camel"):
+    scheduled_time: str = ""
+    start_time: str = ""
+    job_name: str = ""
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    started: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    conditions: tuple[_Condition, ...] | None = None
+    runs: _Counts | None = None
+    cursor: str | None = None
+    active: tuple[_Slot, ...] | None = None
+    start_time: str | None = None
+    completion_time: str | None = None
+    message: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Status)
+_ENDS = frozenset({ConditionType.COMPLETE.value, ConditionType.FAILED.value})
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def ended_us(status: bytes) -> int | None:
+    """When it ended; None where it has not."""
+    read = _read(status)
+    for one in read.conditions or ():
+        if one.type in _ENDS and one.status == "True":
+            return statustext.instant_us(read.completion_time)
+    return None
+
+
+def loaded(status: bytes) -> Course:
+    """The course as it was written; of its open slots nobody knows where they are."""
+    read = _read(status)
+    counts = read.runs or _Counts()
+    _, _, trouble = read.message.partition(_NEWEST_FAILURE)
+    return Course(
+        started=counts.started,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        skipped=counts.skipped,
+        cursor_us=statustext.instant_us(read.cursor) if read.cursor else None,
+        open={statustext.instant_us(one.scheduled_time): _open(one) for one in read.active or ()},
+        first_us=statustext.instant_us(read.start_time),
+        trouble=trouble,
+    )
+
+
+def _open(one: _Slot) -> OpenSlot:
+    return OpenSlot(
+        standing=Standing.UNKNOWN,
+        started_us=statustext.instant_us(one.start_time),
+        job_name=one.job_name,
+    )
+
+
+def _read(status: bytes) -> _Status:
+    try:
+        return _decoder.decode(status)
+    except msgspec.DecodeError:
+        return _Status()
+
+
+# -- judging -----------------------------------------------------------------------------------
+
+
+def refused(reason: Reason, message: str) -> Verdict:
+    """It cannot be carried out, and nothing of it was."""
+    return _failed(reason, message)
+
+
+def waiting(reason: Reason, message: str) -> Verdict:
+    """Something is missing that may come."""
+    return Verdict(told=conditions.reconciling(reason, message), message=message)
+
+
+def standing(wanted: Wanted, course: Course, planned: int) -> Verdict:
+    """How far it is."""
+    if course.ended >= planned and not course.open:
+        return _ended(wanted, course, planned)
+    running = sum(1 for one in course.open.values() if one.started_us)
+    said = f"{course.ended} of {planned} slots ended, {running} running"
+    if course.waits_for:
+        said += f"; waiting: {course.waits_for}"
+    said += _newest_failure(course)
+    return Verdict(told=conditions.reconciling(Reason.RUNNING, said), message=said)
+
+
+def _ended(wanted: Wanted, course: Course, planned: int) -> Verdict:
+    if course.failed:
+        said = f"{course.failed} of {_runs(planned)} failed{_newest_failure(course)}"
+        return _failed(Reason.RUN_FAILED, said)
+    if course.skipped and isinstance(wanted.slots, Trigger):
+        reason = _known(course.skip_reason)
+        return _failed(reason, f"the run was skipped: {course.skip_message or reason}")
+    said = "there is no slot in the range"
+    if planned:
+        said = f"{course.succeeded} of {_runs(planned)} succeeded"
+    if course.skipped:
+        said += f", {course.skipped} skipped ({course.skip_reason})"
+    told = (
+        *conditions.ready(Reason.COMPLETED, said),
+        _condition(ConditionType.COMPLETE, Reason.COMPLETED, said),
+    )
+    return Verdict(told=told, message=said, has_ended=True)
+
+
+def _failed(reason: Reason, said: str) -> Verdict:
+    told = (
+        *conditions.stalled(reason, said),
+        _condition(ConditionType.FAILED, reason, said),
+    )
+    return Verdict(told=told, message=said, has_ended=True)
+
+
+def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
+    return Condition(type=kind, status="True", reason=reason, message=said)
+
+
+def _newest_failure(course: Course) -> str:
+    return f"{_NEWEST_FAILURE}{course.trouble}" if course.trouble else ""
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
+
+
+def _known(reason: str) -> Reason:
+    try:
+        return Reason(reason)
+    except ValueError:
+        return Reason.RUN_FAILED
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def shown(
+    verdict: Verdict, course: Course, *, planned: int | None, generation: int, now_us: int,
+    previous: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """The whole status.
+
+    Args:
+        planned: slots in all; None where nobody could count them.
+        previous: the status last written: what stays true keeps its times.
+    """
+    listed = previous.get("conditions")
+    before: Sequence[Mapping[str, Any]] = listed if isinstance(listed, list) else ()
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": conditions.rendered(
+            verdict.told,
+            generation=generation,
+            now=statustext.instant(now_us - now_us % 1_000_000),
+            previous=before,
+        ),
+        "message": verdict.message[: conditions.MESSAGE_LIMIT],
+    }
+    if planned is not None:
+        status["runs"] = _counts(course, planned)
+    if course.cursor_us is not None:
+        status["cursor"] = statustext.instant(course.cursor_us)
+    if course.open:
+        status["active"] = [_slot(slot_us, one) for slot_us, one in course.open.items()]
+    if course.first_us:
+        status["startTime"] = statustext.instant(course.first_us)
+    if verdict.has_ended:
+        status["completionTime"] = _completion(course, now_us)
+    return status
+
+
+def _counts(course: Course, planned: int) -> dict[str, int]:
+    return {
+        "planned": planned,
+        "started": course.started,
+        "succeeded": course.succeeded,
+        "failed": course.failed,
+        "skipped": course.skipped,
+    }
+
+
+def _slot(slot_us: int, one: OpenSlot) -> dict[str, str]:
+    told = {"scheduledTime": statustext.instant(slot_us)}
+    if one.started_us:
+        told["startTime"] = statustext.instant(one.started_us)
+    if one.job_name:
+        told["jobName"] = one.job_name
+    return told
+
+
+def _completion(course: Course, now_us: int) -> str:
+    """The last end; of what never ran, now."""
+    return statustext.instant(course.last_us or now_us - now_us % 1_000_000)

@@ -1,0 +1,318 @@
+"""One Schedule, brought into the queue: read, decide, perform.
+
+``Reconcile.apply`` makes the queue hold what ``plan.decide`` names and answers with what to say of
+it. It may be repeated at any time, from any point of a former try: what is done already is found
+done. A jobTemplate that was never accepted is shown to the API server first, so that ``Ready``
+means that Jobs can be created; while there is no verdict the Schedule is armed all the same,
+because a quota or an outage of the API server must not keep an edit from the queue.
+
+Raises QueueUnavailable, and WorldChanged where a newer leader has been here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from duepoint import errors
+from duepoint.controller import sighting
+from duepoint.controller.reconciling import dryruns, plan, verdicts
+from duepoint.controller.reconciling.report import Report
+from duepoint.controller.sighting import Sighting
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
+from duepoint.kube import jobs
+from duepoint.schedules import actions, points, spec
+from duepoint.schedules.definition import Definition
+
+#: Schedules found under one id before this is called a bug; two is already a rarity.
+_MOST_COLLISIONS = 8
+#: Decisions made anew because the stored definition changed meanwhile.
+_MOST_ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What came of one look.
+
+    Attributes:
+        report: what to say; None where a newer generation is in the queue already.
+        definition: what the queue holds; None for nothing.
+        is_final: False where the same look should be repeated later.
+        is_wider: an edit lets slots start that wait for runs to end.
+    """
+
+    report: Report | None
+    definition: Definition | None = None
+    is_final: bool = True
+    is_wider: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """One object to be looked at: as ``Reconcile.apply`` takes it."""
+
+    seen: Sighting
+    shown: plan.Shown
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A plan for a schedule of which the queue holds nothing."""
+
+    spec: spec.ScheduleSpec
+    plan: plan.Plan
+    arming: messages.Arming
+    blob: bytes
+
+
+class Reconcile:
+    """Performs plans for the leader of one term."""
+
+    def __init__(
+        self,
+        *,
+        queue: port.Queue,
+        dry_runs: dryruns.DryRuns,
+        epoch: messages.Epoch,
+    ) -> None:
+        self._queue = queue
+        self._dry_runs = dry_runs
+        self._epoch = epoch
+        #: Only of the few whose first id belonged to somebody else.
+        self.collisions: dict[str, int] = {}
+        self._refused: dict[str, tuple[int, str]] = {}
+
+    async def apply(
+        self, seen: Sighting, shown: plan.Shown, since_us: int, *, is_absent: bool = False
+    ) -> Applied:
+        """The queue holds this generation, or nothing of it where it is refused.
+
+        Args:
+            seen: the object.
+            shown: what its status said.
+            since_us: when this generation was first seen.
+            is_absent: the queue was just found to hold nothing of it, which spares a look; where
+                that is not true any more the queue refuses, and is looked at.
+        """
+        applied = await self._looked_at(seen, shown, since_us, is_absent=is_absent)
+        return _with_limits(applied, seen) if applied.definition is None else applied
+
+    async def _looked_at(
+        self, seen: Sighting, shown: plan.Shown, since_us: int, *, is_absent: bool
+    ) -> Applied:
+        if refusal := self._refusal(seen, shown):
+            await self.remove(seen)
+            return Applied(report=verdicts.refused_again_and_again(seen.generation, refusal))
+        try:
+            wanted = _parsed(seen)
+            return await self._apply(seen, wanted, shown, since_us, is_absent=is_absent)
+        except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
+            await self.remove(seen)
+            return Applied(report=verdicts.invalid(seen.generation, error))
+
+    async def apply_new(self, looks: Sequence[Look]) -> list[Applied | None]:
+        """As ``apply`` of many of which the queue was found to hold nothing.
+
+        None for those that need a look of their own: refused or wrong, never accepted with
+        something to ask for first, or held by the queue after all.
+        """
+        made = [self._new(look) for look in looks]
+        wanted = [(one.arming, one.blob) for one in made if one is not None]
+        try:
+            answers = iter(await self._queue.upsert_many(wanted, self._epoch))
+        except errors.InvalidSpec:
+            return [None] * len(looks)
+        return [None if one is None else _applied_new(one, next(answers)) for one in made]
+
+    def _new(self, look: Look) -> _New | None:
+        seen = look.seen
+        if self._refusal(seen, look.shown) or seen.uid in self.collisions:
+            return None
+        try:
+            wanted = _parsed(seen)
+            blob = actions.encode(wanted.action)
+            digest = self._queue.digest(wanted.namespace, blob)
+            made = plan.decide(wanted, None, look.shown, look.since_us, target=digest)
+        except errors.InvalidSpec:
+            return None
+        if made is None or made.arming is None or _awaits_check(wanted, look.shown):
+            return None
+        was_accepted = look.shown.accepted and look.shown.observed_generation == wanted.generation
+        if isinstance(wanted.action.target, actions.JobAction) and not was_accepted:
+            return None
+        return _New(wanted, made, made.arming, blob)
+
+    def refuse(self, uid: str, generation: int, message: str) -> None:
+        """Nothing of this generation, nor of an older one, belongs into the queue any more."""
+        self._refused[uid] = (generation, message)
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._refused.pop(uid, None)
+
+    def _refusal(self, seen: Sighting, shown: plan.Shown) -> str:
+        """Why the API server refuses the Jobs of this generation, known here or to a forerunner."""
+        generation, message = self._refused.get(seen.uid, (-1, ""))
+        if generation >= seen.generation:
+            return message
+        self._refused.pop(seen.uid, None)
+        is_of_this = shown.observed_generation == seen.generation
+        is_refused = is_of_this and shown.stalled.startswith(verdicts.REFUSED)
+        return shown.stalled if is_refused else ""
+
+    async def remove(self, seen: Sighting) -> None:
+        """The queue holds nothing of this uid."""
+        collision = self.collisions.get(seen.uid, 0)
+        schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
+        await self._queue.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
+        self.collisions.pop(seen.uid, None)
+
+    async def stored(self, uid: str, namespace: str) -> Definition | None:
+        """What the queue holds for this uid."""
+        first = self.collisions.get(uid, 0)
+        for collision in range(first, _MOST_COLLISIONS):
+            schedule_id = points.schedule_id(uid, namespace, collision=collision)
+            found = await self._queue.definition(self.shard(schedule_id), schedule_id)
+            if found is None or found.uid == uid:
+                self._note_collision(uid, collision)
+                return found
+        raise errors.Bug(f"{_MOST_COLLISIONS} schedules share the ids of {uid}")
+
+    async def wanted(self, known: Definition) -> frozenset[int]:
+        """Slots that ScheduleRuns want of it and that have not ended; raises QueueUnavailable."""
+        return frozenset(
+            [
+                one.slot_us
+                for shard in sharding.homes(known.id, self._queue.known_layout())
+                async for one in self._queue.all_occurrences(shard, of=known.id)
+                if one.kind in points.RUN_KINDS
+            ]
+        )
+
+    def shard(self, schedule_id: points.ScheduleId) -> messages.ShardId:
+        """The shard of an id."""
+        return sharding.home(schedule_id, self._queue.known_layout())
+
+    async def _apply(
+        self,
+        seen: Sighting,
+        wanted: spec.ScheduleSpec,
+        shown: plan.Shown,
+        since_us: int,
+        *,
+        is_absent: bool,
+    ) -> Applied:
+        blob = actions.encode(wanted.action)
+        digest = self._queue.digest(wanted.namespace, blob)
+        verdict: dryruns.Verdict | None = None
+        awaits_check = _awaits_check(wanted, shown)
+        for number in range(_MOST_ROUNDS):
+            is_known = is_absent and number == 0
+            stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
+            made = plan.decide(
+                wanted,
+                stored,
+                shown,
+                since_us,
+                target=digest,
+                collision=self.collisions.get(wanted.uid, 0),
+            )
+            if made is None:
+                return Applied(report=None, definition=stored)
+            if verdict is None:
+                verdict = await self._verdict(wanted, made, shown)
+            if isinstance(verdict, jobs.InvalidTemplate):
+                await self.remove(seen)
+                return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
+            if await self._is_held(made, blob, awaits_check=awaits_check):
+                applied = _applied(wanted, made, verdict, awaits_check=awaits_check)
+                return replace(applied, is_wider=plan.is_wider(stored, made.definition))
+        raise errors.Bug(f"the definition of {wanted.identity} does not come to rest")
+
+    async def _verdict(
+        self, wanted: spec.ScheduleSpec, made: plan.Plan, shown: plan.Shown
+    ) -> dryruns.Verdict:
+        """Asked only for a generation that was never accepted: a rebuild must not wait for it."""
+        target = wanted.action.target
+        was_accepted = shown.accepted and shown.observed_generation == wanted.generation
+        if not isinstance(target, actions.JobAction) or was_accepted:
+            return jobs.Valid()
+        return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
+
+    async def _is_held(self, made: plan.Plan, blob: bytes, *, awaits_check: bool) -> bool:
+        """Perform; False where the decision has to be made anew."""
+        try:
+            armed = await self._armed(made, blob)
+            if awaits_check and armed is messages.Armed.APPLIED:
+                await self._ask_for_check(made.definition)
+        except (scripting.Fenced, scripting.LayoutChanged):
+            raise
+        except errors.WorldChanged:
+            return False  # what the chain was to be kept of is gone or another: read it again
+        if armed is messages.Armed.COLLISION:
+            self._note_collision(made.definition.uid, made.definition.collision + 1)
+            return False
+        # Unchanged: our own write with its answer lost, or a newer one; reading again tells.
+        return armed is not messages.Armed.UNCHANGED
+
+    async def _armed(self, made: plan.Plan, blob: bytes) -> messages.Armed:
+        """What is stored already counts as applied."""
+        if made.arming is None:
+            return messages.Armed.APPLIED
+        return await self._queue.upsert(made.arming, blob, self._epoch)
+
+    async def _ask_for_check(self, known: Definition) -> None:
+        """A worker looks at what this generation refers to; the operator reads no Secret."""
+        check = points.check(known.id, known.timing_version, known.generation)
+        record = messages.OccurrenceRecord(trigger="Check")
+        await self._queue.enqueue(known, check, record, self._epoch)
+
+    def _note_collision(self, uid: str, collision: int) -> None:
+        if collision:
+            self.collisions[uid] = collision
+
+
+def _parsed(seen: Sighting) -> spec.ScheduleSpec:
+    return spec.parse(
+        seen.spec,
+        namespace=seen.namespace,
+        name=seen.name,
+        uid=seen.uid,
+        generation=seen.generation,
+        created_us=seen.created_us,
+    )
+
+
+def _with_limits(refused: Applied, seen: Sighting) -> Applied:
+    """The Jobs of a refused spec are kept by its own limits, where its text is known."""
+    if refused.report is None or seen.spec == sighting.UNKNOWN:
+        return refused
+    keeps = spec.history_limits(seen.spec)
+    return replace(refused, report=replace(refused.report, keeps=keeps))
+
+
+def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
+    if armed is not messages.Armed.APPLIED:
+        return None
+    return Applied(report=verdicts.ready(one.spec, one.plan), definition=one.plan.definition)
+
+
+def _awaits_check(wanted: spec.ScheduleSpec, shown: plan.Shown) -> bool:
+    """Of a generation that refers to Secrets; one that was accepted is not asked for again."""
+    was_accepted = shown.accepted and shown.observed_generation == wanted.generation
+    return actions.needs_secrets(wanted.action.target) and not was_accepted
+
+
+def _applied(
+    wanted: spec.ScheduleSpec, made: plan.Plan, verdict: dryruns.Verdict, *, awaits_check: bool
+) -> Applied:
+    if isinstance(verdict, jobs.NotNow):
+        return Applied(
+            report=verdicts.dry_run_pending(wanted, made, verdict.message),
+            definition=made.definition,
+            is_final=False,
+        )
+    report = verdicts.ready(wanted, made, awaits_check=awaits_check)
+    return Applied(report=report, definition=made.definition)

@@ -1,0 +1,131 @@
+"""All objects compared with all definitions.
+
+kopf tells neither when its list is complete nor what was deleted while it was away, so whenever
+either may have happened this reads both sides itself. Definitions first, objects after: a
+definition was made from an object, so one whose object is missing from a *later, complete* list is
+a ghost. Objects go through the reconciler's one ordered path, where what was deleted meanwhile is
+not undone. A list that failed or broke off shows nothing and removes nothing; one that misses more
+than 30 % of the definitions, and more than 100, is believed only when a second complete list a
+minute later says the same (a restored backup, a CRD deleted and made again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from duepoint import telemetry
+from duepoint.clock import Clock
+from duepoint.controller import sighting
+from duepoint.controller.reconciling.reconciler import Reconciler
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import port as queue_port
+from duepoint.kube import port, schedules
+from duepoint.schedules import points
+
+SECOND_LOOK_SECONDS = 60.0
+_MANY_SHARE = 0.30
+_MANY = 100
+
+#: Told (uid, collision) of a definition that does not stand under its first id.
+NoteCollision = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """A stored definition, in short."""
+
+    namespace: str
+    name: str
+    generation: int
+
+
+class Resync:
+    """Performs comparisons for the leader of one term.
+
+    Args:
+        namespaces: the namespaces that are looked after; empty = all. Definitions of others are
+            left alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: port.Api,
+        queue: queue_port.Queue,
+        reconciler: Reconciler,
+        note_collision: NoteCollision,
+        namespaces: tuple[str, ...],
+        clock: Clock,
+    ) -> None:
+        self._api = api
+        self._queue = queue
+        self._reconciler = reconciler
+        self._note_collision = note_collision
+        self._namespaces = namespaces
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Compare once.
+
+        Raises ApiError or QueueUnavailable where one side could not be read to its end; whatever
+        was offered until then is right.
+        """
+        held = await self._definitions()
+        listed = await self._list(held)
+        absent = held.keys() - listed
+        if _is_suspicious(len(absent), len(held)):
+            absent = await self._absent_twice(absent, len(held))
+        for uid in absent:
+            self._reconciler.offer_absent(held[uid].namespace, held[uid].name, uid)
+        telemetry.logger.info(
+            "resync done", objects=len(listed), definitions=len(held), removed=len(absent)
+        )
+
+    async def _absent_twice(self, absent: set[str], held: int) -> set[str]:
+        telemetry.logger.warning(
+            "many objects are missing; looking again before anything is removed",
+            missing=len(absent),
+            definitions=held,
+            seconds=SECOND_LOOK_SECONDS,
+        )
+        await self._clock.sleep(SECOND_LOOK_SECONDS)
+        return absent - await self._list({})
+
+    async def _definitions(self) -> dict[str, _Held]:
+        held: dict[str, _Held] = {}
+        for shard in sharding.all_shards(self._queue.known_layout()):
+            async for stored in self._queue.all_definitions(shard):
+                if self._namespaces and stored.namespace not in self._namespaces:
+                    continue
+                held[stored.uid] = _Held(
+                    namespace=stored.namespace, name=stored.name, generation=stored.generation
+                )
+                self._find_collision(stored)
+        return held
+
+    def _find_collision(self, stored: messages.Stored) -> None:
+        for collision in range(8):
+            known = points.schedule_id(stored.uid, stored.namespace, collision=collision)
+            if known == stored.id:
+                if collision:
+                    self._note_collision(stored.uid, collision)
+                return
+
+    async def _list(self, held: Mapping[str, _Held]) -> set[str]:
+        """Offer every object; the uids of all, complete or an error."""
+        listed: set[str] = set()
+        for namespace in self._namespaces or (None,):
+            pages = self._api.list_pages(schedules.collection(namespace), schedules.Schedule)
+            async for page in pages:
+                for item in page.items:
+                    seen = sighting.of_listed(item)
+                    listed.add(seen.uid)
+                    known = held.get(seen.uid)
+                    self._reconciler.offer_known(seen, None if known is None else known.generation)
+                await self._clock.sleep(0)  # let firing and statuses in between pages
+        return listed
+
+
+def _is_suspicious(absent: int, held: int) -> bool:
+    return absent > _MANY and absent > held * _MANY_SHARE

@@ -1,0 +1,138 @@
+"""What is worth an Event: warnings and changes, never every run.
+
+Compares a Schedule before and after something became known, so that what is told twice is news
+once. The recorder makes few Events of many news; what people count on stands in the status. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duepoint.controller.reconciling.report import Report
+from duepoint.controller.status.statustext import instant
+from duepoint.kube.events import News, Object
+from duepoint.runs.receiver import Receiver
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.summary import Summary
+from duepoint.schedules.conditions import ConditionType, Reason
+
+RUN_FAILED = "RunFailed"
+RUN_RECOVERED = "RunRecovered"
+RUN_MISSED = "RunMissed"
+RUN_SKIPPED = "RunSkipped"
+
+#: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
+#: that cannot be accepted is an InvalidSchedule.
+_OF_MISSED = frozenset({Reason.QUOTA_EXCEEDED, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
+_OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
+
+
+def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) -> Iterator[News]:
+    """What a run event has changed."""
+    slot = instant(event.slot_us)
+    if event.state is RunState.PENDING and event.reason == Reason.QUOTA_EXCEEDED:
+        yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
+    if after.counts.failed > before.counts.failed:
+        yield _of_run(about, event, RUN_FAILED, f"the run of {slot} failed: {_why(event)}")
+    if _has_recovered(before, after):
+        yield _of_run(about, event, RUN_RECOVERED, f"the run of {slot} succeeded after a failure")
+    if missed := after.counts.missed - before.counts.missed:
+        reason = event.reason if event.reason in _OF_MISSED else RUN_MISSED
+        yield _warning(about, "Run", reason, f"{_slots(missed, slot)} missed: {_why(event)}")
+    if skipped := after.counts.skipped - before.counts.skipped:
+        yield _warning(about, "Run", RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {_why(event)}")
+    if after.completed and not before.completed:
+        yield _change(about, Reason.COMPLETED, "no slot is left")
+    yield from _of_receiver(about, before.receiver, after.receiver)
+
+
+def has_any(report: Report) -> bool:
+    """Whether ``of_report`` has something to say."""
+    is_complete = report.definition is not None and report.definition.is_complete
+    return report.is_settled and bool(
+        report.missed
+        or report.skipped
+        or is_complete
+        or any(told.type is ConditionType.STALLED for told in report.conditions)
+    )
+
+
+def of_report(about: Object, report: Report) -> Iterator[News]:
+    """What a look at the spec has found, where nobody was told of this before."""
+    if not has_any(report):
+        return
+    for told in report.conditions:
+        if told.type is ConditionType.STALLED:
+            reason = told.reason if told.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
+            yield _warning(about, "Reconcile", reason, told.message)
+    if report.missed:
+        note = f"{report.missed} of the slots that it names lie in the past"
+        yield _warning(about, "Reconcile", RUN_MISSED, note)
+    if report.skipped:
+        yield _change(about, RUN_SKIPPED, f"{report.skipped} slots passed while it was suspended")
+    if report.definition is not None and report.definition.is_complete:
+        yield _change(about, Reason.COMPLETED, "no slot is left")
+
+
+def of_refused_pods(about: Object, job: Object, message: str) -> News:
+    """A Job gets no Pods."""
+    return News(
+        regarding=about,
+        reason=Reason.PODS_REFUSED,
+        action="Run",
+        note=message,
+        warning=True,
+        related=job,
+    )
+
+
+def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
+    """A receiver that is gone, or left alone, as of now; of the same generation it is told once."""
+    for reason, was, note in (
+        (Reason.ENDPOINT_GONE, before.gone, after.gone),
+        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
+    ):
+        if note is not None and (was is None or was.generation < note.generation):
+            yield _warning(about, "Run", reason, note.message)
+
+
+def _has_recovered(before: Summary, after: Summary) -> bool:
+    if before.verdict is None or after.verdict is None:
+        return False
+    return after.verdict.succeeded and not before.verdict.succeeded
+
+
+def _why(event: RunEvent) -> str:
+    return f"{event.reason}: {event.message}" if event.message else event.reason
+
+
+def _slots(count: int, newest: str) -> str:
+    return f"the slot of {newest} was" if count == 1 else f"{count} slots up to {newest} were"
+
+
+def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
+    related = None
+    if event.job_name:
+        related = Object(
+            namespace=about.namespace,
+            name=event.job_name,
+            uid=event.job_uid,
+            kind="Job",
+            api_version="batch/v1",
+        )
+    return News(
+        regarding=about,
+        reason=reason,
+        action="Run",
+        note=note,
+        warning=reason == RUN_FAILED,
+        related=related,
+    )
+
+
+def _warning(about: Object, action: str, reason: str, note: str) -> News:
+    return News(regarding=about, reason=reason, action=action, note=note, warning=True)
+
+
+def _change(about: Object, reason: str, note: str) -> News:
+    return News(regarding=about, reason=reason, action="Reconcile", note=note)

@@ -1,0 +1,69 @@
+"""What the queue holds of slots that have not ended, told to the reporter.
+
+The streams tell of each slot when it is put off, once. Whoever begins to read them in the middle
+(a new leader, a subscription that broke) first learns here which slots are open, so that no
+watermark is moved past one. Reads in chunks; costs one range command per shard where nothing is
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from duepoint import errors
+from duepoint.clock import Clock
+from duepoint.controller.status.reporter import Reporter
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
+from duepoint.runs.openslots import OpenSlot
+from duepoint.schedules.points import PointKind
+
+_KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
+_CHUNK = 500
+
+
+class OpenReader:
+    """Compares the reporter's open slots with the queue's; one for each term of a leader."""
+
+    def __init__(self, *, queue: port.Queue, reporter: Reporter, clock: Clock) -> None:
+        self._queue = queue
+        self._reporter = reporter
+        self._clock = clock
+
+    async def compare(self) -> None:
+        """The reporter knows every slot that is open now; raises QueueUnavailable."""
+        began_us = self._clock.now_us()
+        held: dict[str, list[OpenSlot]] = {}
+        try:
+            for shard in sharding.all_shards(self._queue.known_layout()):
+                await self._read(shard, held, began_us)
+        except scripting.LayoutChanged as change:
+            raise errors.QueueUnavailable(
+                f"the index was made anew meanwhile: {change}"
+            ) from change
+        self._reporter.compare_open(held, began_us)
+
+    async def _read(
+        self, shard: messages.ShardId, held: dict[str, list[OpenSlot]], now_us: int
+    ) -> None:
+        found = [one async for one in self._queue.all_occurrences(shard) if one.kind in _KINDS]
+        for chunk in _chunks(found):
+            known = await self._queue.read_definitions(shard, {one.schedule_id for one in chunk})
+            for one in chunk:
+                if (definition := known.get(one.schedule_id)) is not None:
+                    held.setdefault(definition.uid, []).append(_open_slot(one, now_us))
+
+
+def _chunks(
+    found: list[messages.StoredOccurrence],
+) -> Iterable[list[messages.StoredOccurrence]]:
+    return (found[first : first + _CHUNK] for first in range(0, len(found), _CHUNK))
+
+
+def _open_slot(one: messages.StoredOccurrence, now_us: int) -> OpenSlot:
+    return OpenSlot(
+        slot_us=one.slot_us,
+        due_us=one.record.first_try_us or one.slot_us,
+        told_us=now_us,
+        reason=one.record.last_error,
+    )

@@ -1,0 +1,195 @@
+"""The shards' ``runs`` streams, read as the one consumer of a group and handed to the reporter.
+
+An entry is acknowledged when the statuses that its events changed have been written, so a crash
+loses nothing: what was read and not acknowledged is read again first, as a replay. Before the
+first, the slots that are open in the queue are read, because news of those may have been
+acknowledged long ago. A status needs
+its object, so reading begins once a complete list has been seen; the events of a uid that is
+unknown then belong to a Schedule that is gone. Bounded: with too many entries outstanding, reading
+waits for the writer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Iterator
+
+import msgspec
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.status.openreader import OpenReader
+from duepoint.controller.status.receipts import Receipt
+from duepoint.controller.status.reporter import Reporter
+from duepoint.delayqueue import messages, port
+from duepoint.runs import run as runs
+
+GROUP = "status"
+
+#: Entries read and not acknowledged, at most; each carries up to some hundred events.
+_MOST_OUTSTANDING = 5_000
+_BATCH = 100
+#: A look at least this often; what is added wakes us at once.
+#: Outcomes are read this long after the first one was announced: slots that are due together end
+#: together, statuses may be two seconds old, and the workers are busy at just that moment.
+GATHER_SECONDS = 0.1
+_LOOK_SECONDS = 60.0
+_ACK_SECONDS = 0.2
+#: While slots are open they are compared with the queue this often: an end that was lost with a
+#: full stream must not hold a watermark for ever.
+_COMPARE_SECONDS = 600.0
+
+_EntryKey = tuple[messages.ShardId, str]
+
+
+class Outcomes:
+    """The service; one for each term of a leader."""
+
+    def __init__(
+        self,
+        *,
+        queue: port.Queue,
+        reporter: Reporter,
+        open_slots: OpenReader,
+        consumer: str,
+        clock: Clock,
+        health: services.Health,
+    ) -> None:
+        self._ledger = queue.ledger()
+        self._open_slots = open_slots
+        self._compared_at = 0.0
+        self._reporter = reporter
+        self._consumer = consumer
+        self._clock = clock
+        self._health = health
+        self._reading = asyncio.Lock()
+        self._has_begun = asyncio.Event()
+        self._outstanding: set[_EntryKey] = set()
+        self._done: list[messages.OutcomeEntry] = []
+        self._some_done = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read and acknowledge until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._acknowledge())
+            waits = _waits()
+            while True:
+                try:
+                    await self._read()
+                except errors.TryLater as trouble:
+                    self._health.unwell("outcomes", str(trouble))
+                    await self._clock.sleep(trouble.retry_after_seconds or next(waits))
+                else:
+                    waits = _waits()
+
+    async def _read(self) -> None:
+        """One subscription's life: first what was read before, then what is new."""
+        try:
+            await self._ledger.start()
+            await self._compare_open_slots()
+            await self._recover()
+            self._has_begun.set()
+            while True:
+                shards = await self._ledger.wait_for_outcomes(_LOOK_SECONDS)
+                self._health.well("outcomes")
+                if shards:
+                    await self._clock.sleep(GATHER_SECONDS)
+                if shards:
+                    await self._read_all(shards)
+                if self._is_time_to_compare():
+                    await self._compare_open_slots()
+        finally:
+            await self._ledger.close()
+
+    async def catch_up(self) -> None:
+        """Every outcome that was told before the call has been handed on; raises QueueUnavailable.
+
+        What a read that broke off has taken from the stream is among them. However much is
+        outstanding: who waits for this may be the one that settles it.
+        """
+        await self._has_begun.wait()
+        await self._recover()
+        while await self._read_once(None):
+            pass
+
+    async def _recover(self) -> None:
+        async with self._reading:
+            entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
+            self._take(entries, replayed=True)
+
+    async def _read_all(self, shards: tuple[messages.ShardId, ...]) -> None:
+        await self._wait_for_room()
+        while await self._read_once(shards):
+            await self._wait_for_room()
+
+    async def _read_once(self, shards: tuple[messages.ShardId, ...] | None) -> bool:
+        """One reader at a time: what is read is handed on before anybody else finds nothing new."""
+        async with self._reading:
+            entries = await self._ledger.read_outcomes(
+                GROUP, self._consumer, shards=shards, count=_BATCH
+            )
+            self._take(entries, replayed=False)
+            return bool(entries)
+
+    async def _wait_for_room(self) -> None:
+        while len(self._outstanding) >= _MOST_OUTSTANDING:
+            self._some_done.clear()
+            await self._some_done.wait()
+
+    async def _compare_open_slots(self) -> None:
+        await self._open_slots.compare()
+        self._compared_at = self._clock.monotonic()
+
+    def _is_time_to_compare(self) -> bool:
+        age = self._clock.monotonic() - self._compared_at
+        return age >= _COMPARE_SECONDS and self._reporter.has_open_slots()
+
+    def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
+        for entry in entries:
+            key = (entry.shard, entry.id)
+            if key in self._outstanding:
+                continue  # ours, folded already and waiting for its statuses
+            self._outstanding.add(key)
+            receipt = Receipt(when_done=functools.partial(self._finished, entry))
+            for event in _events(entry):
+                self._reporter.event(event, replayed=replayed, receipt=receipt)
+            receipt.settle()
+
+    def _finished(self, entry: messages.OutcomeEntry) -> None:
+        self._done.append(entry)
+        self._some_done.set()
+
+    async def _acknowledge(self) -> None:
+        """Acknowledge in bundles; what cannot be now is kept and repeated."""
+        waits = _waits()
+        while True:
+            if not self._done:
+                self._some_done.clear()
+                await self._some_done.wait()
+            await self._clock.sleep(_ACK_SECONDS)
+            done, self._done = self._done, []
+            try:
+                await self._ledger.ack(GROUP, done)
+            except errors.TryLater:
+                self._done = done + self._done
+                await self._clock.sleep(next(waits))
+                continue
+            except errors.WorldChanged:
+                pass  # the index was made anew, the entries went with the old one
+            waits = _waits()
+            self._outstanding.difference_update((entry.shard, entry.id) for entry in done)
+
+
+def _events(entry: messages.OutcomeEntry) -> list[runs.RunEvent]:
+    try:
+        return runs.unpack(entry.outcomes)
+    except msgspec.DecodeError as error:
+        telemetry.logger.error(
+            "outcomes cannot be read", shard=entry.shard, entry=entry.id, error=str(error)
+        )
+        return []
+
+
+def _waits() -> Iterator[float]:
+    return services.backoff(first_seconds=0.2, most_seconds=5.0)

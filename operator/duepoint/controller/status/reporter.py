@@ -1,0 +1,527 @@
+"""The only writer of Schedule statuses, and who tells people of changes.
+
+Reports of the reconciler, events of runs and counts of Jobs come in; guarded patches go out, each
+the whole status in its newest state. What changed by an edit is written at once, what changed by
+runs within two seconds of the first change and at most every two seconds per object, and all of it
+at no more than a global rate. A status that would be the same is not written.
+
+A write that fails is repeated without a read, whatever happened to the first one; a write that
+finds another object under the name is dropped; one that the schema's guards refuse comes from a
+leader that is behind, is dropped too, and the next sighting of the object is believed instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from duepoint import clock as clocks
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.jobs import unended
+from duepoint.controller.jobs.podless import PodlessJob
+from duepoint.controller.jobs.unended import Unended
+from duepoint.controller.reconciling.report import Report
+from duepoint.controller.sighting import Sighting
+from duepoint.controller.status import book, news, pace
+from duepoint.controller.status.agenda import Agenda, Allowance
+from duepoint.controller.status.receipts import Receipt
+from duepoint.controller.upkeep import otherinstalls
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import events, port, status
+from duepoint.runs import openslots
+from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.conditions import Reason
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.rule import Policy
+
+#: A start is held back a little less, so that a run that ends at once costs one write.
+_START_SECONDS = 1.8
+
+#: When the rate is not enough, the answer to an edit goes before runs' news younger than this.
+_PRECEDENCE_SECONDS = 30.0
+
+#: A slot that stays overdue for another reason shows it within this.
+_SAME_TROUBLE_SECONDS = 30.0
+
+_PARALLEL_WRITES = 16
+
+#: Reads what the queue holds for (uid, namespace); raises QueueUnavailable.
+Definitions = Callable[[str, str], Awaitable[Definition | None]]
+#: Told (namespace, name, uid, generation, message) of a template that is refused for good.
+Refused = Callable[[str, str, str, int, str], None]
+#: Told of every event, for those whom it concerns beside the Schedule.
+RunTold = Callable[[RunEvent, Receipt | None], None]
+#: Told (uid) when a status has been written.
+Written = Callable[[str], None]
+#: Told of a sighting whose status is not marked as ours although we wrote it once.
+OtherMark = Callable[[Sighting], None]
+#: Told of a run that goes on in a Job.
+Started = Callable[[Unended], None]
+
+
+@dataclass(slots=True)
+class _Line:
+    """One object in the reporter's hands."""
+
+    entry: book.Entry
+    pace: pace.Pace = field(default_factory=pace.Pace)
+    changed_at: float | None = None
+    writing: bool = False
+    due_after_write: float | None = None
+    receipts: tuple[Receipt, ...] = ()
+    waits: Iterator[float] | None = None
+
+
+class Reporter:
+    """The service; one for each term of a leader."""
+
+    def __init__(
+        self,
+        *,
+        api: port.Api,
+        definitions: Definitions,
+        clock: Clock,
+        health: services.Health,
+        writes_per_second: float = 50,
+        tell: Callable[[events.News], None] = lambda _news: None,
+        managed_by: str = "",
+    ) -> None:
+        self._api = api
+        self._definitions = definitions
+        self._clock = clock
+        self._health = health
+        self._tell = tell
+        self._managed_by = managed_by
+        self._mark = otherinstalls.mark(managed_by)
+        self._allowance = Allowance(writes_per_second, clock.monotonic())
+        self.on_written: Written = lambda _uid: None
+        self.on_refused: Refused = lambda *_: None
+        self.on_started: Started = lambda _run: None
+        self.on_run_event: RunTold = lambda *_: None
+        self.on_other_mark: OtherMark = lambda _seen: None
+        self._lines: dict[str, _Line] = {}
+        self._untold: set[str] = set()
+        self._unanswered: set[str] = set()
+        self._allowed_at = 0.0
+        self._agenda = Agenda()
+        self._news = asyncio.Event()
+        self._slots = asyncio.Semaphore(_PARALLEL_WRITES)
+        self._pause_until = 0.0
+
+    # -- what is told ----------------------------------------------------------------------------
+
+    def adopt(self, seen: Sighting) -> None:
+        line = self._lines.get(seen.uid)
+        if line is None:
+            line = self._lines[seen.uid] = _Line(book.entry_of(seen, self._managed_by))
+            if (until_us := seen.suspended_until_us()) is not None:
+                wait_us = max(0, until_us - self._clock.now_us())
+                self._look_in(seen.uid, line, max(_START_SECONDS, wait_us / 1e6))
+            return
+        if line.entry.is_outdated:
+            line.entry.believe(seen.status)
+        if line.entry.was_written and self._mark not in seen.status:
+            self.on_other_mark(seen)
+
+    def observed_generation(self, uid: str) -> int:
+        line = self._lines.get(uid)
+        return -1 if line is None else line.entry.observed
+
+    def report(self, uid: str, report: Report) -> None:
+        line = self._lines.get(uid)
+        if line is None:
+            return
+        is_new = news.has_any(report) and book.is_news(line.entry, report)
+        if book.take(line.entry, report):
+            self._answer(uid, line)
+            if is_new:
+                self._tell_all(news.of_report(_about(line.entry), report))
+
+    def forget(self, uid: str) -> None:
+        line = self._lines.pop(uid, None)
+        self._agenda.drop(uid)
+        self._untold.discard(uid)
+        self._unanswered.discard(uid)
+        if line is not None:
+            _settle(line)
+
+    def event(
+        self, event: RunEvent, *, replayed: bool = False, receipt: Receipt | None = None
+    ) -> None:
+        """Something happened to a slot; the receipt is settled once the status tells."""
+        self.on_run_event(event, receipt)
+        line = self._lines.get(event.uid)
+        if line is None:
+            return  # of a Schedule that is gone
+        if event.state is RunState.PENDING:
+            if event.run_uid:
+                return  # its ScheduleRun tells
+            # The queue holds the slot and tells of it again at the next beginning: no receipt.
+            self._put_off(line, event)
+            return
+        if event.state is RunState.CHECKED:
+            self._check(line, event, receipt)
+            return
+        before = line.entry.runs()
+        book.fold(line.entry, event, replayed=replayed, by_queue=receipt is not None)
+        entry = line.entry
+        self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
+        if book.is_refused_for_good(entry, event, before):
+            self.on_refused(entry.namespace, entry.name, entry.uid, entry.generation, event.message)
+        if receipt is not None:
+            receipt.expect()
+            line.receipts = (*line.receipts, receipt)
+        if not summaries.same_result(before, entry.runs()):
+            line.pace.hurry()
+        running = event.state is RunState.RUNNING
+        if running and event.job_name:
+            self.on_started(_unended(event))
+        self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
+
+    def _check(self, line: _Line, event: RunEvent, receipt: Receipt | None) -> None:
+        """What a generation refers to was looked at."""
+        observed = line.entry.observed
+        report = book.note_check(line.entry, event)
+        if report is None:
+            return  # of an older generation, or nobody waited for it
+        if receipt is not None:
+            receipt.expect()
+            line.receipts = (*line.receipts, receipt)
+        if report.generation > observed:
+            self._tell_all(news.of_report(_about(line.entry), report))
+        self._answer(event.uid, line)
+
+    def _put_off(self, line: _Line, event: RunEvent) -> None:
+        entry = line.entry
+        before = entry.runs()
+        book.put_off(entry, event, self._clock.now_us())
+        if not summaries.same_result(before, entry.runs()):
+            self._due_in(event.uid, line, self._rest(line))
+        if event.reason == Reason.QUOTA_EXCEEDED:
+            self.on_written(event.uid)  # the history may be what fills the quota
+        if event.reason and event.slot_us in entry.open:
+            self._look_when_overdue(event.uid, line, event)
+            self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
+
+    def _tell_all(self, told: Iterable[events.News]) -> None:
+        for one in told:
+            self._tell(one)
+
+    def active(self, uid: str, references: tuple[dict[str, Any], ...], count: int) -> None:
+        """These Jobs of the Schedule have not ended; at most ``book.ACTIVE`` references."""
+        line = self._lines.get(uid)
+        if line is None or (line.entry.active == references and line.entry.active_count == count):
+            return
+        if line.entry.active is None and not count and not line.entry.last().get("activeCount"):
+            line.entry.active = ()
+            return
+        line.entry.active, line.entry.active_count = references, count
+        self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def pods_refused(self, uid: str, job: PodlessJob | None, message: str) -> None:
+        """A Job of the Schedule gets no Pods, for this reason; None: none is without."""
+        line = self._lines.get(uid)
+        if line is None or line.entry.refused_pods == message:
+            return
+        line.entry.refused_pods = message
+        if job is not None:
+            self._tell(news.of_refused_pods(_about(line.entry), job.reference(), message))
+        self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def shown_unended(self, namespace: str | None) -> Iterator[tuple[str, tuple[Unended, ...]]]:
+        """By uid the runs of Jobs that written statuses show as running; None = everywhere."""
+        for uid, line in list(self._lines.items()):
+            entry = line.entry
+            if namespace in (None, entry.namespace) and unended.may_show_some(entry.written):
+                yield (
+                    uid,
+                    tuple(
+                        unended.of_status(
+                            entry.last(), uid=uid, namespace=entry.namespace, name=entry.name
+                        )
+                    ),
+                )
+
+    def is_over(self, run: Unended) -> bool:
+        """Whether nobody believes any more that this run goes on."""
+        line = self._lines.get(run.uid)
+        if line is None:
+            return True
+        known = summaries.state_of(line.entry.runs(), run.slot_us, run.trigger, run.job_name)
+        return not run.is_shown if known is None else known is not RunState.RUNNING
+
+    def compare_open(self, held: Mapping[str, Collection[OpenSlot]], began_us: int) -> None:
+        """The queue holds these open slots and, since before that instant, no others."""
+        for uid, line in self._lines.items():
+            slots = held.get(uid, ())
+            shown = book.shows_overdue(line.entry)
+            if not slots and not line.entry.open and not shown:
+                continue
+            before = line.entry.runs()
+            book.compare_open(line.entry, slots, began_us)
+            if shown or line.entry.runs() is not before:
+                self._due_in(uid, line, self._rest(line))
+            self._look_at_next_change(uid, line)
+
+    def has_open_slots(self) -> bool:
+        """Whether any slot is known that has not ended while later ones may have."""
+        return any(line.entry.open for line in self._lines.values())
+
+    def settled_us(self, uid: str) -> int:
+        """Up to here every slot has ended for good, by what the API server has; 0 = none.
+
+        Below the written watermark where an edit of the timing has passed a slot whose Job is
+        still being asked for: that Job's name must not become free.
+        """
+        line = self._lines.get(uid)
+        if line is None:
+            return 0
+        oldest_us = line.entry.open.oldest_us()
+        written_us = line.entry.settled_written_us
+        return written_us if oldest_us is None else min(written_us, oldest_us - 1)
+
+    def has_ended_under_quota(self, uid: str, slot_us: int) -> bool:
+        """Whether a slot above the watermark has ended for good while a quota holds that up."""
+        line = self._lines.get(uid)
+        if line is None:
+            return False
+        entry = line.entry
+        has_ended = slot_us <= entry.runs().reached_us and slot_us not in entry.open
+        return has_ended and entry.open.oldest_reason() == Reason.QUOTA_EXCEEDED
+
+    def refused_keeps(self, uid: str) -> Policy | None:
+        """The history limits of a Schedule that is refused; None = it is not, or not known."""
+        line = self._lines.get(uid)
+        return line.entry.keeps if line is not None and line.entry.holds_nothing else None
+
+    def watermark_us(self, uid: str) -> int:
+        """The watermark as it is known here, written or not."""
+        line = self._lines.get(uid)
+        return 0 if line is None else line.entry.runs().settled_us
+
+    async def definition(self, uid: str) -> Definition | None:
+        """What the queue holds for the Schedule, asked once; raises QueueUnavailable."""
+        line = self._lines.get(uid)
+        if line is None:
+            return None
+        entry = line.entry
+        if entry.definition is None and not entry.holds_nothing and entry.told is None:
+            found = await self._definitions(entry.uid, entry.namespace)
+            if entry.told is None:  # nothing was reported meanwhile
+                entry.definition = found
+        return entry.definition
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._news.clear()
+                wait = self._wait_seconds()
+                if wait is None or wait > 0:
+                    await clocks.wait_for(self._news, wait, self._clock)
+                    continue
+                await self._slots.acquire()
+                line = self._take()
+                if line is None:
+                    self._slots.release()
+                    continue
+                group.create_task(self._write_one(line))
+
+    def _wait_seconds(self) -> float | None:
+        due = self._agenda.next_due()
+        if due is None:
+            return None
+        return max(due, self._pause_until, self._allowed_at) - self._clock.monotonic()
+
+    def _take(self) -> _Line | None:
+        now = self._clock.monotonic()
+        due = self._agenda.next_due()
+        if due is None or due > now:
+            return None
+        if (seconds := self._allowed_in(now)) > 0:
+            self._allowed_at = now + seconds
+            return None
+        uid = self._agenda.take(now)
+        return None if uid is None else self._lines.get(uid)
+
+    def _allowed_in(self, now: float) -> float:
+        """Seconds until the next status may be written; 0.0 = it is written now."""
+        first = self._agenda.first() or ""
+        line = self._lines.get(first)
+        changed_at = None if line is None else line.changed_at
+        # The answer to an edit waits for other answers, however much news of runs there is.
+        ahead = self._unanswered if first in self._unanswered else self._untold
+        waited = 0.0 if changed_at is None else now - changed_at
+        return self._allowance.take(now, waiting=len(ahead), waited_seconds=waited)
+
+    async def _write_one(self, line: _Line) -> None:
+        changed_at, receipts = line.changed_at, line.receipts
+        line.writing, line.changed_at, line.receipts = True, None, ()
+        self._untold.discard(line.entry.uid)
+        self._unanswered.discard(line.entry.uid)
+        try:
+            done = await self._write(line)
+        except Exception as bug:  # noqa: BLE001 - one object's trouble is nobody else's
+            telemetry.logger.error(
+                "status not written", error=repr(bug), uid=line.entry.uid, exc_info=bug
+            )
+            done = False
+            self._retry(line, None)
+        finally:
+            line.writing = False
+            self._slots.release()
+        if done or not self._is_current(line):
+            self._finish(line, changed_at, receipts)
+        else:
+            line.changed_at = changed_at
+            if changed_at is not None:
+                self._untold.add(line.entry.uid)
+            line.receipts = receipts + line.receipts
+
+    async def _write(self, line: _Line) -> bool:
+        """True where nothing is left to write of what was known at the beginning."""
+        entry = line.entry
+        try:
+            await self.definition(entry.uid)
+        except errors.TryLater as trouble:
+            self._retry(line, trouble.retry_after_seconds)
+            return False
+        now_us = self._clock.now_us()
+        book.resume(entry, now_us)
+        wanted = book.status_at(entry, now_us)
+        if wanted == entry.last():
+            telemetry.status_writes_total.labels("unchanged").inc()
+            return True
+        return await self._patch(line, wanted)
+
+    async def _patch(self, line: _Line, wanted: dict[str, Any]) -> bool:
+        entry = line.entry
+        named = status.Object(namespace=entry.namespace, name=entry.name, uid=entry.uid)
+        try:
+            answer = await status.write(self._api, named, wanted)
+        except kube_errors.ApiError as trouble:
+            self._note_trouble(line, trouble)
+            return False
+        self._health.well("status")
+        line.waits = None
+        match answer:
+            case status.Written():
+                line.pace.note_written(self._clock.monotonic())
+                entry.note_written(wanted)
+                self.on_written(entry.uid)
+                telemetry.status_writes_total.labels("written").inc()
+            case status.Replaced():
+                telemetry.status_writes_total.labels("replaced").inc()
+            case status.Refused(message=message):
+                entry.is_outdated = True
+                telemetry.status_writes_total.labels("refused").inc()
+                telemetry.logger.warning(
+                    "status refused",
+                    namespace=entry.namespace,
+                    schedule=entry.name,
+                    error=message,
+                )
+        return True
+
+    def _note_trouble(self, line: _Line, trouble: kube_errors.ApiError) -> None:
+        after = trouble.retry_after_seconds if isinstance(trouble, errors.TryLater) else None
+        if isinstance(trouble, kube_errors.Throttled):
+            pause = after or 1.0
+            self._pause_until = max(self._pause_until, self._clock.monotonic() + pause)
+        if self._health.unwell("status", str(trouble)):
+            telemetry.logger.warning("statuses cannot be written", error=str(trouble))
+        telemetry.status_writes_total.labels("failed").inc()
+        self._retry(line, after)
+
+    # -- when ------------------------------------------------------------------------------------
+
+    def _rest(self, line: _Line) -> float:
+        """Seconds until a run's news may be written again."""
+        return line.pace.rest(self._clock.monotonic())
+
+    def _answer(self, uid: str, line: _Line) -> None:
+        """Somebody waits for what became of an edit."""
+        self._unanswered.add(uid)
+        self._due_in(uid, line, -_PRECEDENCE_SECONDS)
+
+    def _due_in(self, uid: str, line: _Line, seconds: float) -> None:
+        now = self._clock.monotonic()
+        if line.changed_at is None:
+            line.changed_at = now
+            self._untold.add(uid)
+        if line.writing:
+            line.due_after_write = min(now + seconds, line.due_after_write or now + seconds)
+        elif self._agenda.bring_forward(uid, now + seconds):
+            self._allowed_at = 0.0  # another name, another rate
+            self._news.set()
+
+    def _look_in(self, uid: str, line: _Line, seconds: float) -> None:
+        """The status may be another one then, though nothing is known to have changed."""
+        due = self._clock.monotonic() + seconds
+        if not line.writing and self._agenda.bring_forward(uid, due):
+            self._news.set()
+
+    def _look_when_overdue(self, uid: str, line: _Line, event: RunEvent) -> None:
+        """A minute after its due; what is overdue already may have another reason by now."""
+        overdue_us = event.due_us + openslots.OVERDUE_US - self._clock.now_us()
+        self._look_in(uid, line, overdue_us / 1e6 if overdue_us > 0 else _SAME_TROUBLE_SECONDS)
+
+    def _look_at_next_change(self, uid: str, line: _Line) -> None:
+        now_us = self._clock.now_us()
+        change_us = book.next_change_us(line.entry, now_us)
+        if change_us is not None:
+            self._look_in(uid, line, (change_us - now_us) / 1e6)
+
+    def _finish(self, line: _Line, changed_at: float | None, receipts: tuple[Receipt, ...]) -> None:
+        """After a write: its receipts are settled, and what changed meanwhile is due again."""
+        now = self._clock.monotonic()
+        for receipt in receipts:
+            receipt.settle()
+        if changed_at is not None:
+            telemetry.status_staleness_seconds.observe(now - changed_at)
+        due, line.due_after_write = line.due_after_write, None
+        if not self._is_current(line):
+            _settle(line)
+            return
+        self._look_at_next_change(line.entry.uid, line)
+        if due is not None:
+            self._due_in(line.entry.uid, line, due - now)
+
+    def _is_current(self, line: _Line) -> bool:
+        return self._lines.get(line.entry.uid) is line
+
+    def _retry(self, line: _Line, after_seconds: float | None) -> None:
+        if line.waits is None:
+            line.waits = services.backoff(first_seconds=0.5, most_seconds=30.0)
+        wait = max(next(line.waits), after_seconds or 0.0)
+        if self._is_current(line):
+            self._agenda.put_off(line.entry.uid, self._clock.monotonic() + wait)
+            self._news.set()
+
+
+def _unended(event: RunEvent) -> Unended:
+    return Unended(
+        uid=event.uid,
+        namespace=event.namespace,
+        schedule_name=event.name,
+        job_name=event.job_name,
+        slot_us=event.slot_us,
+        trigger=event.trigger,
+    )
+
+
+def _about(entry: book.Entry) -> events.Object:
+    return events.Object(namespace=entry.namespace, name=entry.name, uid=entry.uid)
+
+
+def _settle(line: _Line) -> None:
+    receipts, line.receipts = line.receipts, ()
+    for receipt in receipts:
+        receipt.settle()

@@ -1,0 +1,76 @@
+"""What a status says, decoded no further than a decision needs.
+
+A takeover looks at the status of every object; a few fields are decoded and the rest is skipped.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duepoint.controller.reconciling.plan import Shown
+from duepoint.kube import times
+from duepoint.schedules.conditions import ConditionType, Reason
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = -1
+
+
+class _Runs(msgspec.Struct):
+    started: int = 0
+    manual: int = 0
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    settled_through: str | None = None
+    conditions: list[_Condition] | None = None
+    runs: _Runs | None = None
+
+
+class _Observed(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+
+
+_decoder = msgspec.json.Decoder(_Status)
+_observed_decoder = msgspec.json.Decoder(_Observed)
+
+
+def of(status: bytes) -> Shown:
+    """The decision's view of the JSON text of ``.status``; a text that is not ours says nothing."""
+    try:
+        read = _decoder.decode(status)
+        settled_us = times.parse_us(read.settled_through) if read.settled_through else None
+    except (msgspec.DecodeError, ValueError):
+        return Shown()
+    ready = [one for one in read.conditions or () if one.type == ConditionType.READY]
+    accepted = any(
+        one.status == "True" and one.observed_generation == read.observed_generation
+        for one in ready
+    )
+    stalled = [one.message for one in read.conditions or () if one.type == ConditionType.STALLED]
+    return Shown(
+        observed_generation=read.observed_generation,
+        accepted=accepted,
+        settled_us=settled_us,
+        suspended=any(one.reason == Reason.SUSPENDED for one in ready),
+        stalled=stalled[0] if stalled else "",
+        started=_started(read.runs or _Runs()),
+    )
+
+
+def observed_generation(status: bytes) -> int:
+    """The same field of the same text, alone: it is wanted of every object."""
+    try:
+        return _observed_decoder.decode(status).observed_generation
+    except msgspec.DecodeError:
+        return -1
+
+
+def _started(runs: _Runs) -> int:
+    """Of the started runs those of regular slots."""
+    return max(0, runs.started - runs.manual)

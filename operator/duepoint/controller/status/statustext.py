@@ -1,0 +1,224 @@
+"""Summaries and instants -> the fields of a status, and back.
+
+``loaded`` reads what an earlier process wrote, so that counting goes on where it stopped; ``shown``
+writes it. Instants are RFC 3339 in UTC; a fraction is written only where there is one, because
+schedules of less than a second and exact replays need it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from duepoint.controller.status import receivertext
+from duepoint.kube import times
+from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot
+from duepoint.runs.run import RunState
+from duepoint.schedules import conditions
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
+
+_SECOND_US = 1_000_000
+
+
+def instant(instant_us: int) -> str:
+    """An instant as a status shows it."""
+    if instant_us % _SECOND_US:
+        return times.micro_time_text(instant_us)
+    return times.time_text(instant_us)
+
+
+def instant_us(text: object) -> int:
+    """The instant behind a text of ours; 0 for anything else."""
+    try:
+        return times.parse_us(text) if isinstance(text, str) else 0
+    except ValueError:
+        return 0
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def shown(summary: summaries.Summary) -> dict[str, Any]:
+    """The fields that a summary fills; those that say nothing are left out."""
+    moments = {
+        "settledThrough": summary.settled_us,
+        "lastScheduleTime": summary.last_slot_us,
+        "lastSuccessfulTime": summary.last_success_us,
+        "lastFailureTime": summary.last_failure_us,
+    }
+    fields: dict[str, Any] = {name: instant(at_us) for name, at_us in moments.items() if at_us}
+    if summary.last_run is not None:
+        fields["lastRun"] = _last_run(summary.last_run)
+    counts = summary.counts
+    fields["runs"] = {
+        "started": counts.started,
+        "succeeded": counts.succeeded,
+        "failed": counts.failed,
+        "missed": counts.missed,
+        "skipped": counts.skipped,
+    }
+    if counts.manual:
+        fields["runs"]["manual"] = counts.manual
+    return fields
+
+
+def _last_run(run: summaries.LastRun) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "scheduledTime": instant(run.slot_us),
+        "startTime": instant(run.started_us) if run.started_us else None,
+        "finishTime": instant(run.finished_us) if run.finished_us else None,
+        "trigger": run.trigger,
+        "outcome": run.outcome.value,
+        "reason": run.reason or None,
+        "message": run.message[: conditions.MESSAGE_LIMIT] or None,
+        "jobName": run.job_name or None,
+        "httpStatus": run.http_status,
+        "attempts": run.attempts or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def last_run_condition(summary: summaries.Summary) -> Condition | None:
+    """How the newest finished run went, if any has finished."""
+    verdict = summary.verdict
+    if verdict is None:
+        return None
+    return conditions.last_run(
+        succeeded=verdict.succeeded,
+        reason=_reason(verdict.reason, succeeded=verdict.succeeded),
+        message=verdict.message,
+    )
+
+
+def overdue_condition(slot: OpenSlot, previous: Iterable[Mapping[str, Any]]) -> Condition:
+    """A slot is late by a minute and was put off; what the queue does not keep is still shown."""
+    told = f"the slot of {instant(slot.slot_us)} has not started: "
+    message = told + slot.message
+    for one in previous:
+        shown = str(one.get("message") or "")
+        is_known = one.get("reason") == slot.reason and shown.startswith(told)
+        if one.get("type") == ConditionType.OVERDUE and is_known and not slot.message:
+            message = shown
+    return Condition(
+        type=ConditionType.OVERDUE,
+        status="True",
+        reason=_reason(slot.reason, succeeded=False),
+        message=message,
+    )
+
+
+def conflict_condition(conflict: summaries.Conflict) -> Condition:
+    """The name of the newest slot's Job belongs to something else."""
+    return Condition(
+        type=ConditionType.NAME_CONFLICT,
+        status="True",
+        reason=Reason.NAME_CONFLICT,
+        message=conflict.message,
+    )
+
+
+def pods_condition(message: str) -> Condition:
+    """A Job exists and gets no Pods."""
+    return Condition(
+        type=ConditionType.PODS_REFUSED,
+        status="True",
+        reason=Reason.PODS_REFUSED,
+        message=message,
+    )
+
+
+def _reason(text: str, *, succeeded: bool) -> Reason:
+    """Events of another version may carry a reason that this one does not know."""
+    try:
+        return Reason(text)
+    except ValueError:
+        return Reason.SUCCEEDED if succeeded else Reason.REJECTED
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def loaded(status: Mapping[str, Any]) -> summaries.Summary:
+    """The summary behind a status that we, or an earlier process, wrote."""
+    runs = _mapping(status.get("runs"))
+    success_us = instant_us(status.get("lastSuccessfulTime"))
+    failure_us = instant_us(status.get("lastFailureTime"))
+    listed = _conditions(status)
+    settled_us = instant_us(status.get("settledThrough"))
+    last_slot_us = instant_us(status.get("lastScheduleTime"))
+    return summaries.loaded(
+        summaries.Summary(
+            counts=summaries.Counts(**{name: _count(runs, name) for name in _COUNTS}),
+            last_run=_loaded_run(_mapping(status.get("lastRun"))),
+            last_slot_us=last_slot_us,
+            last_success_us=success_us,
+            last_failure_us=failure_us,
+            verdict=_loaded_verdict(listed, max(success_us, failure_us)),
+            settled_us=settled_us,
+            completed=_is_completed(listed),
+            conflict=_loaded_conflict(listed, max(settled_us, last_slot_us)),
+            receiver=receivertext.loaded(listed),
+        )
+    )
+
+
+_COUNTS = ("started", "succeeded", "failed", "missed", "skipped", "manual")
+
+
+def _count(runs: Mapping[str, Any], name: str) -> int:
+    value = runs.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _loaded_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
+    if fields.get("outcome") not in {"Running", "Succeeded", "Failed"}:
+        return None
+    return summaries.LastRun(
+        slot_us=instant_us(fields.get("scheduledTime")),
+        trigger=str(fields.get("trigger") or "Schedule"),
+        outcome=RunState(fields["outcome"]),
+        reason=str(fields.get("reason") or ""),
+        message=str(fields.get("message") or ""),
+        started_us=instant_us(fields.get("startTime")),
+        finished_us=instant_us(fields.get("finishTime")),
+        job_name=str(fields.get("jobName") or ""),
+        http_status=fields.get("httpStatus"),
+        attempts=_count(fields, "attempts"),
+    )
+
+
+def _loaded_verdict(listed: list[Mapping[str, Any]], at_us: int) -> summaries.Verdict | None:
+    for one in listed:
+        if one.get("type") == ConditionType.LAST_RUN_SUCCEEDED:
+            return summaries.Verdict(
+                at_us=at_us,
+                succeeded=one.get("status") == "True",
+                reason=str(one.get("reason") or ""),
+                message=str(one.get("message") or ""),
+            )
+    return None
+
+
+def _loaded_conflict(listed: list[Mapping[str, Any]], slot_us: int) -> summaries.Conflict | None:
+    """Of which slot is not written; it is at most the newest that has ended."""
+    for one in listed:
+        if one.get("type") == ConditionType.NAME_CONFLICT:
+            return summaries.Conflict(slot_us=slot_us, message=str(one.get("message") or ""))
+    return None
+
+
+def _is_completed(listed: list[Mapping[str, Any]]) -> bool:
+    return any(
+        one.get("type") == ConditionType.READY and one.get("reason") == Reason.COMPLETED
+        for one in listed
+    )
+
+
+def _conditions(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    listed = status.get("conditions")
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

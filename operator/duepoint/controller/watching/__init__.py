@@ -1,0 +1,1 @@
+"""kopf's part: its thread, what it calls, and how it is kept lean."""

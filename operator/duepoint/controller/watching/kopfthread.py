@@ -1,0 +1,204 @@
+"""kopf's operator in a thread and an event loop of its own, started again when it dies.
+
+Stopping kopf cancels every task of its loop that is younger than itself, so it shares ours with
+nobody. It exits on 5xx and 403 after its backoffs, on 404, on a repeated 401 and on errors inside
+the stream: each of its lives is followed by another, after a jittered wait. Objects cross over in
+bundles by ``call_soon_threadsafe``; what a life hands over after its end is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import kopf
+
+from duepoint import services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.manual.runsighting import RunSighting
+from duepoint.controller.sighting import Sighting
+from duepoint.controller.watching import forgetting, handlers, kopfjson, tuning
+from duepoint.kube.credentials import Credentials, Login
+
+#: A life as long as this begins the waits anew.
+_HEALTHY_SECONDS = 60.0
+#: How long the end of a term waits for the thread; kopf stops in 0.01 s when nothing hangs.
+_STOP_SECONDS = 2.5
+
+
+class KopfThread:
+    """The service; hands each object, and news of lists, to callbacks in our loop.
+
+    Args:
+        offer: told of every Schedule.
+        offer_run: told of every ScheduleRun.
+        on_list: told whenever kopf has (re)listed or is about to: deletions may have been missed.
+        namespaces: the namespaces to watch; empty = the whole cluster.
+    """
+
+    def __init__(
+        self,
+        *,
+        credentials: Credentials,
+        namespaces: tuple[str, ...],
+        offer: Callable[[Sighting], None],
+        offer_run: Callable[[RunSighting], None],
+        on_list: Callable[[], None],
+        clock: Clock,
+        health: services.Health,
+    ) -> None:
+        self._credentials = credentials
+        self._namespaces = namespaces
+        self._offer = offer
+        self._offer_run = offer_run
+        self._on_list = on_list
+        self._clock = clock
+        self._health = health
+        self.lives = 0
+
+    async def run(self) -> None:
+        """Keep kopf alive until cancelled."""
+        _quieten()
+        kopfjson.use()
+        waits = _backoff()
+        while True:
+            began = self._clock.monotonic()
+            trouble = await self._live_once()
+            if self._health.unwell("watch", trouble):
+                telemetry.logger.warning("watch ended; it is begun again", error=trouble)
+            if self._clock.monotonic() - began > _HEALTHY_SECONDS:
+                waits = _backoff()
+            await self._clock.sleep(next(waits))
+
+    async def _live_once(self) -> str:
+        """One life of kopf's operator; why it ended."""
+        self.lives += 1
+        loop = asyncio.get_running_loop()
+        life = _Life(loop, self._take)
+        ended: asyncio.Future[str] = loop.create_future()
+        ready = functools.partial(loop.call_soon_threadsafe, self._began, life)
+        thread = threading.Thread(
+            target=self._thread_main, args=(life, loop, ended, ready), name="kopf", daemon=True
+        )
+        thread.start()
+        try:
+            return await asyncio.shield(ended)
+        finally:
+            life.stop.set()
+            life.is_over = True
+            if not ended.done():
+                await asyncio.wait({ended}, timeout=_STOP_SECONDS)
+
+    def _thread_main(
+        self,
+        life: _Life,
+        loop: asyncio.AbstractEventLoop,
+        ended: asyncio.Future[str],
+        ready: Callable[[], object],
+    ) -> None:
+        async def login() -> Login:
+            # The credentials belong to our loop; this coroutine runs in kopf's.
+            asked = asyncio.run_coroutine_threadsafe(self._credentials.login(), loop)
+            return await asyncio.wrap_future(asked)
+
+        async def operate() -> None:
+            is_ready = asyncio.Event()
+            announcing = asyncio.create_task(_announce(is_ready, ready))
+            try:
+                await kopf.operator(
+                    registry=handlers.registry(life.deliver, login),
+                    settings=tuning.settings(),
+                    memories=forgetting.NoMemories(),
+                    standalone=True,
+                    stop_flag=life.stop,
+                    ready_flag=is_ready,
+                    namespaces=self._namespaces,
+                    clusterwide=not self._namespaces,
+                )
+            finally:
+                announcing.cancel()
+                await _close_connections()
+
+        trouble = "it ended by itself"
+        try:
+            asyncio.run(operate())
+        except BaseException as error:  # noqa: BLE001 - whatever ends the thread is told
+            trouble = f"{type(error).__name__}: {error}"[:500]
+        with contextlib.suppress(RuntimeError):  # our own loop may be closed by now
+            loop.call_soon_threadsafe(_set_result, ended, trouble)
+
+    def _began(self, life: _Life) -> None:
+        if not life.is_over:
+            self._health.well("watch")
+            self._on_list()
+
+    def _take(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+        if is_listed:
+            self._on_list()
+        if isinstance(seen, RunSighting):
+            self._offer_run(seen)
+        else:
+            self._offer(seen)
+
+
+class _Life:
+    """The bridge between kopf's thread and our loop, for one life."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: handlers.Deliver) -> None:
+        self.stop = threading.Event()
+        self.is_over = False
+        self._loop = loop
+        self._take = take
+        self._bundle: deque[tuple[Sighting | RunSighting, bool]] = deque()
+        self._lock = threading.Lock()
+        self._is_called = False
+
+    def deliver(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+        """Called in kopf's thread."""
+        self._bundle.append((seen, is_listed))
+        with self._lock:
+            if self._is_called or self.is_over:
+                return
+            self._is_called = True
+        with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
+            self._loop.call_soon_threadsafe(self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Called in our loop."""
+        with self._lock:
+            self._is_called = False
+        while self._bundle and not self.is_over:
+            self._take(*self._bundle.popleft())
+
+
+async def _announce(is_ready: asyncio.Event, ready: Callable[[], object]) -> None:
+    await is_ready.wait()
+    ready()
+
+
+async def _close_connections() -> None:
+    """Stopped in the middle of its discovery, kopf opens another session and leaves it open."""
+    transports = getattr(asyncio.get_running_loop(), "_transports", {})
+    for transport in list(transports.values()):
+        transport.abort()
+    await asyncio.sleep(0)  # abort() closes in the loop's next turn
+
+
+def _set_result(future: asyncio.Future[str], value: str) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _backoff() -> Iterator[float]:
+    return services.backoff(first_seconds=0.5, most_seconds=20.0)
+
+
+def _quieten() -> None:
+    """Drop what says nothing: a list of all streams in one line, signals that are ours to take."""
+    logging.getLogger("kopf._core.reactor.queueing").setLevel(logging.ERROR)
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
