@@ -17,7 +17,7 @@ import msgspec
 from duepoint.controller.reconciling import plan, verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import Sighting
-from duepoint.controller.status import receivertext, shown, statustext
+from duepoint.controller.status import packed, receivertext, shown, statustext
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunEvent, RunState
@@ -37,6 +37,7 @@ _DERIVED = frozenset(
         *(ConditionType.ENDPOINT_GONE, ConditionType.CIRCUIT_OPEN, ConditionType.PODS_REFUSED),
     }
 )
+_USUAL_POLICY = Policy()
 _OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
 _NEXT = ("nextScheduleTime", "upcomingTimes")
 
@@ -46,7 +47,6 @@ class Entry:
     """One Schedule.
 
     Attributes:
-        written: JSON text of the status as the API server has it, to our knowledge.
         generation: the newest one reported or written.
         observed: value for observedGeneration.
         told: conditions of the newest report; None = those written stay.
@@ -68,14 +68,13 @@ class Entry:
     namespace: str
     name: str
     uid: str
-    written: bytes
     generation: int
     observed: int
     told: tuple[Condition, ...] | None = None
     target: str | None = None
     definition: Definition | None = None
     holds_nothing: bool = False
-    keeps: Policy = field(default_factory=Policy)
+    keeps: Policy = _USUAL_POLICY
     summary: summaries.Summary | None = None
     open: OpenSlots = field(default_factory=OpenSlots)
     unchecked: Report | None = None
@@ -89,8 +88,18 @@ class Entry:
     was_written: bool = False
     is_outdated: bool = False
     #: Reports taken before anybody wanted to know the runs: a takeover takes one of every object.
-    _unread: list[Report] = field(default_factory=list)
-    _settled_written_us: int = field(default=-1)
+    _unread: tuple[Report, ...] = ()
+    _settled_written_us: int = -1
+    _packed: bytes = packed.EMPTY
+
+    @property
+    def written(self) -> bytes:
+        """JSON text of the status as the API server has it, to our knowledge."""
+        return packed.unpack(self._packed)
+
+    @written.setter
+    def written(self, status: bytes) -> None:
+        self._packed = packed.pack(status)
 
     @property
     def settled_written_us(self) -> int:
@@ -117,14 +126,14 @@ class Entry:
             summary = statustext.loaded(self.last())
             for report in self._unread:
                 summary = _after_report(summary, report)
-            self._unread.clear()
+            self._unread = ()
             self.summary = summary
         return self.summary
 
     def pass_over(self, report: Report) -> None:
         """What the report says of the runs counts; worked out when they are asked for."""
         if self.summary is None:
-            self._unread.append(report)
+            self._unread += (report,)
         else:
             self.summary = _after_report(self.summary, report)
 
@@ -132,7 +141,7 @@ class Entry:
         """The API server has another status than we thought: it is where we go on from."""
         self.written = status
         self.summary = None
-        self._unread.clear()
+        self._unread = ()
         self.resumed_timing = -1
         self.observed = max(self.observed, shown.observed_generation(status))
         self.is_outdated = False
@@ -148,15 +157,16 @@ class Entry:
 def entry_of(seen: Sighting, managed_by: str = "") -> Entry:
     """The entry of an object seen for the first time."""
     observed = shown.observed_generation(seen.status)
-    return Entry(
+    entry = Entry(
         namespace=seen.namespace,
         name=seen.name,
         uid=seen.uid,
-        written=seen.status,
         managed_by=managed_by,
         generation=observed,
         observed=observed,
     )
+    entry.written = seen.status
+    return entry
 
 
 def put_off(entry: Entry, event: RunEvent, now_us: int) -> None:
