@@ -350,7 +350,8 @@ async def _refuse_what_is_too_large(stack):
     except kube_errors.ApiError:
         return  # the API server's own limit
     found = await stack.wait_for_condition("deep", "Stalled")
-    assert condition(found, "Stalled")["reason"] == "InvalidJobTemplate"
+    assert condition(found, "Stalled")["reason"] == "InvalidSchedule"
+    assert condition(found, "Stalled")["message"].startswith("spec.jobTemplate")
 
 
 async def test_a_job_carries_its_slots_facts_and_nothing_that_its_author_made_up(stack):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "gitops" / "kustomizeconfig.yaml"
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
 

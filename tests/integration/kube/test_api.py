@@ -16,7 +16,7 @@ from aiohttp import web
 
 import duepoint
 from duepoint.kube import api, credentials, errors, port, schedules
-from tests.unit.kube.apiserver import Server, answers, hangs, hangs_up, serving, streams
+from tests.support.scriptedapi import Server, answers, hangs, hangs_up, serving, streams
 
 PATH = "/apis/batch/v1/namespaces/a/jobs"
 SCHEDULES = schedules.collection()
