@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from duepoint.controller.jobs import unended
 from duepoint.controller.reconciling import plan, verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import Sighting
@@ -62,6 +63,8 @@ class Entry:
         active: references to Jobs that have not ended, as the API spells them; None = unknown.
         managed_by: our installation, as the status names it.
         was_written: by us, in this term.
+        shows_overdue: whether the written status has a condition Overdue.
+        may_show_unended: whether it may show a run that goes on.
         refused_pods: why one of these Jobs has no Pods; "" = none is without, or Jobs are unknown.
     """
 
@@ -87,6 +90,8 @@ class Entry:
     managed_by: str = ""
     was_written: bool = False
     is_outdated: bool = False
+    shows_overdue: bool = False
+    may_show_unended: bool = False
     #: Reports taken before anybody wanted to know the runs: a takeover takes one of every object.
     _unread: tuple[Report, ...] = ()
     _settled_written_us: int = -1
@@ -100,6 +105,8 @@ class Entry:
     @written.setter
     def written(self, status: bytes) -> None:
         self._packed = packed.pack(status)
+        self.shows_overdue = _OVERDUE_TEXT in status
+        self.may_show_unended = unended.may_show_some(status)
 
     @property
     def settled_written_us(self) -> int:
@@ -344,11 +351,6 @@ def next_change_us(entry: Entry, now_us: int) -> int | None:
         until_us = entry.definition.rule.timing.suspend_until_us
         changes.append(until_us if until_us is not None and until_us > now_us else None)
     return min((at_us for at_us in changes if at_us is not None), default=None)
-
-
-def shows_overdue(entry: Entry) -> bool:
-    """Whether the written status says that a slot is overdue."""
-    return _OVERDUE_TEXT in entry.written
 
 
 # -- the status --------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ class Reporter:
         """By uid the runs of Jobs that written statuses show as running; None = everywhere."""
         for uid, line in list(self._lines.items()):
             entry = line.entry
-            if namespace in (None, entry.namespace) and unended.may_show_some(entry.written):
+            if namespace in (None, entry.namespace) and entry.may_show_unended:
                 yield (
                     uid,
                     tuple(
@@ -259,7 +259,7 @@ class Reporter:
         """The queue holds these open slots and, since before that instant, no others."""
         for uid, line in self._lines.items():
             slots = held.get(uid, ())
-            shown = book.shows_overdue(line.entry)
+            shown = line.entry.shows_overdue
             if not slots and not line.entry.open and not shown:
                 continue
             before = line.entry.runs()
