@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 import time
 
+import msgspec
+
 from benchmarks import kubeloads, kubemeter, kubescale, kubestock, report
 from benchmarks.kubeburst import TEMPLATE, Scene
 from benchmarks.report import Figure
@@ -57,6 +59,7 @@ async def _shapes(made: Scene, operator: Process) -> list[kubestock.Shape]:
     """The Schedules to copy, settled by the operator, with their finished Jobs."""
     names = [kubestock.copy_name(place, 0) for place in range(_SHAPES)]
     path = SCHEDULES.format(ns=made.stack.namespace)
+    uids: dict[str, str] = {}
     for place, name in enumerate(names):
         # On many days of a far month: nothing is due while this goes on.
         spec = {"schedule": f"{place} 3 {place % 28 + 1} 1 *", "jobTemplate": TEMPLATE}
@@ -64,8 +67,8 @@ async def _shapes(made: Scene, operator: Process) -> list[kubestock.Shape]:
             "apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule",
             "metadata": {"name": name, "namespace": made.stack.namespace}, "spec": spec,
         }  # fmt: skip
-        await made.stack.api.request("POST", path, thing)
-    uids = dict(await kubescale.uids(made))
+        created = await made.stack.api.request("POST", path, thing)
+        uids[name] = msgspec.json.decode(created, type=kubescale.Listed).metadata.uid
     with_jobs = [(name, uids[name]) for name in names[:_WITH_JOBS]]
     for number in range(_JOBS_EACH):
         await _lay_jobs(made, with_jobs, number)

@@ -43,7 +43,7 @@ FINISHED = {
 }  # fmt: skip
 
 
-class _Listed(msgspec.Struct, frozen=True):
+class Listed(msgspec.Struct, frozen=True):
     metadata: port.Metadata
 
 
@@ -117,7 +117,7 @@ async def create(made: Scene, prefix: str, count: int) -> float:
 async def uids(made: Scene, collection: str = SCHEDULES) -> list[tuple[str, str]]:
     """Name and uid of each object that the operator looks after."""
     path = collection.format(ns=made.stack.namespace)
-    pages = made.stack.api.list_pages(path, _Listed, query={"resourceVersion": "0"})
+    pages = made.stack.api.list_pages(path, Listed, query={"resourceVersion": "0"})
     return [(one.metadata.name, one.metadata.uid) async for page in pages for one in page.items]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from tests.integration.crds import kubeapi
@@ -33,14 +33,24 @@ async def stack() -> AsyncIterator[stacks.Stack]:
     for path in CRDS:
         install(client, definition(path))
     client.close()
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_LOGS")) as folder:
-        server = RedisServer("valkey", Path(folder))
+    with _folder() as folder:
+        server = RedisServer("valkey", folder)
         server.start()
         try:
-            async with stacks.installed(plane, server, Path(folder)) as installed:
+            async with stacks.installed(plane, server, folder) as installed:
                 yield installed
         finally:
             server.stop()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Where processes log: below BENCH_LOGS it stays, for who wants to know why one ended."""
+    if kept := os.environ.get("BENCH_LOGS"):
+        yield Path(tempfile.mkdtemp(dir=kept))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def give_way(pid: int) -> None:
@@ -59,5 +69,9 @@ def cpu_seconds(pid: int) -> float:
 def rss_megabytes(pid: int) -> float:
     """Resident memory of a process, in MB of 10^6 bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    kilobytes = next(line.split()[1] for line in lines if line.startswith("VmRSS"))
+    kilobytes = next((line.split()[1] for line in lines if line.startswith("VmRSS")), None)
+    if kilobytes is None:
+        raise RuntimeError(
+            f"process {pid}, which is measured, has ended; BENCH_LOGS=DIR keeps logs"
+        )
     return int(kilobytes) * 1024 / 1e6

@@ -60,7 +60,9 @@ class Room:
         return usual + (_MORE_BATCHES * batch if now < self._together_until else 0)
 
     def asks(self, due: Sequence[messages.ShardId], usual: int, *, batch: int, now: float) -> Asks:
-        """What to claim of the shards that are due, a point at least."""
+        """What to claim of the shards that are due, a point at least; of none, nothing."""
+        if not due:
+            return Asks(asks=(), later=())
         free = max(1, self.free(usual, batch=batch, now=now))
         if now >= self._together_until or free >= batch * len(due):
             return _shares(due, free, batch)

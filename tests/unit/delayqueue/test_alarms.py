@@ -216,6 +216,23 @@ async def test_a_shard_is_announced_shortly_before_it_is_due_and_stays_due():
     assert announced == [(1,)]
 
 
+@pytest.mark.parametrize("waits", [(), (3600.0,)])
+async def test_a_rest_in_which_nothing_is_due_announces_nothing(waits):
+    clock = SteppingClock()
+    made = alarms.Alarms(clock, SHARDS)
+    announced = []
+    made.before_due = announced.append
+    assert await made.wait_until_due(0) == SHARDS
+    for wait in waits:
+        made.note(_answer(1, wait))
+    for _ in range(3):
+        sleeping = await _asleep(clock, made.wait_until_due(60))
+        for passing in (59.0, 0.997, *(0.0005,) * 8):
+            await clock.advance(passing)
+        assert await asyncio.wait_for(sleeping, 30) == ()
+    assert announced == []
+
+
 async def test_of_shards_that_are_due_one_after_the_other_few_are_announced():
     clock = SteppingClock()
     made = alarms.Alarms(clock, SHARDS)

@@ -17,6 +17,10 @@ def test_due_shards_share_the_room():
     assert (ask.shards, ask.batch) == (SHARDS, 10)
 
 
+def test_of_no_shard_nothing_is_asked():
+    assert room.Room().asks((), 80, batch=500, now=0.0) == room.Asks(asks=(), later=())
+
+
 def test_shards_beyond_the_room_wait():
     asks = room.Room().asks(SHARDS, 3, batch=500, now=0.0)
     assert asks.asks[0].shards == SHARDS[:3]

@@ -87,7 +87,10 @@ class Alarms:
             if now >= deadline:
                 return ()
             self._earlier.clear()
-            await self._approach(now, min(deadline, later))
+            if later <= deadline:
+                await self._approach(now, later)
+            else:  # nothing is due then, so nobody has to be in time
+                await clocks.wait_for(self._earlier, deadline - now, self._clock)
 
     async def _approach(self, now: float, at: float) -> None:
         """Sleep until a timer's step before; the rest is waited for awake, if that is rare."""
@@ -109,7 +112,8 @@ class Alarms:
         if self._step and now - self._announced > _AWAKE_EVERY * self._step:
             self._announced = now
             soon = (shard for shard, due in self._at.items() if now < due <= at + self._step)
-            self.before_due(tuple(soon))
+            if shards := tuple(soon):
+                self.before_due(shards)
 
     def _set(self, shard: messages.ShardId, in_seconds: float) -> None:
         at = self._clock.monotonic() + in_seconds
