@@ -277,6 +277,7 @@ class Leadership:
                 offer=reconciler.offer,
                 offer_run=runs.offer,
                 on_list=resyncer.request,
+                is_compared=lambda: resyncer.has_succeeded,
                 clock=clock,
                 health=health,
             ),

@@ -29,6 +29,7 @@ class Resyncer:
     Attributes:
         first_tried: set once the first was complete, or has failed.
         first_done: set once the first has been complete.
+        has_succeeded: whether the last one that was tried was complete.
         done: number of complete ones.
     """
 
@@ -51,6 +52,7 @@ class Resyncer:
         self._due = clock.monotonic()
         self.first_tried = asyncio.Event()
         self.first_done = asyncio.Event()
+        self.has_succeeded = False
         self.done = 0
 
     def request(self) -> None:
@@ -80,6 +82,7 @@ class Resyncer:
             try:
                 await self._resync()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
+                self.has_succeeded = False
                 self.first_tried.set()
                 if self._health.unwell("resync", str(trouble)):
                     telemetry.logger.warning("objects cannot be compared", error=str(trouble))
@@ -87,6 +90,7 @@ class Resyncer:
                 continue
             self._health.well("resync")
             self.done += 1
+            self.has_succeeded = True
             self.first_tried.set()
             self.first_done.set()
             self._on_done()

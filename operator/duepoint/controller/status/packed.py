@@ -8,7 +8,11 @@ never leaves the process, so the words may change with any version.
 
 from __future__ import annotations
 
+import functools
 import zlib
+from typing import Any
+
+import msgspec
 
 _WINDOW_BITS = -12  # statuses are short: 4 KiB to look back into, and no header or checksum
 _MEMORY_LEVEL = 5
@@ -43,6 +47,16 @@ def pack(text: bytes) -> bytes:
 def unpack(packed: bytes) -> bytes:
     """The text that was packed."""
     return zlib.decompressobj(_WINDOW_BITS, _WORDS).decompress(packed)
+
+
+@functools.lru_cache(maxsize=2)  # who looks at a status looks at it several times
+def read(packed: bytes) -> dict[str, Any]:
+    """The status that was packed, not to be changed; empty where it is none."""
+    try:
+        status = msgspec.json.decode(unpack(packed))
+    except msgspec.DecodeError:
+        return {}
+    return status if isinstance(status, dict) else {}
 
 
 #: A status that says nothing.

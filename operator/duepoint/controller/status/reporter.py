@@ -217,7 +217,7 @@ class Reporter:
         line = self._lines.get(uid)
         if line is None or (line.entry.active == references and line.entry.active_count == count):
             return
-        if line.entry.active is None and not count and not line.entry.last().get("activeCount"):
+        if line.entry.active is None and not count and not _shows_active(line.entry):
             line.entry.active = ()
             return
         line.entry.active, line.entry.active_count = references, count
@@ -525,3 +525,7 @@ def _settle(line: _Line) -> None:
     receipts, line.receipts = line.receipts, ()
     for receipt in receipts:
         receipt.settle()
+
+
+def _shows_active(entry: book.Entry) -> bool:
+    return entry.may_show_unended and bool(entry.last().get("activeCount"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
 from collections import deque
@@ -22,7 +21,7 @@ from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.manual.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
-from duepoint.controller.watching import forgetting, handlers, kopfjson, tuning
+from duepoint.controller.watching import forgetting, handlers, kopfjson, shortstart, tuning
 from duepoint.kube.credentials import Credentials, Login
 
 #: A life as long as this begins the waits anew.
@@ -38,6 +37,7 @@ class KopfThread:
         offer: told of every Schedule.
         offer_run: told of every ScheduleRun.
         on_list: told whenever kopf has (re)listed or is about to: deletions may have been missed.
+        is_compared: whether all Schedules have been read without kopf, and are after ``on_list``.
         namespaces: the namespaces to watch; empty = the whole cluster.
     """
 
@@ -49,6 +49,7 @@ class KopfThread:
         offer: Callable[[Sighting], None],
         offer_run: Callable[[RunSighting], None],
         on_list: Callable[[], None],
+        is_compared: Callable[[], bool],
         clock: Clock,
         health: services.Health,
     ) -> None:
@@ -57,6 +58,7 @@ class KopfThread:
         self._offer = offer
         self._offer_run = offer_run
         self._on_list = on_list
+        self._is_compared = is_compared
         self._clock = clock
         self._health = health
         self.lives = 0
@@ -81,7 +83,11 @@ class KopfThread:
         loop = asyncio.get_running_loop()
         life = _Life(loop, self._take)
         ended: asyncio.Future[str] = loop.create_future()
-        ready = functools.partial(loop.call_soon_threadsafe, self._began, life)
+
+        def ready() -> None:
+            with contextlib.suppress(RuntimeError):  # our loop is closed: the process is ending
+                loop.call_soon_threadsafe(self._began, life)
+
         thread = threading.Thread(
             target=self._thread_main, args=(life, loop, ended, ready), name="kopf", daemon=True
         )
@@ -99,7 +105,7 @@ class KopfThread:
         life: _Life,
         loop: asyncio.AbstractEventLoop,
         ended: asyncio.Future[str],
-        ready: Callable[[], object],
+        ready: Callable[[], None],
     ) -> None:
         async def login() -> Login:
             # The credentials belong to our loop; this coroutine runs in kopf's.
@@ -107,6 +113,7 @@ class KopfThread:
             return await asyncio.wrap_future(asked)
 
         async def operate() -> None:
+            shortstart.use(shortstart.Beginnings(is_compared=self._is_compared, on_begin=ready))
             is_ready = asyncio.Event()
             announcing = asyncio.create_task(_announce(is_ready, ready))
             try:
@@ -176,7 +183,7 @@ class _Life:
             self._take(*self._bundle.popleft())
 
 
-async def _announce(is_ready: asyncio.Event, ready: Callable[[], object]) -> None:
+async def _announce(is_ready: asyncio.Event, ready: Callable[[], None]) -> None:
     await is_ready.wait()
     ready()
 

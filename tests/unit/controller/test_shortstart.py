@@ -1,0 +1,90 @@
+"""How kopf begins a watch of Schedules: by a version, once everything has been read without it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+
+import kopf._cogs.clients.api as kopf_api
+import kopf._cogs.clients.watching as kopf_watching
+import pytest
+
+from duepoint.controller.watching import shortstart, tuning
+
+
+class Resource:
+    def __init__(self, plural: str) -> None:
+        self.plural = plural
+
+    def get_url(self, *, namespace, params):
+        return f"/{namespace}/{self.plural}?limit={params['limit']}"
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """(since, namespace) of each watch that kopf's own function was asked for."""
+    asked = []
+
+    async def open_watch(*, since=None, namespace, **_):
+        asked.append((since, namespace))
+        yield {"type": "ADDED", "object": {"metadata": {"name": "one", "resourceVersion": "18"}}}
+
+    async def get(url, **_):
+        asked.append(url)
+        return {"metadata": {"resourceVersion": "17"}}
+
+    monkeypatch.setattr(shortstart, "_open_watch", open_watch)
+    monkeypatch.setattr(kopf_api, "get", get)
+    monkeypatch.setattr(kopf_watching, "watch_objs", open_watch)
+    return asked
+
+
+async def _events(*, plural="schedules", is_compared=True, since=None):
+    begun = []
+
+    async def watch():
+        shortstart.use(
+            shortstart.Beginnings(
+                is_compared=lambda: is_compared, on_begin=lambda: begun.append(True)
+            )
+        )
+        watched = kopf_watching.continuous_watch if since is None else kopf_watching.watch_objs
+        given = {"since": since} if since is not None else {}
+        waiter = asyncio.get_running_loop().create_future()
+        found = []
+        async for event in watched(
+            settings=tuning.settings(),
+            resource=Resource(plural),
+            namespace="team",
+            operator_pause_waiter=waiter,
+            **given,
+        ):
+            found.append(event)
+            if isinstance(event, dict) and event["type"] != "BOOKMARK":
+                break
+        return found
+
+    found = await asyncio.create_task(watch(), context=contextvars.copy_context())
+    return found, len(begun)
+
+
+async def test_what_has_been_compared_is_watched_from_now_on(opened):
+    found, begun = await _events()
+    assert opened == ["/team/schedules?limit=1", ("17", "team")]
+    assert begun == 1
+    assert found[0] is kopf_watching.Bookmark.LISTED
+    assert found[-1]["type"] == "ADDED"  # a change, and no part of a list
+
+
+@pytest.mark.parametrize("given", [{"is_compared": False}, {"plural": "scheduleruns"}])
+async def test_everything_else_is_listed_by_kopf(opened, given):
+    found, begun = await _events(**given)
+    assert opened == [(None, "team")]
+    assert begun == 0
+    assert found[-1]["type"] is None
+
+
+async def test_a_watch_that_goes_on_is_left_alone(opened):
+    _, begun = await _events(since="20")
+    assert opened == [("20", "team")]
+    assert begun == 0
