@@ -14,6 +14,8 @@ import collections
 import dataclasses
 import random
 
+import msgspec
+
 from duepoint.delayqueue import messages
 from duepoint.schedules import definition, points
 from tests.support import queueing
@@ -54,12 +56,12 @@ class History:
         old = self.dice.choice(list(self.stored.values()))
         generation = old.generation + 1
         if self.dice.random() < 0.5:
-            new = dataclasses.replace(old, generation=generation)
+            new = msgspec.structs.replace(old, generation=generation)
             arming = messages.Arming(definition=new, due_us=None, keep_chain=True)
             assert await self._apply(arming) is messages.Armed.APPLIED
             self.stored[old.id] = new
         else:
-            new = dataclasses.replace(
+            new = msgspec.structs.replace(
                 old,
                 generation=generation,
                 timing_generation=generation,
@@ -132,7 +134,7 @@ class History:
         """No slot is left, and the point that should have said so has lost its claim."""
         old = self.stored[schedule_id]
         number = old.generation + 1
-        ended = dataclasses.replace(
+        ended = msgspec.structs.replace(
             old, generation=number, timing_generation=number, state=definition.State.COMPLETED
         )
         await self._apply(messages.Arming(definition=ended, due_us=None))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -193,7 +194,7 @@ async def test_an_edit_has_the_jobs_listed_again(gate):
     await gate.start(0)
     edited = dataclasses.replace(gate, generation=2)
     armed = messages.Arming(
-        definition=dataclasses.replace(edited.definition(), timing_generation=1),
+        definition=msgspec.structs.replace(edited.definition(), timing_generation=1),
         due_us=None,
         keep_chain=True,
     )

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import uuid
 
+import msgspec
 import pytest
 import redis.asyncio
 from hypothesis import HealthCheck, settings
@@ -81,7 +82,7 @@ class Histories(RuleBasedStateMachine):
         old = self.stored.get(name)
         if old is None:
             return
-        new = dataclasses.replace(old, generation=old.generation + 1)
+        new = msgspec.structs.replace(old, generation=old.generation + 1)
         arming = messages.Arming(definition=new, due_us=None, keep_chain=True)
         assert self.upsert(arming) is messages.Armed.APPLIED
         self.stored[name] = new
@@ -93,7 +94,7 @@ class Histories(RuleBasedStateMachine):
         if old is None:
             return
         generation = old.generation + 1
-        new = dataclasses.replace(
+        new = msgspec.structs.replace(
             old,
             generation=generation,
             timing_generation=generation,

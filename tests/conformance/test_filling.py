@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import uuid
 
+import msgspec
 import pytest
 
 from duepoint import errors
@@ -91,8 +91,8 @@ async def test_what_stands_already_is_compared_and_its_neighbours_are_stored(har
     (same, newer) = (wanted[7], wanted[130])
     await harness.queue.upsert(*same, EPOCH)
     await harness.queue.upsert(*newer, EPOCH)
-    edited = dataclasses.replace(newer[0].definition, generation=2, timing_generation=2)
-    wanted[130] = (dataclasses.replace(newer[0], definition=edited), BLOB)
+    edited = msgspec.structs.replace(newer[0].definition, generation=2, timing_generation=2)
+    wanted[130] = (msgspec.structs.replace(newer[0], definition=edited), BLOB)
     answers = await harness.queue.upsert_many(wanted, EPOCH)
     assert answers == [UNCHANGED if n == 7 else APPLIED for n in range(300)]
     assert len(members(await harness.claim_all())) == 300
@@ -101,7 +101,7 @@ async def test_what_stands_already_is_compared_and_its_neighbours_are_stored(har
 async def test_an_edit_that_keeps_its_chain_goes_along(harness):
     ((first, blob),) = _many(harness, 1)
     await harness.queue.upsert(first, blob, EPOCH)
-    edited = dataclasses.replace(first.definition, generation=2)
+    edited = msgspec.structs.replace(first.definition, generation=2)
     kept = messages.Arming(definition=edited, due_us=None, keep_chain=True)
     answers = await harness.queue.upsert_many([(kept, BLOB), *_many(harness, 2)], EPOCH)
     assert answers == [APPLIED] * 3

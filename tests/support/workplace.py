@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator
+
+import msgspec
 
 from duepoint import services
 from duepoint.delayqueue import messages, sharding
@@ -40,7 +41,7 @@ class Workplace:
     ) -> definition.Definition:
         """The definition with its chain at the first slot after its not-before."""
         blob = actions.encode(action)
-        known = dataclasses.replace(known, target=self.queue.digest(known.namespace, blob))
+        known = msgspec.structs.replace(known, target=self.queue.digest(known.namespace, blob))
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
         first = timeline.next_after(known.not_before_us)
         armed = known.state is definition.State.ARMED and first is not None

@@ -8,7 +8,6 @@ objects that a takeover shows, nearly all are applied already and are never deco
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,8 +26,7 @@ _UNTIL = b'"suspendUntil"'
 UNKNOWN = b"{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """One state of one Schedule.
 
     Attributes:

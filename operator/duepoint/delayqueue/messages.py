@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NewType
 
+import msgspec
+
 from duepoint.schedules import definition, points
 
 ShardId = NewType("ShardId", int)
@@ -32,8 +34,7 @@ CROWDED_OUT = f"more than {OPEN_RETRIES} slots of this schedule were being tried
 # -- arming (operator) ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arming:
+class Arming(msgspec.Struct, frozen=True, kw_only=True):
     """A definition, with the chain point it wants.
 
     Attributes:

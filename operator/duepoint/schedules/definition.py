@@ -30,6 +30,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 
@@ -54,8 +56,7 @@ class State(enum.IntEnum):
     COMPLETED = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """One schedule as the queue knows it.
 
     Attributes:

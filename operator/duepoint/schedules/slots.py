@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +25,7 @@ class DueSlot(msgspec.Struct, frozen=True, gc=False):
     due_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slots:
+class Slots(msgspec.Struct, frozen=True, kw_only=True):
     """All slots of one schedule.
 
     Attributes:
@@ -132,6 +130,14 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
 def is_alike(timing: rules.Timing) -> bool:
     """Whether schedules of one creation time have the same slots, and those are their dues."""
     return timing.jitter_ms == 0 and not _uses_hash(timing)
+
+
+def are_shared(timing: rules.Timing) -> bool:
+    """Whether all schedules of this timing have the same slots, whoever and however old they are.
+
+    An expression that lists no years has a slot in any eight years or in none.
+    """
+    return not _uses_hash(timing) and not is_anchored(timing)
 
 
 def is_anchored(timing: rules.Timing) -> bool:

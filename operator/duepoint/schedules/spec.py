@@ -33,12 +33,12 @@ _MOST_AT_ONCE = 10_000
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleSpec:
+class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An accepted spec.
 
     Attributes:
         created_us: metadata.creationTimestamp.
+        blob: the action as it is stored.
         suspend_reason: what the author says about a suspension; empty = nothing.
     """
 
@@ -49,6 +49,7 @@ class ScheduleSpec:
     created_us: int
     rule: rules.Rule
     action: actions.Action
+    blob: bytes
     suspend_reason: str = ""
 
     @property
@@ -169,8 +170,9 @@ def parse(
     """
     shape = _shape(raw) if len(raw) <= _SHAPE_LIMIT else _shape.__wrapped__(raw)
     findings = _Findings(list(shape.errors))
-    if not findings.errors:
+    if not findings.errors and not shape.has_sound_slots:
         _check_slots(shape.rule, findings, identity=f"{namespace}/{name}", created_us=created_us)
+        shape.has_sound_slots = not findings.errors and slots.are_shared(shape.rule.timing)
     if findings.errors or shape.action is None:
         raise errors.InvalidSpec(tuple(findings.errors))
     return ScheduleSpec(
@@ -181,18 +183,25 @@ def parse(
         created_us=created_us,
         rule=shape.rule,
         action=shape.action,
+        blob=shape.blob,
         suspend_reason=shape.suspend_reason,
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shape:
-    """What a text says, whoever it is the spec of; of wrong ones what is wrong."""
+    """What a text says, whoever it is the spec of; of wrong ones what is wrong.
+
+    Attributes:
+        has_sound_slots: they were found in order for one schedule, and all have the same.
+    """
 
     rule: rules.Rule
     action: actions.Action | None
+    blob: bytes
     suspend_reason: str
     errors: tuple[errors.FieldError, ...]
+    has_sound_slots: bool = False
 
 
 @functools.lru_cache(maxsize=2_048)
@@ -206,7 +215,8 @@ def _shape(raw: bytes) -> _Shape:
         policy=_policy(fields, findings),
         whole_seconds=_is_given(fields.job_template),
     )
-    return _Shape(rule, action, fields.suspend_reason or "", tuple(findings.errors))
+    blob = b"" if action is None else actions.encode(action)
+    return _Shape(rule, action, blob, fields.suspend_reason or "", tuple(findings.errors))
 
 
 def _decode(raw: bytes) -> _Spec:

@@ -7,10 +7,11 @@ this and Redis shows in the suite that runs on both.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
@@ -72,11 +73,11 @@ class MemoryShard:
         if old is not None and new.generation <= old.generation:
             return messages.Armed.UNCHANGED
         if old is not None and None not in (old.runs_left, new.runs_left):
-            new = dataclasses.replace(new, started=max(old.started, new.started))
+            new = msgspec.structs.replace(new, started=max(old.started, new.started))
         if arming.keep_chain:
             if old is None or old.timing_version != new.timing_version:
                 return None
-            new = dataclasses.replace(new, state=old.state)
+            new = msgspec.structs.replace(new, state=old.state)
         self.blobs.setdefault(new.target, (new.namespace, blob))
         self.definitions[new.id] = new
         if not arming.keep_chain:
@@ -354,7 +355,7 @@ class MemoryShard:
     def _count(self, member: bytes, held: set[bytes]) -> None:
         stored = self.definitions.get(points.ScheduleId(member[:8]))
         if member in held and stored is not None and stored.runs_left is not None:
-            counted = dataclasses.replace(stored, started=stored.started + 1)
+            counted = msgspec.structs.replace(stored, started=stored.started + 1)
             self.definitions[stored.id] = counted
 
     def _complete(self, ended: Iterable[points.ScheduleId], held: set[bytes]) -> None:
@@ -363,7 +364,7 @@ class MemoryShard:
             if stored is None or stored.state is not definitions.State.ARMED:
                 continue
             if schedule_id + stored.timing_version in held:
-                self.definitions[schedule_id] = dataclasses.replace(
+                self.definitions[schedule_id] = msgspec.structs.replace(
                     stored, state=definitions.State.COMPLETED
                 )
 

@@ -6,9 +6,9 @@ of what is written needs a new format number, a new file and a reader for the ol
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import delayqueue, messages
@@ -95,7 +95,7 @@ async def test_what_was_found_can_be_edited_settled_and_removed(found):
         settled = await found.queue.settle(claim, messages.Settlement(finished=done))
         assert settled.applied == len(done)
     plain = goldenindex.of(found.queue, "plain")
-    edited = dataclasses.replace(plain, generation=2)
+    edited = msgspec.structs.replace(plain, generation=2)
     arming = messages.Arming(definition=edited, due_us=goldenindex.SLOT_US)
     assert await found.queue.upsert(arming, queueing.BLOB, queueing.EPOCH) == "applied"
     gone = await found.queue.remove(plain.id, plain.uid, plain.namespace, queueing.EPOCH)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+
+import msgspec
 
 from duepoint.controller.reconciling import dryruns, plan
 from duepoint.kube import jobs
@@ -20,7 +21,7 @@ async def test_ten_thousand_schedules_of_one_template_cost_one_dry_run():
     asked = dryruns.DryRuns(world.api)
     spec = a_spec(jobTemplate=JOB_TEMPLATE)
     one = plan.decide(spec, None, plan.Shown(), spec.created_us, target="t").definition
-    many = [dataclasses.replace(one, name=f"report-{n}", uid=f"u{n}") for n in range(10_000)]
+    many = [msgspec.structs.replace(one, name=f"report-{n}", uid=f"u{n}") for n in range(10_000)]
     found = await asyncio.gather(
         *(asked.verdict(known, spec.action.target, None) for known in many)
     )

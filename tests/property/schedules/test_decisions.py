@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,8 +114,7 @@ class Life:
         """What the operator does with an edit."""
         self._generation += 1
         self._fields |= fields
-        spec = a_spec(**self._fields)
-        object.__setattr__(spec, "generation", self._generation)
+        spec = msgspec.structs.replace(a_spec(**self._fields), generation=self._generation)
         shown = plan.Shown() if self._stored is None else plan.Shown(observed_generation=1)
         made = plan.decide(spec, self._stored, shown, now_us, target="digest")
         self._stored = made.definition

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import random
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -134,7 +134,7 @@ class History:
         place.queue.flush()
         await place.queue.open_layout(4, EPOCH)
         since_us = place.clock.now_us() - self.dice.choice((0, 5, 15)) * SECOND
-        known = dataclasses.replace(place.known, not_before_us=max(since_us, NOON))
+        known = msgspec.structs.replace(place.known, not_before_us=max(since_us, NOON))
         await place.arm(known, JOB)
 
     async def _fail_over(self) -> None:
@@ -148,7 +148,7 @@ class History:
         """Of something else: points stay as they are."""
         self.generation += 1
         place = self.place
-        place.known = dataclasses.replace(place.known, generation=self.generation)
+        place.known = msgspec.structs.replace(place.known, generation=self.generation)
         await place.queue.upsert(
             messages.Arming(definition=place.known, due_us=None, keep_chain=True),
             actions.encode(JOB),

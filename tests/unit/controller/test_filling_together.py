@@ -75,6 +75,28 @@ async def test_wrong_and_suspended_ones_among_them_end_as_they_do_alone(monkeypa
         assert counts["together"] >= 7
 
 
+async def test_of_an_emptied_queue_only_what_the_statuses_do_not_say_is_reported(monkeypatch):
+    world = World()
+    async with world.leader():
+        for number in range(10):
+            await world.apply(f"s{number}")
+        await world.apply("counted", maxRuns=3)
+        await world.clock.advance(10)
+        reported: list[str] = []
+        report = world.reporter.report
+
+        def noted(uid, one):
+            reported.append(one.definition.name)
+            report(uid, one)
+
+        monkeypatch.setattr(world.reporter, "report", noted)
+        await _emptied(world)
+        await world.resync.run()
+        await world.clock.settle()
+        assert len(world.definitions()) == 11
+        assert reported == ["counted"]
+
+
 async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
     world = World()
     async with world.leader():
@@ -115,8 +137,7 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
         assert {one.uid for one in world.definitions()} == held.keys()
 
 
-async def test_items_that_fit_are_handed_over_together_and_in_order():
-    queue: WorkQueue[int] = WorkQueue(FakeClock())
+async def test_items_that_fit_are_handed_over_together_and_each_kind_in_order():
     seen: list[list[int]] = []
 
     async def alone(item: int) -> None:
@@ -126,21 +147,46 @@ async def test_items_that_fit_are_handed_over_together_and_in_order():
         seen.append(items)
         return [None] * len(items)
 
+    together = Together(lambda item: item < 10, many, most=2, workers=1)
+    queue: WorkQueue[int] = WorkQueue(FakeClock(), together)
     for number in (1, 2, 30, 3, 4, 5, 40):
         queue.put(str(number), number)
-    together = Together(lambda item: item < 10, many, 2)
-    running = asyncio.create_task(queue.run(alone, 1, together))
+    running = asyncio.create_task(queue.run(alone, 1))
     for _ in range(20):
         await asyncio.sleep(0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert seen == [[1, 2], [30], [3, 4], [5], [40]]
+    assert [items for items in seen if items[0] < 10] == [[1, 2], [3, 4], [5]]
+    assert [items for items in seen if items[0] > 10] == [[30], [40]]
+    assert len(queue) == 0
+
+
+async def test_what_does_not_fit_any_more_is_worked_on_alone():
+    seen: list[list[int]] = []
+
+    async def alone(item: int) -> None:
+        seen.append([item])
+
+    async def many(items: list[int]) -> list[float | None]:
+        seen.append(items)
+        return [None] * len(items)
+
+    together = Together(lambda item: item < 10, many, most=5, workers=1)
+    queue: WorkQueue[int] = WorkQueue(FakeClock(), together)
+    for number in (1, 2, 3):
+        queue.put(str(number), number)
+    queue.put("2", 20)
+    running = asyncio.create_task(queue.run(alone, 1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert sorted(seen) == [[1, 3], [20]]
     assert len(queue) == 0
 
 
 async def test_one_of_many_may_ask_for_another_try():
     clock = FakeClock()
-    queue: WorkQueue[int] = WorkQueue(clock)
     seen: list[list[int]] = []
 
     async def many(items: list[int]) -> list[float | None]:
@@ -150,10 +196,10 @@ async def test_one_of_many_may_ask_for_another_try():
     async def alone(item: int) -> None:
         seen.append([item])
 
+    queue: WorkQueue[int] = WorkQueue(clock, Together(lambda item: True, many, most=10, workers=1))
     for number in (1, 2, 3):
         queue.put(str(number), number)
-    together = Together(lambda item: True, many, 10)
-    running = asyncio.create_task(queue.run(alone, 1, together))
+    running = asyncio.create_task(queue.run(alone, 1))
     await clock.settle()
     await clock.advance(2)
     running.cancel()

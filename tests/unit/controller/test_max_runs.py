@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from duepoint.runs.run import RunEvent, RunState
@@ -112,7 +113,8 @@ async def test_another_edit_of_a_schedule_that_is_used_up_leaves_it_completed(ed
         held = world.definition(uid)
         for shard in world.queue.shards.values():
             if held.id in shard.definitions:
-                object.__setattr__(shard.definitions[held.id], "started", 1)
+                counted = msgspec.structs.replace(shard.definitions[held.id], started=1)
+                shard.definitions[held.id] = counted
         await world.clock.advance(5)
         await world.apply(maxRuns=1, **edit)
         assert world.ready() == ("True", "Completed")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint.controller.reconciling import plan
@@ -21,7 +20,7 @@ def decide(spec, stored=None, shown=NEW, now_us=NOW_US):
 
 
 def edited(generation=2, **fields):
-    return dataclasses.replace(a_spec(**fields), generation=generation)
+    return msgspec.structs.replace(a_spec(**fields), generation=generation)
 
 
 def held(**fields):
@@ -41,7 +40,7 @@ def test_the_same_generation_needs_no_arming():
 
 
 def test_an_older_generation_than_the_stored_one_decides_nothing():
-    stored = dataclasses.replace(held(), generation=3)
+    stored = msgspec.structs.replace(held(), generation=3)
     assert decide(edited(2), stored) is None
 
 
@@ -172,7 +171,9 @@ def test_an_edit_to_a_one_shot_in_the_past_runs_nothing_whatever_the_deadline():
 
 
 def test_a_one_shot_that_ran_stays_completed_when_its_target_is_edited():
-    stored = dataclasses.replace(held(schedule="@at 2026-03-01T13:00:00Z"), state=State.COMPLETED)
+    stored = msgspec.structs.replace(
+        held(schedule="@at 2026-03-01T13:00:00Z"), state=State.COMPLETED
+    )
     made = decide(edited(2, schedule="@at 2026-03-01T13:00:00Z", payload=1), stored)
     assert made.definition.state is State.COMPLETED
 
@@ -194,4 +195,30 @@ def test_a_chain_that_was_lost_is_armed_from_the_newest_of_watermark_and_beginni
     stored = held(schedule="*/5 * * * *")
     assert plan.chain_due_us(stored) == at("2026-03-01 12:00:00")
     assert plan.chain_due_us(stored, at("2026-03-01 14:55:00")) == at("2026-03-01 15:00:00")
-    assert plan.chain_due_us(dataclasses.replace(stored, state=State.SUSPENDED)) is None
+    assert plan.chain_due_us(msgspec.structs.replace(stored, state=State.SUSPENDED)) is None
+
+
+ARMED = Shown(
+    observed_generation=1, accepted=True, armed=True, settled_us=at("2026-03-01 14:55:00")
+)
+
+
+def test_a_rebuilt_chain_that_goes_on_from_the_watermark_needs_no_word():
+    assert plan.is_told(ARMED, decide(a_spec(), None, ARMED))
+
+
+@pytest.mark.parametrize(
+    ("shown", "fields"),
+    [
+        pytest.param({"settled_us": None}, {}, id="no watermark"),
+        pytest.param({"observed_generation": 0}, {}, id="another generation"),
+        pytest.param({"armed": False, "suspended": True}, {}, id="shown as suspended"),
+        pytest.param({}, {"schedule": "@at 2026-03-01T13:00:00Z"}, id="no slot left"),
+        pytest.param({}, {"suspend": True}, id="suspended"),
+        pytest.param({}, {"suspend": True, "suspendUntil": "2026-04-01T00:00:00Z"}, id="until"),
+        pytest.param({}, {"maxRuns": 3}, id="runs are counted"),
+    ],
+)
+def test_every_other_rebuilt_chain_is_told(shown, fields):
+    said = msgspec.structs.replace(ARMED, **shown)
+    assert not plan.is_told(said, decide(a_spec(**fields), None, said))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 
+import msgspec
 import pytest
 
 from duepoint import errors
@@ -90,7 +90,7 @@ async def test_a_schedule_that_is_being_deleted_leaves_the_queue_at_once():
     async with World().leader() as world:
         uid = (await world.apply())["metadata"]["uid"]
         seen = sighting_of(world)
-        world.reconciler.offer(dataclasses.replace(seen, deleted=True))
+        world.reconciler.offer(msgspec.structs.replace(seen, deleted=True))
         await world.clock.settle()
         assert world.definition(uid) is None
 

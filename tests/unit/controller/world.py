@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
+
 from duepoint import errors, services
 from duepoint.controller import sighting
 from duepoint.controller.jobs.jobwatch import JobWatch
@@ -185,7 +187,7 @@ class World:
     def _offer(self, change: port.Change) -> None:
         seen = sighting.of_listed(change.item)
         is_gone = change.type is port.ChangeType.DELETED
-        self.reconciler.offer(dataclasses.replace(seen, deleted=seen.deleted or is_gone))
+        self.reconciler.offer(msgspec.structs.replace(seen, deleted=seen.deleted or is_gone))
 
     # -- what tests do -----------------------------------------------------------------------
 

@@ -6,8 +6,7 @@ worker decide, from the spec to the slots that run.
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint.controller.reconciling import plan
@@ -36,7 +35,7 @@ def planned(spec, stored=None, now="2026-03-01 15:02:00") -> plan.Plan:
 
 
 def edited(**fields):
-    return dataclasses.replace(a_spec(**fields), generation=2)
+    return msgspec.structs.replace(a_spec(**fields), generation=2)
 
 
 def test_more_than_a_hundred_missed_slots_are_no_reason_to_stop_or_to_complain():

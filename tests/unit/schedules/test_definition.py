@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint.schedules import definition
@@ -52,4 +51,4 @@ def test_rules_with_instants_of_their_own_are_kept_out_of_the_shared_table():
 
 
 def test_the_identity_names_namespace_and_schedule():
-    assert dataclasses.replace(a_definition(), namespace="a", name="b").identity == "a/b"
+    assert msgspec.structs.replace(a_definition(), namespace="a", name="b").identity == "a/b"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -145,7 +144,7 @@ def test_a_deleted_schedule_never_fires_its_claimed_point():
 )
 def test_an_edit_of_the_timing_supersedes_regular_slots_but_not_their_retries(kind, fires):
     old = a_definition("*/5 * * * *")
-    new = dataclasses.replace(old, generation=2, timing_generation=2)
+    new = msgspec.structs.replace(old, generation=2, timing_generation=2)
     point = chain_of(old) if kind is PointKind.CHAIN else occurrence_of(old, kind)
     work = assign(a_claim(point), new)
     assert bool(work.attempts) is fires

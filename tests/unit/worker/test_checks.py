@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -25,7 +24,7 @@ async def place():
 
 async def armed(place, *, generation=1) -> definition.Definition:
     known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
-    known = await place.arm(dataclasses.replace(known, generation=generation))
+    known = await place.arm(msgspec.structs.replace(known, generation=generation))
     await ask(place, known, generation)
     return known
 
@@ -75,7 +74,7 @@ async def test_what_only_an_edit_mends_is_not_looked_at_again(place):
 
 async def test_a_check_of_an_older_generation_says_nothing(place):
     known = await armed(place)
-    newer = dataclasses.replace(known, generation=2)
+    newer = msgspec.structs.replace(known, generation=2)
     arming = messages.Arming(definition=newer, due_us=None, keep_chain=True)
     from duepoint.schedules import actions
     from tests.support.workplace import WEBHOOK

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 
+import msgspec
 import pytest
 
 from duepoint import telemetry
@@ -119,7 +120,7 @@ async def test_jobs_are_known_again_after_redis_lost_everything(place):
         await place.clock.advance(11)
     place.queue.flush()
     await place.queue.open_layout(4, EPOCH)
-    await place.arm(dataclasses.replace(known, not_before_us=NOON + 10 * SECOND), JOB)
+    await place.arm(msgspec.structs.replace(known, not_before_us=NOON + 10 * SECOND), JOB)
     async with place.working(place.a_worker("b")):
         await place.clock.advance(10)
     assert place.jobs_there() == [name(10)]
@@ -144,7 +145,7 @@ async def test_a_job_made_before_the_policy_counts(place):
         edited = a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Forbid"})
         await place.queue.upsert(
             messages.Arming(
-                definition=dataclasses.replace(known, rule=edited, generation=2),
+                definition=msgspec.structs.replace(known, rule=edited, generation=2),
                 due_us=None,
                 keep_chain=True,
             ),
@@ -407,7 +408,7 @@ async def test_a_timing_edit_supersedes_what_waits(place):
     known = await place.schedule("Queue", schedule="@every 5m")
     async with place.working(place.a_worker()):
         await place.clock.advance(605)
-        edited = dataclasses.replace(
+        edited = msgspec.structs.replace(
             known,
             generation=2,
             timing_generation=2,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -161,7 +160,7 @@ async def test_a_larger_limit_goes_on_counting(place):
         await place.clock.advance(100)
         stored = await place.definition(known)
         rule = a_rule("@every 10s", whole_seconds=True, max_runs=3)
-        edited = dataclasses.replace(
+        edited = msgspec.structs.replace(
             stored,
             rule=rule,
             generation=2,

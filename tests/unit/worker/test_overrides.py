@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -26,7 +27,7 @@ async def place():
 async def wanted(place, *, payload=PAYLOAD, seal=None, state=definition.State.SUSPENDED):
     """A slot that a ScheduleRun asks for, of a suspended Schedule."""
     known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
-    known = await place.arm(dataclasses.replace(known, state=state))
+    known = await place.arm(msgspec.structs.replace(known, state=state))
     record = messages.OccurrenceRecord(trigger="Manual", run_uid="run", payload=payload)
     if seal is None:
         sealed = records.sealed(record, known.uid, SLOT, payload)

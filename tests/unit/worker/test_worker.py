@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
@@ -226,7 +226,7 @@ async def test_an_edit_is_used_by_the_very_next_attempt(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(15)
         blob = actions.encode(edited)
-        newer = dataclasses.replace(
+        newer = msgspec.structs.replace(
             known, generation=2, target=place.queue.digest(known.namespace, blob)
         )
         arming = messages.Arming(definition=newer, due_us=None, keep_chain=True)

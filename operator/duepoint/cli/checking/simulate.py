@@ -8,11 +8,11 @@ would do with slots that are due during one is left out, and that is said.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 from collections.abc import Iterator
 
 import click
+import msgspec
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
@@ -127,7 +127,7 @@ def _placed(found: Checked, from_us: int) -> tuple[ScheduleSpec, bool]:
         text.lstrip().lower().startswith("@every") for text in timing.schedules
     )
     created_us = from_us if counts_from_creation else from_us - 1
-    return dataclasses.replace(spec, created_us=created_us), True
+    return msgspec.structs.replace(spec, created_us=created_us), True
 
 
 def _row(identity: str, ended: Ended, local: instants.LocalTime) -> dict[str, str]:

@@ -13,7 +13,6 @@ day. Pure; instants in microseconds since the epoch.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import itertools
 from bisect import bisect_right
@@ -161,7 +160,7 @@ class _Timeline:
             made[self._course.up_at(end_us)] = False
         for number, (seen_us, suspended) in enumerate(made.items(), start=1):
             generation = self._spec.generation + number
-            spec = dataclasses.replace(self._spec, generation=generation)
+            spec = msgspec.structs.replace(self._spec, generation=generation)
             yield _Edit(seen_us=seen_us, spec=_suspended(spec) if suspended else spec)
 
     def _accept(self, spec: ScheduleSpec, seen_us: int) -> Iterator[Ended]:
@@ -204,7 +203,7 @@ class _Timeline:
             yield from _decided(timeline, self._ended_us, decision, now_us)
             self._ended_us = decision.newest_us
             following = decision.following
-            stored = self._stored = dataclasses.replace(
+            stored = self._stored = msgspec.structs.replace(
                 stored, started=stored.started + len(decision.run)
             )
             if stored.runs_left == 0:
@@ -247,4 +246,4 @@ def _missed(slot_us: int, reason: Reason) -> Ended:
 
 def _suspended(spec: ScheduleSpec) -> ScheduleSpec:
     timing = msgspec.structs.replace(spec.rule.timing, suspend=True, suspend_until_us=None)
-    return dataclasses.replace(spec, rule=msgspec.structs.replace(spec.rule, timing=timing))
+    return msgspec.structs.replace(spec, rule=msgspec.structs.replace(spec.rule, timing=timing))

@@ -15,7 +15,6 @@ Pure: time and everything stored are arguments. Instants in microseconds since t
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import msgspec
@@ -27,15 +26,14 @@ from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """What the status says, as far as a decision needs it.
 
     Attributes:
         observed_generation: -1 = nobody has looked at the object yet.
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
-        suspended: Ready says so.
+        armed, suspended: Ready says so.
         stalled: why that generation is refused; empty where it is not.
         started: runs of regular slots so far, as the status counts them.
     """
@@ -43,6 +41,7 @@ class Shown:
     observed_generation: int = -1
     accepted: bool = False
     settled_us: int | None = None
+    armed: bool = False
     suspended: bool = False
     stalled: str = ""
     started: int = 0
@@ -52,9 +51,12 @@ class Shown:
         """Whether this object has never been accepted or refused."""
         return self.observed_generation < 0
 
+    def has_accepted(self, generation: int) -> bool:
+        """Whether this generation is the one that was accepted."""
+        return self.accepted and self.observed_generation == generation
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to do, and what will then be true.
 
     Attributes:
@@ -110,6 +112,23 @@ def decide(
         collision=stored.collision,
         skipped=skipped,
         started=started,
+    )
+
+
+def is_told(shown: Shown, made: Plan) -> bool:
+    """Whether the status of an accepted generation says what will be true after the plan.
+
+    So it is of nearly all objects when an index is rebuilt: their chains go on from the watermark,
+    and as after any change of leaders nobody has to write what is there.
+    """
+    known = made.definition
+    goes_on = known.state is State.ARMED and known.not_before_us == shown.settled_us
+    return (
+        goes_on
+        and shown.armed
+        and known.rule.timing.max_runs is None
+        and not known.rule.timing.suspend
+        and not (made.missed or made.skipped)
     )
 
 
@@ -177,8 +196,7 @@ def has_resumed(known: Definition, now_us: int) -> bool:
 def _first(spec: ScheduleSpec, shown: Shown, now_us: int, *, target: str, collision: int) -> Plan:
     if shown.is_new:
         return _new(spec, now_us, target=target, collision=collision)
-    is_rebuild = shown.accepted and shown.observed_generation == spec.generation
-    watermark_us = shown.settled_us if is_rebuild else None
+    watermark_us = shown.settled_us if shown.has_accepted(spec.generation) else None
     not_before_us = now_us if watermark_us is None else watermark_us
     return _armed(
         spec,
@@ -276,7 +294,7 @@ def _armed(
     )
     due_us = chain_due_us(wanted)
     if wanted.state is State.ARMED and due_us is None:
-        wanted = dataclasses.replace(wanted, state=State.COMPLETED)
+        wanted = msgspec.structs.replace(wanted, state=State.COMPLETED)
     return Plan(
         arming=messages.Arming(definition=wanted, due_us=due_us),
         definition=wanted,

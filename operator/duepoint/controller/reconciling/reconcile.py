@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from duepoint import errors
 from duepoint.controller import sighting
 from duepoint.controller.reconciling import dryruns, plan, verdicts
@@ -36,7 +38,8 @@ class Applied:
     """What came of one look.
 
     Attributes:
-        report: what to say; None where a newer generation is in the queue already.
+        report: what to say; None where a newer generation is in the queue already, and where the
+            status says it.
         definition: what the queue holds; None for nothing.
         is_final: False where the same look should be repeated later.
         is_wider: an edit lets slots start that wait for runs to end.
@@ -48,8 +51,7 @@ class Applied:
     is_wider: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(msgspec.Struct, frozen=True, kw_only=True):
     """One object to be looked at: as ``Reconcile.apply`` takes it."""
 
     seen: Sighting
@@ -57,14 +59,17 @@ class Look:
     since_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class _New:
-    """A plan for a schedule of which the queue holds nothing."""
+class _New(msgspec.Struct, frozen=True):
+    """A plan for a schedule of which the queue holds nothing.
+
+    Attributes:
+        is_told: the status says already what will be true.
+    """
 
     spec: spec.ScheduleSpec
     plan: plan.Plan
     arming: messages.Arming
-    blob: bytes
+    is_told: bool
 
 
 class Reconcile:
@@ -119,7 +124,7 @@ class Reconcile:
         something to ask for first, or held by the queue after all.
         """
         made = [self._new(look) for look in looks]
-        wanted = [(one.arming, one.blob) for one in made if one is not None]
+        wanted = [(one.arming, one.spec.blob) for one in made if one is not None]
         try:
             answers = iter(await self._queue.upsert_many(wanted, self._epoch))
         except errors.InvalidSpec:
@@ -132,17 +137,17 @@ class Reconcile:
             return None
         try:
             wanted = _parsed(seen)
-            blob = actions.encode(wanted.action)
-            digest = self._queue.digest(wanted.namespace, blob)
+            digest = self._queue.digest(wanted.namespace, wanted.blob)
             made = plan.decide(wanted, None, look.shown, look.since_us, target=digest)
         except errors.InvalidSpec:
             return None
-        if made is None or made.arming is None or _awaits_check(wanted, look.shown):
+        if made is None or made.arming is None:
             return None
-        was_accepted = look.shown.accepted and look.shown.observed_generation == wanted.generation
-        if isinstance(wanted.action.target, actions.JobAction) and not was_accepted:
-            return None
-        return _New(wanted, made, made.arming, blob)
+        if not look.shown.has_accepted(wanted.generation):
+            if _awaits_check(wanted) or isinstance(wanted.action.target, actions.JobAction):
+                return None
+            return _New(wanted, made, made.arming, is_told=False)
+        return _New(wanted, made, made.arming, is_told=plan.is_told(look.shown, made))
 
     def refuse(self, uid: str, generation: int, message: str) -> None:
         """Nothing of this generation, nor of an older one, belongs into the queue any more."""
@@ -204,10 +209,11 @@ class Reconcile:
         *,
         is_absent: bool,
     ) -> Applied:
-        blob = actions.encode(wanted.action)
+        blob = wanted.blob
         digest = self._queue.digest(wanted.namespace, blob)
         verdict: dryruns.Verdict | None = None
-        awaits_check = _awaits_check(wanted, shown)
+        # A generation that was accepted is not asked for again.
+        awaits_check = not shown.has_accepted(wanted.generation) and _awaits_check(wanted)
         for number in range(_MOST_ROUNDS):
             is_known = is_absent and number == 0
             stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
@@ -236,8 +242,7 @@ class Reconcile:
     ) -> dryruns.Verdict:
         """Asked only for a generation that was never accepted: a rebuild must not wait for it."""
         target = wanted.action.target
-        was_accepted = shown.accepted and shown.observed_generation == wanted.generation
-        if not isinstance(target, actions.JobAction) or was_accepted:
+        if not isinstance(target, actions.JobAction) or shown.has_accepted(wanted.generation):
             return jobs.Valid()
         return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
 
@@ -296,13 +301,13 @@ def _with_limits(refused: Applied, seen: Sighting) -> Applied:
 def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
     if armed is not messages.Armed.APPLIED:
         return None
-    return Applied(report=verdicts.ready(one.spec, one.plan), definition=one.plan.definition)
+    report = None if one.is_told else verdicts.ready(one.spec, one.plan)
+    return Applied(report=report, definition=one.plan.definition)
 
 
-def _awaits_check(wanted: spec.ScheduleSpec, shown: plan.Shown) -> bool:
-    """Of a generation that refers to Secrets; one that was accepted is not asked for again."""
-    was_accepted = shown.accepted and shown.observed_generation == wanted.generation
-    return actions.needs_secrets(wanted.action.target) and not was_accepted
+def _awaits_check(wanted: spec.ScheduleSpec) -> bool:
+    """Of a spec that refers to Secrets."""
+    return actions.needs_secrets(wanted.action.target)
 
 
 def _applied(

@@ -13,10 +13,11 @@ leader: the term ends.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from duepoint import errors, services, telemetry
@@ -36,6 +37,9 @@ WORKERS = 32
 
 #: Objects of which the queue holds nothing, armed together: an emptied queue is filled so.
 _NEW_TOGETHER = 500
+#: So many of those are under way: one is put together while the server writes another. More keep
+#: the event loop from the answers, up to where those count as lost.
+_TOGETHER_WORKERS = 3
 
 #: Uids remembered as deleted; a list that began before a deletion ends long before this many.
 _TOMBSTONES = 100_000
@@ -51,13 +55,18 @@ class Waits:
     object_most: float = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
-    """One look; ``is_absent``: the queue was found to hold nothing of the uid."""
+class _Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One look.
+
+    Attributes:
+        is_absent: the queue was found to hold nothing of the uid.
+        is_alone: it was looked at together with others, and needs a look of its own.
+    """
 
     seen: Sighting
     since_us: int
     is_absent: bool = False
+    is_alone: bool = False
 
 
 class Reconciler:
@@ -79,7 +88,9 @@ class Reconciler:
         self._clock = clock
         self._workers = workers
         self._waits = waits
-        self._tasks: WorkQueue[_Task] = WorkQueue(clock)
+        self._tasks: WorkQueue[_Task] = WorkQueue(
+            clock, Together(self._is_new, self._handle_new, _NEW_TOGETHER, _TOGETHER_WORKERS)
+        )
         self._applied: dict[str, int] = {}
         self._deleted: OrderedDict[str, None] = OrderedDict()
         self._object_waits: dict[str, Iterator[float]] = {}
@@ -92,8 +103,7 @@ class Reconciler:
 
     async def run(self) -> None:
         """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
-        together = Together(self._is_new, self._handle_new, _NEW_TOGETHER)
-        await self._tasks.run(self._handle, self._workers, together)
+        await self._tasks.run(self._handle, self._workers)
 
     def offer(self, seen: Sighting) -> None:
         """This state of an object was seen."""
@@ -174,10 +184,12 @@ class Reconciler:
 
     def _is_new(self, task: _Task) -> bool:
         """The queue was found to hold nothing of it, and this term has armed nothing since."""
-        return task.is_absent and not task.seen.deleted and task.seen.uid not in self._applied
+        if not task.is_absent or task.is_alone:
+            return False
+        return not task.seen.deleted and task.seen.uid not in self._applied
 
     async def _handle_new(self, tasks: list[_Task]) -> list[float | None]:
-        """Together what can be armed together, the others one by one."""
+        """Together what can be armed together; the others get a look of their own."""
         looks = [
             reconcile.Look(seen=task.seen, shown=shown.of(task.seen.status), since_us=task.since_us)
             for task in tasks
@@ -192,16 +204,28 @@ class Reconciler:
                 self._tell_waiting(task, Reason.QUEUE_UNAVAILABLE, _away(trouble))
             return [wait] * len(tasks)
         except Exception:  # noqa: BLE001 - whose bug it is shows when each is looked at alone
-            return [await self._handle(task) for task in tasks]
-        self._queue_answers()
-        answers: list[float | None] = []
+            found = [None] * len(tasks)
+        else:
+            self._queue_answers()
+        self._note_together(tasks, found)
+        return [None] * len(tasks)
+
+    def _note_together(self, tasks: list[_Task], found: Sequence[reconcile.Applied | None]) -> None:
+        results: Counter[str] = Counter()
         for task, applied in zip(tasks, found, strict=True):
             if applied is None:
-                answers.append(await self._handle(task))
-            else:
-                self._note_applied(task, applied)
-                answers.append(None)
-        return answers
+                self._look_alone(task)
+            elif self._note_applied(task, applied):
+                results[_result(applied.definition)] += 1
+        for result, count in results.items():
+            telemetry.reconciled_total.labels(result).inc(count)
+            telemetry.logger.debug("schedules applied together", result=result, count=count)
+
+    def _look_alone(self, task: _Task) -> None:
+        """Right after this; unless a newer state has been seen meanwhile."""
+        uid = task.seen.uid
+        if self._tasks.newest(uid) is None:
+            self._tasks.put(uid, msgspec.structs.replace(task, is_alone=True))
 
     async def _settle(self, task: _Task) -> bool:
         seen = task.seen
@@ -221,13 +245,15 @@ class Reconciler:
             # Unless this term has armed another generation of it in the meantime.
             is_absent=task.is_absent and seen.uid not in self._applied,
         )
-        self._note_applied(task, applied)
+        if self._note_applied(task, applied):
+            self._log(seen, applied.definition)
         return applied.is_final or seen.uid in self._deleted
 
-    def _note_applied(self, task: _Task, applied: reconcile.Applied) -> None:
+    def _note_applied(self, task: _Task, applied: reconcile.Applied) -> bool:
+        """Whether this generation is done with."""
         seen = task.seen
         if seen.uid in self._deleted:  # deleted meanwhile; its removal follows at once
-            return
+            return False
         if applied.report is not None:
             self._reports.report(seen.uid, applied.report)
         if applied.is_wider:
@@ -236,10 +262,10 @@ class Reconciler:
             self._object_waits.pop(seen.uid, None)
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
             self.on_settled(seen)
-            self._log(seen, applied.definition)
+        return applied.is_final
 
     def _log(self, seen: Sighting, held: Definition | None) -> None:
-        result = "refused" if held is None else held.state.name.lower()
+        result = _result(held)
         telemetry.reconciled_total.labels(result).inc()
         telemetry.logger.debug(
             "schedule applied",
@@ -304,6 +330,10 @@ class Reconciler:
             ),
         )
         return next(waits)
+
+
+def _result(held: Definition | None) -> str:
+    return "refused" if held is None else held.state.name.lower()
 
 
 def _away(trouble: Exception) -> str:

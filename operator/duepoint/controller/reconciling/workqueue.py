@@ -5,13 +5,16 @@ it is being worked on is done right afterwards. A handler that wants another try
 seconds to wait; a newer item cuts that wait short. ``pause`` holds all workers back, for trouble
 that concerns every key alike. A key that is not dirty costs nothing, so 100,000 objects that were
 seen and found in order leave nothing behind.
+
+Items that can be worked on together stand in a line of their own with a few workers of its own:
+100,000 of them hold up no other, and no more work is begun than the event loop gets done while the
+answers of what was begun before are on their way.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -27,11 +30,12 @@ HandlerOfMany = Callable[[list[ItemT]], Awaitable[list[float | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Together(Generic[ItemT]):
-    """Items that are worked on together, where they stand in line one behind the other."""
+    """Items that are worked on together, at most so many at once, by so many workers."""
 
     fits: Callable[[ItemT], bool]
     handle: HandlerOfMany[ItemT]
     most: int
+    workers: int
 
 
 #: Does the work; answers with the seconds after which to try again, or None when it is done.
@@ -41,12 +45,13 @@ Handler = Callable[[ItemT], Awaitable[float | None]]
 class WorkQueue(Generic[ItemT]):
     """Items by key, waiting or being worked on."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, together: Together[ItemT] | None = None) -> None:
         self._clock = clock
+        self._together = together
         self._dirty: dict[str, ItemT] = {}
         self._busy: set[str] = set()
-        self._ready: deque[str] = deque()
-        self._news = asyncio.Semaphore(0)
+        self._alone: asyncio.Queue[str] = asyncio.Queue()
+        self._in_company: asyncio.Queue[str] = asyncio.Queue()
         self._retry_at: dict[str, float] = {}
         self._retries: list[tuple[float, str]] = []
         self._retry_news = asyncio.Event()
@@ -72,48 +77,60 @@ class WorkQueue(Generic[ItemT]):
         """No worker takes a new key for so long; the longest pause counts."""
         self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
-    async def run(
-        self, handler: Handler[ItemT], workers: int, together: Together[ItemT] | None = None
-    ) -> None:
+    async def run(self, handler: Handler[ItemT], workers: int) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._retry_in_time())
             for _ in range(workers):
-                group.create_task(self._work(handler, together))
+                group.create_task(self._work(handler))
+            if self._together is not None:
+                for _ in range(self._together.workers):
+                    group.create_task(self._work_together(self._together))
 
-    async def _work(self, handler: Handler[ItemT], together: Together[ItemT] | None) -> None:
+    async def _work(self, handler: Handler[ItemT]) -> None:
         while True:
-            await self._news.acquire()
-            while (seconds := self._paused_until - self._clock.monotonic()) > 0:
-                await self._clock.sleep(seconds)
-            if not self._ready:
-                continue  # another worker took it along with its neighbours
-            taken = dict([self._take()])
-            (first,) = taken.values()
-            if together is not None and together.fits(first):
-                self._take_more(taken, together)
+            key = await self._alone.get()
+            await self._wait_out_pause()
+            item = self._take(key)
             try:
-                if together is None or len(taken) == 1:
-                    answers = [await handler(first)]
-                else:
-                    answers = await together.handle(list(taken.values()))
+                again = await handler(item)
+            finally:
+                self._busy.discard(key)
+            self._after(key, item, again)
+
+    async def _work_together(self, together: Together[ItemT]) -> None:
+        while True:
+            first = await self._in_company.get()
+            await self._wait_out_pause()
+            taken = self._take_fitting(first, together)
+            if not taken:
+                continue
+            try:
+                answers = await together.handle(list(taken.values()))
             finally:
                 self._busy.difference_update(taken)
             for (key, item), again in zip(taken.items(), answers, strict=True):
                 self._after(key, item, again)
 
-    def _take(self) -> tuple[str, ItemT]:
-        key = self._ready.popleft()
-        self._busy.add(key)
-        return key, self._dirty.pop(key)
+    async def _wait_out_pause(self) -> None:
+        while (seconds := self._paused_until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(seconds)
 
-    def _take_more(self, taken: dict[str, ItemT], together: Together[ItemT]) -> None:
-        """Those next in line, as long as they fit."""
-        while len(taken) < together.most and self._ready:
-            if not together.fits(self._dirty[self._ready[0]]):
-                return
-            key, item = self._take()
-            taken[key] = item
+    def _take(self, key: str) -> ItemT:
+        self._busy.add(key)
+        return self._dirty.pop(key)
+
+    def _take_fitting(self, key: str, together: Together[ItemT]) -> dict[str, ItemT]:
+        """The key and those behind it; what does not fit any more goes to the other line."""
+        taken: dict[str, ItemT] = {}
+        while True:
+            if together.fits(self._dirty[key]):
+                taken[key] = self._take(key)
+            else:
+                self._alone.put_nowait(key)
+            if len(taken) == together.most or self._in_company.empty():
+                return taken
+            key = self._in_company.get_nowait()
 
     def _after(self, key: str, item: ItemT, again: float | None) -> None:
         if key in self._dirty:
@@ -138,5 +155,5 @@ class WorkQueue(Generic[ItemT]):
             await clocks.wait_for(self._retry_news, wait, self._clock)
 
     def _enqueue(self, key: str) -> None:
-        self._ready.append(key)
-        self._news.release()
+        fits = self._together is not None and self._together.fits(self._dirty[key])
+        (self._in_company if fits else self._alone).put_nowait(key)

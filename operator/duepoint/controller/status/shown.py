@@ -21,6 +21,8 @@ class _Condition(msgspec.Struct, rename="camel"):
 
 
 class _Runs(msgspec.Struct):
+    """Of the started runs those by hand are none of regular slots."""
+
     started: int = 0
     manual: int = 0
 
@@ -47,19 +49,22 @@ def of(status: bytes) -> Shown:
         settled_us = times.parse_us(read.settled_through) if read.settled_through else None
     except (msgspec.DecodeError, ValueError):
         return Shown()
-    ready = [one for one in read.conditions or () if one.type == ConditionType.READY]
-    accepted = any(
-        one.status == "True" and one.observed_generation == read.observed_generation
-        for one in ready
-    )
-    stalled = [one.message for one in read.conditions or () if one.type == ConditionType.STALLED]
+    accepted = armed = suspended = False
+    stalled = ""
+    for one in read.conditions or ():
+        if one.type == ConditionType.READY:
+            accepted = one.status == "True" and one.observed_generation == read.observed_generation
+            armed, suspended = one.reason == Reason.ARMED, one.reason == Reason.SUSPENDED
+        elif one.type == ConditionType.STALLED:
+            stalled = one.message
     return Shown(
         observed_generation=read.observed_generation,
         accepted=accepted,
         settled_us=settled_us,
-        suspended=any(one.reason == Reason.SUSPENDED for one in ready),
-        stalled=stalled[0] if stalled else "",
-        started=_started(read.runs or _Runs()),
+        armed=armed,
+        suspended=suspended,
+        stalled=stalled,
+        started=0 if read.runs is None else max(0, read.runs.started - read.runs.manual),
     )
 
 
@@ -69,8 +74,3 @@ def observed_generation(status: bytes) -> int:
         return _observed_decoder.decode(status).observed_generation
     except msgspec.DecodeError:
         return -1
-
-
-def _started(runs: _Runs) -> int:
-    """Of the started runs those of regular slots."""
-    return max(0, runs.started - runs.manual)

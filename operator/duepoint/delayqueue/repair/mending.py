@@ -8,9 +8,10 @@ occurrence already (it would run twice): a chain stands for the first slot that 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+
+import msgspec
 
 from duepoint.delayqueue import core, messages, port, sharding
 from duepoint.delayqueue.definitions import reading
@@ -96,7 +97,7 @@ class Mending(reading.Reading, core.Core):
         for schedule_id, known in resolved.items():
             newest = [member for _ in _timed_heads(known) for member in next(found)]
             after_us = max((slot_us(member) for member in newest), default=0)
-            later = dataclasses.replace(known, not_before_us=max(known.not_before_us, after_us))
+            later = msgspec.structs.replace(known, not_before_us=max(known.not_before_us, after_us))
             dues[schedule_id] = known, due_of(later)
         return dues
 
