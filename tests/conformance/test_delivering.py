@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from duepoint.delayqueue import messages
@@ -149,6 +151,85 @@ async def test_the_stream_stays_near_its_length(harness):
     for claim in await harness.claim_all(batch=10):
         await harness.queue.deliver(claim, a_settlement(claim), entries(claim, max_length=10))
     assert 10 <= len(await ids_in(harness)) < 250
+
+
+async def two_streams(harness):
+    """A claim of several points, and the entries of its first point and of the others."""
+    for name in ("one", "two", "three", "four", "five"):  # two of them share a shard
+        await harness.arm(name=name, namespace="default")
+    claim = max(await harness.claim_all(), key=lambda claim: len(claim.points))
+    assert len(claim.points) > 1
+    every = entries(claim)
+    groups = [
+        dataclasses.replace(
+            every,
+            name=name,
+            members=every.members[part],
+            values=every.values[part],
+            outcomes=name.encode(),
+        )
+        for name, part in (("ticks", slice(0, 1)), ("tocks", slice(1, None)))
+    ]
+    return claim, groups
+
+
+async def test_entries_of_several_streams_go_in_with_one_settlement(harness):
+    claim, groups = await two_streams(harness)
+    settlement = a_settlement(claim, outcomes=b"")
+    assert await harness.queue.deliver(claim, settlement, *groups) == messages.Handed(done=True)
+    first, *others = [point.member.hex() for point in claim.points]
+    assert await ids_in(harness, "ticks") == [first]
+    assert await ids_in(harness, "tocks") == others
+    assert sorted(await harness.outcomes()) == [b"ticks", b"tocks"]
+    left = {stats.shard: stats.claims for stats in await harness.queue.stats()}
+    assert left[claim.shard] == 0
+
+
+async def test_of_several_streams_what_is_not_held_any_more_stops_all(harness):
+    claim, groups = await two_streams(harness)
+    await harness.queue.settle(
+        claim, messages.Settlement(chains=(queueing.moved(claim.points[0], 60),))
+    )
+    handed = await harness.queue.deliver(claim, a_settlement(claim, number=2), *groups)
+    assert handed == messages.Handed(done=False, held=(False, *(True for _ in claim.points[1:])))
+    assert await ids_in(harness, "ticks") == await ids_in(harness, "tocks") == []
+    assert await harness.outcomes() == []
+
+
+@pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
+@pytest.mark.parametrize("bad", [0, 1], ids=["first", "second"])
+async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
+    claim, groups = await two_streams(harness)
+    refusing, other = groups[bad], groups[1 - bad]
+    await harness.queue._client.set(harness.queue._keys.stream("default", refusing.name), "mine")
+    handed = await harness.queue.deliver(claim, a_settlement(claim, outcomes=b""), *groups)
+    assert handed.done
+    assert [why.partition(" ")[0] for why in handed.refused] == (
+        ["WRONGTYPE", ""] if bad == 0 else ["", "WRONGTYPE"]
+    )
+    assert await ids_in(harness, other.name) == [member.hex() for member in other.members]
+    assert await harness.outcomes() == [other.name.encode()]
+    # Asked again under its number it changes nothing; what was refused is still the claim's.
+    assert (await harness.queue.deliver(claim, a_settlement(claim), *groups)).done
+    assert len(await ids_in(harness, other.name)) == len(other.members)
+    kept = tuple(point for point in claim.points if point.member in refusing.members)
+    rest = messages.Settlement(
+        chains=tuple(queueing.moved(point, 60) for point in kept), outcomes=b"rest", number=2
+    )
+    settled = await harness.queue.settle(claim, rest)
+    assert (settled.applied, settled.remaining) == (len(kept), 0)
+
+
+@pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)
+async def test_where_every_stream_refuses_nothing_is_done(harness):
+    claim, groups = await two_streams(harness)
+    for group in groups:
+        await harness.queue._client.set(harness.queue._keys.stream("default", group.name), "mine")
+    with pytest.raises(scripting.WrongType):
+        await harness.queue.deliver(claim, a_settlement(claim), *groups)
+    assert await harness.outcomes() == []
+    settled = await harness.queue.settle(claim, a_settlement(claim, number=2))
+    assert settled.applied == len(claim.points)
 
 
 @pytest.mark.parametrize("harness", redisserver.KINDS, indirect=True)

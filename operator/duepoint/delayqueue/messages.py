@@ -258,6 +258,7 @@ class Entries:
         names: names of the other fields.
         members: what each entry is because of.
         values: the values of ``names``, entry by entry.
+        outcomes: packed outcomes, written with these entries.
     """
 
     namespace: str
@@ -267,20 +268,24 @@ class Entries:
     members: Sequence[bytes]
     values: Sequence[Sequence[bytes | str]]
     same: Sequence[bytes | str] = ()
+    outcomes: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handed:
-    """What became of entries and the settlement that goes with them: all or nothing.
+    """What became of entries and the settlement that goes with them: both or neither.
 
     Attributes:
         done: they are in, now or by an earlier call under this number.
         held: where not done: whether the claim still holds each member; all False = it was lost
             (or it ended with this very settlement, and the reply to that was lost).
+        refused: where one stream of several took nothing: for each why, or ''; the points of that
+            one are still held.
     """
 
     done: bool
     held: tuple[bool, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

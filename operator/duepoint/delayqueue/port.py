@@ -438,14 +438,14 @@ class Queue(Protocol):
         ...
 
     async def deliver(
-        self, claim: messages.Claim, settlement: messages.Settlement, entries: messages.Entries
+        self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
     ) -> messages.Handed:
         """Entries and settlement in one step, exactly once; repeated under its number it is safe.
 
         The settlement names the members of the entries, and its outcomes are theirs: they are
-        written only with the entries. Raises ``scripting.WrongType`` and ``scripting.Refused``
-        where the server has said no and nothing was done; after any other TryLater it may have
-        been.
+        written only with the entries. Of several streams one may refuse: its members stay with
+        the claim. Raises ``scripting.WrongType`` and ``scripting.Refused`` where the server has
+        said no and nothing was done; after any other TryLater it may have been.
         """
         ...
 

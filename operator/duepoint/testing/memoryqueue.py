@@ -414,23 +414,29 @@ class MemoryDelayQueue:
         return True
 
     async def deliver(
-        self, claim: messages.Claim, settlement: messages.Settlement, entries: messages.Entries
+        self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
     ) -> messages.Handed:
         shard = self._shard(claim.shard)
         lease = shard.leases.get(claim.id)
         if lease is not None and settlement.number <= lease.number:
             return messages.Handed(done=True)
         now_held = set(shard.held(claim.id))
-        held = tuple(member in now_held for member in entries.members)
+        held = tuple(member in now_held for group in entries for member in group.members)
         if not all(held):
             return messages.Handed(done=False, held=held)
+        for group in entries:
+            await self._append_group(group)
+        await self.settle(claim, settlement)
+        shard.add_outcomes(group.outcomes for group in entries)
+        self._tell(shard, ran=any(group.outcomes for group in entries))
+        return messages.Handed(done=True)
+
+    async def _append_group(self, entries: messages.Entries) -> None:
         same = dict(zip(entries.same[::2], entries.same[1::2], strict=True))
         for values in entries.values:
             fields = {str(name): value for name, value in same.items()}
             fields.update(zip(entries.names, values, strict=True))
             await self.append_stream(entries.namespace, entries.name, fields, entries.max_length)
-        await self.settle(claim, settlement)
-        return messages.Handed(done=True)
 
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int

@@ -74,10 +74,8 @@ class BatchRoad:
             self._barren_until[claim.shard] = self._clock.monotonic() + _BARREN_SECONDS
             return claim
         self._known.add(claim.shard)
-        left = await asyncio.gather(
-            *(self._fire_in_turn(settling, slots, chains, batch) for batch in work.batches)
-        )
-        return _part(claim, chains, sorted(itertools.chain(work.rest, *left)))
+        left = await self._fire_all(settling, slots, chains, work.batches)
+        return _part(claim, chains, sorted(itertools.chain(work.rest, left)))
 
     def note_targets(self, claim: messages.Claim, known: Iterable[definitions.Definition]) -> None:
         """What a claim that went the usual road turned out to be of; its actions are loaded."""
@@ -88,6 +86,21 @@ class BatchRoad:
             if isinstance(action, actions.Action) and self._target.takes_batches(action):
                 self._known.add(claim.shard)
                 return
+
+    async def _fire_all(
+        self,
+        settling: settler.Settler,
+        slots: asyncio.Semaphore,
+        chains: claimedchains.ClaimedChains,
+        found: Sequence[plainwork.Plain],
+    ) -> list[int]:
+        """The rows that were not delivered."""
+        settled = [batch for batch in found if self._is_settled(batch.action)]
+        async with slots:
+            left = await self._hand_over(settling, chains, settled)
+        others = (batch for batch in found if not self._is_settled(batch.action))
+        more = [self._fire_in_turn(settling, slots, chains, batch) for batch in others]
+        return [*left, *itertools.chain.from_iterable(await asyncio.gather(*more) if more else ())]
 
     async def _fire_in_turn(
         self,
@@ -124,9 +137,12 @@ class BatchRoad:
         return plainwork.choose(found, chains.dues, plain, claim.now_us)
 
     def _limit_us(self, action: actions.Action) -> int:
-        if self._settled is not None and self._settled.settles(action):
+        if self._is_settled(action):
             return 0  # the chains move on with their deliveries, not after them
         return int(targets.attempt_limit_seconds(action) * 1_000_000)
+
+    def _is_settled(self, action: actions.Action) -> bool:
+        return self._settled is not None and self._settled.settles(action)
 
     def _action_of(self, kind: briefs.Kind) -> actions.Action | None:
         action = self._actions.known(kind.namespace, kind.target)
@@ -141,8 +157,6 @@ class BatchRoad:
         batch: plainwork.Plain,
     ) -> list[int]:
         """The rows that were not delivered."""
-        if self._settled is not None and self._settled.settles(batch.action):
-            return await self._hand_over(settling, chains, batch)
         started_us = settling.now_us()
         answer = await self._answer(self._firings(settling, batch))
         done = _Done.of(chains, batch, answer)
@@ -157,41 +171,63 @@ class BatchRoad:
         self,
         settling: settler.Settler,
         chains: claimedchains.ClaimedChains,
-        batch: plainwork.Plain,
+        found: Sequence[plainwork.Plain],
     ) -> list[int]:
-        """As ``_fire_batch``, where the settlement itself delivers."""
+        """As ``_fire_batch``, where the settlement itself delivers; of all actions together."""
         left: list[int] = []
-        for part in _parts(batch):
+        for parts in _scripts(found):
             if settling.lost:
                 break  # nothing of it is this worker's any more
-            if not await self._hand_part_over(settling, chains, part):
-                left += part.indexes
+            left += await self._hand_parts_over(settling, chains, parts)
         return [] if settling.lost else left
 
-    async def _hand_part_over(
+    async def _hand_parts_over(
+        self,
+        settling: settler.Settler,
+        chains: claimedchains.ClaimedChains,
+        parts: Sequence[plainwork.Plain],
+    ) -> list[int]:
+        """The rows of which nothing was done: each is tried alone, and told of there."""
+        entries, closed = zip(*(self._hoped(settling, chains, part) for part in parts), strict=True)
+        try:
+            handed = await settling.hand_over(entries, closed)
+        except (scripting.WrongType, scripting.Refused):
+            handed = None
+        if handed is None or not handed.done:
+            return list(itertools.chain.from_iterable(part.indexes for part in parts))
+        left: list[int] = []
+        for part, refusal in itertools.zip_longest(parts, handed.refused, fillvalue=""):
+            assert isinstance(part, plainwork.Plain)  # noqa: S101 - as many answers at most
+            if refusal:
+                left += part.indexes
+            else:
+                self._note_delivered(part, settling.now_us())
+        return left
+
+    def _hoped(
         self,
         settling: settler.Settler,
         chains: claimedchains.ClaimedChains,
         part: plainwork.Plain,
-    ) -> bool:
-        """False where nothing of it was done: each row is tried alone, and told of there."""
-        assert self._settled is not None  # noqa: S101 - ``_fire_batch`` saw to it
+    ) -> tuple[messages.Entries, settler.Closing]:
+        """The entries of a part and what its points end with, the news among the entries."""
+        assert self._settled is not None  # noqa: S101 - ``_is_settled`` said so
         now_us = settling.now_us()
         members = [chains.members[index] for index in part.indexes]
-        messages_ = [self._settled.message_of(part.action)] * len(members)
-        hoped = batches.BatchAnswer(accepted_us=now_us, messages=messages_)
+        told = [self._settled.message_of(part.action)] * len(members)
+        hoped = batches.BatchAnswer(accepted_us=now_us, messages=told)
         closed = _closing(part, _Done.of(chains, part, hoped), hoped, (now_us, now_us))
-        entries = self._settled.entries_of(self._firings(settling, part), members)
-        try:
-            handed = await settling.hand_over(entries, [closed])
-        except (scripting.WrongType, scripting.Refused):
-            return False
-        if handed is None or not handed.done:
-            return False
-        delivered = outcomes.Delivered(accepted_us=settling.now_us())
-        self._settled.count(part.action, delivered, len(members))
-        _observe(delivered.accepted_us, part.slots_us)
-        return True
+        entries = dataclasses.replace(
+            self._settled.entries_of(self._firings(settling, part), members),
+            outcomes=run.pack(closed.events),
+        )
+        return entries, dataclasses.replace(closed, events=())
+
+    def _note_delivered(self, part: plainwork.Plain, accepted_us: int) -> None:
+        assert self._settled is not None  # noqa: S101 - ``_is_settled`` said so
+        delivered = outcomes.Delivered(accepted_us=accepted_us)
+        self._settled.count(part.action, delivered, len(part.indexes))
+        _observe(accepted_us, part.slots_us)
 
     @staticmethod
     def _firings(settling: settler.Settler, batch: plainwork.Plain) -> batches.FiringBatch:
@@ -293,9 +329,29 @@ def _part(
     return dataclasses.replace(claim, points=left)
 
 
+def _scripts(found: Iterable[plainwork.Plain]) -> list[list[plainwork.Plain]]:
+    """What goes in with one script each, which stays short: parts of several actions."""
+    scripts: list[list[plainwork.Plain]] = []
+    entries = size = 0
+    for part in itertools.chain.from_iterable(map(_parts, found)):
+        count = len(part.indexes)
+        length = count * _entry_bytes(part)
+        if not scripts or entries + count > _MOST_ENTRIES or size + length > _MOST_BYTES:
+            scripts.append([])
+            entries = size = 0
+        scripts[-1].append(part)
+        entries, size = entries + count, size + length
+    return scripts
+
+
+def _entry_bytes(batch: plainwork.Plain) -> int:
+    """A payload is copied with every entry."""
+    return _ENTRY_BYTES + len(batch.action.payload)
+
+
 def _parts(batch: plainwork.Plain) -> list[plainwork.Plain]:
-    """Rows for one script each, which stays short: a payload is copied with every entry."""
-    count = max(1, min(_MOST_ENTRIES, _MOST_BYTES // (_ENTRY_BYTES + len(batch.action.payload))))
+    """Rows for one script each."""
+    count = max(1, min(_MOST_ENTRIES, _MOST_BYTES // _entry_bytes(batch)))
     if len(batch.indexes) <= count:
         return [batch]
     return [

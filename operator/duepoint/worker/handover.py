@@ -75,7 +75,9 @@ class Handover:
         """One stream's, until they are in or nobody's any more."""
         while part:
             try:
-                handed = await self.settler.hand_over(_entries(part), [one.closed for one in part])
+                handed = await self.settler.hand_over(
+                    [_entries(part)], [one.closed for one in part]
+                )
             except scripting.WrongType as error:
                 refusal: Answer = outcomes.Rejected(reason=Reason.WRONG_TYPE, message=str(error))
                 handed = None

@@ -445,7 +445,7 @@ class Settler:
             telemetry.logger.warning("ends of runs not told", error=str(trouble))
 
     async def hand_over(
-        self, entries: messages.Entries, closed: Sequence[Closing]
+        self, entries: Sequence[messages.Entries], closed: Sequence[Closing]
     ) -> messages.Handed | None:
         """Settle these closings and append their entries, both or neither; None = nobody knows.
 
@@ -458,12 +458,12 @@ class Settler:
             return await self._deliver(entries, _settlement(closed, number=self._number))
 
     async def _deliver(
-        self, entries: messages.Entries, settlement: messages.Settlement
+        self, entries: Sequence[messages.Entries], settlement: messages.Settlement
     ) -> messages.Handed | None:
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         while not self.lost and self._clock.monotonic() < self.claim.held_until:
             try:
-                return await self._queue.deliver(self.claim, settlement, entries)
+                return await self._queue.deliver(self.claim, settlement, *entries)
             except scripting.Refused:
                 raise
             except errors.TryLater as trouble:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
@@ -79,10 +82,10 @@ async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
 async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch):
     deliver = place.queue.deliver
 
-    async def only_few(claim, settlement, entries):
+    async def only_few(claim, settlement, *entries):
         if len(settlement.rearmed) > 0:  # as a batch asks
             raise scripting.Refused("full")
-        return await deliver(claim, settlement, entries)
+        return await deliver(claim, settlement, *entries)
 
     monkeypatch.setattr(place.queue, "deliver", only_few)
     async with place.working(place.a_worker(concurrency=200)):
@@ -105,9 +108,9 @@ async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
     sizes = []
     deliver = place.queue.deliver
 
-    async def counted(claim, settlement, entries):
-        sizes.append(len(entries.members))
-        return await deliver(claim, settlement, entries)
+    async def counted(claim, settlement, *entries):
+        sizes.append(sum(len(group.members) for group in entries))
+        return await deliver(claim, settlement, *entries)
 
     monkeypatch.setattr(place.queue, "deliver", counted)
     large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
@@ -121,6 +124,62 @@ async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
         await place.clock.advance(61)
     assert max(sizes) * 60_000 < 1024 * 1024
     assert len(_entries(place)) == COUNT
+
+
+async def _in_two_streams(place, other):
+    """Every second Schedule of the place goes to another stream."""
+    for number in range(1, COUNT, 2):
+        known = a_definition(
+            "@every 1m", created_us=NOON, not_before_us=NOON, name=f"s-{number}", generation=2,
+            uid=f"6f1c9a34-0000-4000-8000-{number:012}",
+        )  # fmt: skip
+        await place.arm(known, other)
+
+
+async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch):
+    streams, deliver = [], place.queue.deliver
+
+    async def counted(claim, settlement, *entries):
+        if settlement.rearmed:  # as a batch asks
+            streams.append(sorted(group.name for group in entries))
+        return await deliver(claim, settlement, *entries)
+
+    monkeypatch.setattr(place.queue, "deliver", counted)
+    await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(61)
+    assert streams
+    assert all(names == ["ticks", "tocks"] for names in streams)
+    assert {name: len(found) for name, found in place.queue.streams.items()} == {
+        "default/ticks": COUNT // 2,
+        "default/tocks": COUNT // 2,
+    }
+    assert len(await place.events()) == COUNT
+
+
+async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypatch):
+    deliver, refused = place.queue.deliver, 0
+
+    async def without_tocks(claim, settlement, *entries):
+        nonlocal refused
+        kept = [group for group in entries if group.name != "tocks"]
+        if len(entries) == 1 or not kept:
+            return await deliver(claim, settlement, *entries)
+        refused += 1
+        names = {member for group in kept for member in group.members}
+        rearmed = [pair for pair in settlement.rearmed if pair[0] in names]
+        await deliver(claim, dataclasses.replace(settlement, rearmed=rearmed), *kept)
+        why = tuple("NOPERM no" if group.name == "tocks" else "" for group in entries)
+        return messages.Handed(done=True, refused=why)
+
+    monkeypatch.setattr(place.queue, "deliver", without_tocks)
+    await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
+    async with place.working(place.a_worker(concurrency=200)):
+        await place.clock.advance(61)
+    assert refused
+    ids = [entry["id"] for found in place.queue.streams.values() for entry in found]
+    assert len(ids) == len(set(ids)) == COUNT
+    assert len(await place.events()) == COUNT
 
 
 async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):

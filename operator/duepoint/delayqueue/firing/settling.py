@@ -118,9 +118,10 @@ class Settling(layouts.Layouts):
         return not self._servers.is_cluster
 
     async def deliver(
-        self, claim: messages.Claim, settlement: messages.Settlement, entries: messages.Entries
+        self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
     ) -> messages.Handed:
-        lost = messages.Handed(done=False, held=(False,) * len(entries.members))
+        count = sum(len(group.members) for group in entries)
+        lost = messages.Handed(done=False, held=(False,) * count)
         try:
             reply = await self._gathered.run(self._settle_call(claim, settlement, entries))
         except (scripting.LayoutChanged, scripting.Uninitialised):
@@ -134,7 +135,10 @@ class Settling(layouts.Layouts):
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
         self._foresee(claim.shard, settlement)
-        return messages.Handed(done=True)
+        refused = reply[4] if len(reply) > 4 else ()
+        return messages.Handed(
+            done=True, refused=tuple(error.decode(errors="replace") for error in refused)
+        )
 
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
@@ -186,7 +190,7 @@ class Settling(layouts.Layouts):
         self,
         claim: messages.Claim,
         settlement: messages.Settlement,
-        entries: messages.Entries | None = None,
+        entries: Sequence[messages.Entries] = (),
     ) -> scripting.Call:
         names = self._shard(claim.shard)
         parts, named = _parts(claim, settlement)
@@ -241,10 +245,13 @@ class Settling(layouts.Layouts):
         arguments.put("ended", self._ended(claim, settlement, keys, arguments))
         arguments.put("counted", self._counted(claim, settlement, keys, arguments))
         arguments.put("outcomes", arguments.run(filter(None, [settlement.outcomes])))
-        if entries is None:
+        if not entries:
             return arguments.call("settle", keys)
-        keys.append(self._keys.stream(entries.namespace, entries.name))
-        arguments.put("entries", _entries(arguments, entries, key=len(keys)))
+        groups = []
+        for group in entries:
+            keys.append(self._keys.stream(group.namespace, group.name))
+            groups.append(_entries(arguments, group, key=len(keys)))
+        arguments.put("entries", groups)
         return arguments.call("deliver", keys)
 
     def _ended(
@@ -474,6 +481,7 @@ def _entries(
         "common": arguments.run((*(column[0] for column in columns), *entries.same[1::2])),
         "own": own,
         "values": arguments.run(itertools.chain.from_iterable(values)),
+        "outcome": arguments.position(entries.outcomes) if entries.outcomes else 0,
     }
 
 

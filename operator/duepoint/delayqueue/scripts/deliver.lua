@@ -1,20 +1,23 @@
 #!lua
 --[[
-  Entries are added to one user's stream, and what the claim holds of their members is settled, in
+  Entries are added to users' streams, and what the claim holds of their members is settled, in
   one step: both or neither, so that a lost reply or a death right after doubles no entry. Refused
   when the server is full (`settle` is not): the points stay the claim's. Asked again under its
-  number it changes nothing. For a server that is no cluster: stream and shard lie apart there.
+  number it changes nothing. For a server that is no cluster: streams and shard lie apart there.
 
-  KEYS  as `settle`, then the stream
+  KEYS  as `settle`, then the streams
   ARGV  as `settle`, and
-        entries {key, max_length, members {from, to}, joined (position, or 0: chain members in one
+        entries {{key, max_length, members {from, to}, joined (position, or 0: chain members in one
           value, instead of members), names {from, to}, common {from, to},
-          own {column ...}, values {from, to}}: position of the stream in KEYS; names of the fields,
-          and the value that each has in every entry; own: the fields, from 1, that have another in
-          each; their values, entry by entry
-  Reply as `settle` | {'lost'}: nothing was written, no outcome either
+          own {column ...}, values {from, to}, outcome}}: for each stream its position in KEYS;
+          names of the fields, and the value that each has in every entry; own: the fields, from 1,
+          that have another in each; their values, entry by entry; position of an outcome that is
+          written with them, or 0
+  Reply as `settle`, and where a stream of several takes no entry, fifth {the server's error or ''
+          for each stream}: the points of that one are still held, its outcome was not written
+        | {'lost'}: nothing was written, no outcome either
         | {'partial', {1 or 0 for each member: whether it is held}}: nothing was written
-        | {'refused', the server's error}: the stream takes no entry, nothing was written
+        | {'refused', the server's error}: no stream takes an entry, nothing was written
   Error UNINIT, WRONGLAYOUT, OOM
 ]]
 -- body settle

@@ -5,7 +5,7 @@
   a replica loses nothing. A lost claim (id not in `claims`) changes nothing but adds its outcomes.
   A number at or below the last one seen changes nothing. Of more retries than a schedule may have
   open, the oldest that wait go to the dead letters, and the news of it to `runs`. (`deliver` is this
-  script with entries of a user's stream.)
+  script with entries of users' streams.)
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 dead  9 ran  10 wake
         11... lanes of the claim, then buckets
@@ -147,7 +147,7 @@ else
   applied = not state[2] and count_whole_lanes() or 0
   named_held = applied > 0
 end
-if not named_held and not args.every then
+local function look_at_all()
   for _, lane in ipairs(args.lanes) do
     local key = KEYS[lane.key]
     look_at(key, lane.chains[1] + 1, lane.chains[2], 2)
@@ -159,15 +159,49 @@ if not named_held and not args.every then
     look_at_sources(key, lane)
   end
 end
+if not named_held and not args.every then
+  look_at_all()
+end
 
 local function is_held(member)
   return named_held or held[member]
 end
 
+-- What belongs to a stream that takes no entry stays as it is, beside streams that do.
+local function leave_out(group)
+  if named_held then
+    all_held, named_held, applied = false, false, 0
+    look_at_all()
+  end
+  for _, member in ipairs(members_of(group)) do
+    if held[member] then
+      held[member], of_schedule[string.sub(member, 1, ID_LENGTH)] = nil, nil
+      applied = applied - 1
+    end
+  end
+end
+
+local errors_of, count_refused, news = {}, 0, {}
 if args.entries then
-  local refused = append_entries(args.entries, is_held, named_held)
-  if refused then
-    return refused
+  local missing = not named_held and told_missing(args.entries, is_held)
+  if missing then
+    return missing
+  end
+  for i, group in ipairs(args.entries) do
+    errors_of[i] = append_group(group)
+    if errors_of[i] ~= '' then
+      count_refused = count_refused + 1
+    elseif group.outcome > 0 then
+      news[#news + 1] = group.outcome
+    end
+  end
+  if count_refused == #args.entries then
+    return { 'refused', errors_of[1] }
+  end
+  for i, group in ipairs(count_refused > 0 and args.entries or {}) do
+    if errors_of[i] ~= '' then
+      leave_out(group)
+    end
   end
 end
 
@@ -353,7 +387,7 @@ for _, crowd in ipairs(args.crowds) do
   bury_crowd(crowd)
 end
 
-write_outcomes(RUNS, RAN)
+write_outcomes(RUNS, RAN, news)
 if #buried > 0 then
   redis.call('SPUBLISH', RAN, '')
 end
@@ -364,4 +398,4 @@ else
   redis.call('HSET', LEASES, id .. ':q', args.number)
 end
 announce_head(HEADS, before, WAKE, now)
-return { 'settled', applied, remaining, buried }
+return { 'settled', applied, remaining, buried, count_refused > 0 and errors_of or nil }

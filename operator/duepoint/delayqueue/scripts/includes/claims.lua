@@ -83,6 +83,7 @@ end
 -- Sets one score for every member of a flat {member, score, ...} list that is still there.
 local function rescore(lane_key, found, score)
   local change = {}
+  score = string.format('%.0f', score) -- once, and not for each member
   for i = 1, #found, 2 do
     change[i] = score
     change[i + 1] = found[i]
@@ -93,6 +94,7 @@ end
 -- The same for a list of members.
 local function rescore_members(lane_key, members, score)
   local change = {}
+  score = string.format('%.0f', score)
   for i, member in ipairs(members) do
     change[2 * i - 1] = score
     change[2 * i] = member

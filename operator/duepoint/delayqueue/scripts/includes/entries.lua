@@ -1,44 +1,49 @@
--- The member that each entry is because of.
-local function members_of(entries)
-  if entries.joined > 0 then
-    return joined_chains(ARGV[entries.joined])
+-- Entries of users' streams, group by group: those of one stream.
+
+-- The member that each entry of a group is because of.
+local function members_of(group)
+  if group.joined > 0 then
+    return joined_chains(ARGV[group.joined])
   end
   local members = {}
-  for i = entries.members[1], entries.members[2] do
+  for i = group.members[1], group.members[2] do
     members[#members + 1] = ARGV[i]
   end
   return members
 end
 
--- Adds entries to one user's stream, all or none, before the script writes anything else: where it
--- returns a reply, nothing was written. A member that is not held has no entry, and its outcome is
--- not true: the caller asks again without it.
-local function append_entries(entries, is_held, all_held)
+-- A member that is not held has no entry, and its outcome is not true: the caller asks again without
+-- it. The reply that says so; nil where all are held.
+local function told_missing(groups, is_held)
   local held, missing = {}, false
-  for _, member in ipairs(all_held and {} or members_of(entries)) do
-    held[#held + 1] = is_held(member) and 1 or 0
-    missing = missing or held[#held] == 0
+  for _, group in ipairs(groups) do
+    for _, member in ipairs(members_of(group)) do
+      held[#held + 1] = is_held(member) and 1 or 0
+      missing = missing or held[#held] == 0
+    end
   end
-  if missing then
-    return { 'partial', held }
+  return missing and { 'partial', held } or nil
+end
+
+-- Adds the entries of a group, all or none; '' or the server's error.
+local function append_group(group)
+  local fields, own, width = {}, {}, #group.own
+  for i = 0, group.names[2] - group.names[1] do
+    fields[2 * i + 1] = ARGV[group.names[1] + i]
+    fields[2 * i + 2] = ARGV[group.common[1] + i]
   end
-  local fields, own, width = {}, {}, #entries.own
-  for i = 0, entries.names[2] - entries.names[1] do
-    fields[2 * i + 1] = ARGV[entries.names[1] + i]
-    fields[2 * i + 2] = ARGV[entries.common[1] + i]
-  end
-  for i, column in ipairs(entries.own) do
+  for i, column in ipairs(group.own) do
     own[i] = 2 * column
   end
-  for first = entries.values[1], entries.values[2], width do
+  for first = group.values[1], group.values[2], width do
     for i = 1, width do
       fields[own[i]] = ARGV[first + i - 1]
     end
-    local added = redis.pcall('XADD', KEYS[entries.key], 'MAXLEN', '~', entries.max_length, '*',
+    local added = redis.pcall('XADD', KEYS[group.key], 'MAXLEN', '~', group.max_length, '*',
       unpack(fields))
     if added.err then -- a key of another type, no right to it: the first entry finds out
-      return { 'refused', added.err }
+      return added.err
     end
   end
-  return nil
+  return ''
 end
