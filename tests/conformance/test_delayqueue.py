@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import uuid
 
 import pytest
 
@@ -111,6 +112,22 @@ async def test_another_edit_leaves_the_point_alone(harness):
     assert await harness.arm(keep_chain=True, **edit) is messages.Armed.APPLIED
     stored = [s async for s in _stored(harness)]
     assert [(s.generation, s.due_us is not None) for s in stored] == [(2, True)]
+
+
+async def test_whose_definitions_there_are_is_known_of_each_shard(harness):
+    for number in range(40):
+        name, namespace = f"s-{number}", f"ns-{number % 3}"
+        uid = f"uid-{number}" if number % 2 else str(uuid.uuid4())
+        await harness.arm(uid=uid, name=name, namespace=namespace, generation=number + 1)
+    stored = {(s.uid, s.namespace, s.name, s.generation, 0) async for s in _stored(harness)}
+    known = [
+        one
+        for shard in await harness.shards()
+        async for chunk in harness.queue.known(shard)
+        for one in chunk
+    ]
+    assert len(known) == len(stored) == 40
+    assert set(known) == stored
 
 
 async def test_another_edit_leaves_a_claimed_point_with_its_worker(harness):

@@ -262,6 +262,8 @@ class Leadership:
             on_done=compared,
         )
 
+        reporter.is_arming = lambda: not resyncer.first_tried.is_set()
+
         def doubt() -> None:
             sweeper.doubt()
             resyncer.request()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import msgspec
 
@@ -415,6 +415,19 @@ class Stored:
     state: definition.State
     due_us: int | None
     claimed: bool = False
+
+
+class Known(NamedTuple):
+    """What a comparison with the objects needs of a stored definition; there may be millions.
+
+    ``collision`` counts the ids that others had before.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int
+    collision: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

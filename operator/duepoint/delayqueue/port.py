@@ -315,6 +315,10 @@ class Queue(Protocol):
         self, shard: messages.ShardId, schedule_id: points.ScheduleId
     ) -> definitions.Definition | None: ...
 
+    def known(self, shard: messages.ShardId) -> AsyncIterator[Sequence[messages.Known]]:
+        """Whose every stored definition of a shard is, in chunks of some thousand; none twice."""
+        ...
+
     def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
         """Every stored definition of a shard, read in chunks; none twice."""
         ...

@@ -242,6 +242,12 @@ class MemoryDelayQueue:
                 return found
         return None
 
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
+        yield [
+            messages.Known(one.uid, one.namespace, one.name, one.generation, one.collision)
+            for one in list(self._shard(shard).definitions.values())
+        ]
+
     async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
         state = self._shard(shard)
         for schedule_id, stored in list(state.definitions.items()):

@@ -12,7 +12,6 @@ minute later says the same (a restored backup, a CRD deleted and made again).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from duepoint import telemetry
 from duepoint.clock import Clock
@@ -21,7 +20,6 @@ from duepoint.controller.reconciling.reconciler import Reconciler
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue import port as queue_port
 from duepoint.kube import port, schedules
-from duepoint.schedules import points
 
 SECOND_LOOK_SECONDS = 60.0
 _MANY_SHARE = 0.30
@@ -29,15 +27,6 @@ _MANY = 100
 
 #: Told (uid, collision) of a definition that does not stand under its first id.
 NoteCollision = Callable[[str, int], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Held:
-    """A stored definition, in short."""
-
-    namespace: str
-    name: str
-    generation: int
 
 
 class Resync:
@@ -92,27 +81,20 @@ class Resync:
         await self._clock.sleep(SECOND_LOOK_SECONDS)
         return absent - await self._list({})
 
-    async def _definitions(self) -> dict[str, _Held]:
-        held: dict[str, _Held] = {}
+    async def _definitions(self) -> dict[str, messages.Known]:
+        held: dict[str, messages.Known] = {}
         for shard in sharding.all_shards(self._queue.known_layout()):
-            async for stored in self._queue.all_definitions(shard):
-                if self._namespaces and stored.namespace not in self._namespaces:
-                    continue
-                held[stored.uid] = _Held(
-                    namespace=stored.namespace, name=stored.name, generation=stored.generation
-                )
-                self._find_collision(stored)
+            async for chunk in self._queue.known(shard):
+                for known in chunk:
+                    if self._namespaces and known.namespace not in self._namespaces:
+                        continue
+                    held[known.uid] = known
+                    if known.collision:
+                        self._note_collision(known.uid, known.collision)
+                await self._clock.sleep(0)  # let firing and statuses in between chunks
         return held
 
-    def _find_collision(self, stored: messages.Stored) -> None:
-        for collision in range(8):
-            known = points.schedule_id(stored.uid, stored.namespace, collision=collision)
-            if known == stored.id:
-                if collision:
-                    self._note_collision(stored.uid, collision)
-                return
-
-    async def _list(self, held: Mapping[str, _Held]) -> set[str]:
+    async def _list(self, held: Mapping[str, messages.Known]) -> set[str]:
         """Offer every object; the uids of all, complete or an error."""
         listed: set[str] = set()
         for namespace in self._namespaces or (None,):

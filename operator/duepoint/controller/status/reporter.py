@@ -104,6 +104,8 @@ class Reporter:
         self.on_started: Started = lambda _run: None
         self.on_run_event: RunTold = lambda *_: None
         self.on_other_mark: OtherMark = lambda _seen: None
+        #: While a takeover arms, statuses take no more than their share, however old their news.
+        self.is_arming: Callable[[], bool] = lambda: False
         self._lines: dict[str, _Line] = {}
         self._untold: set[str] = set()
         self._unanswered: set[str] = set()
@@ -358,7 +360,7 @@ class Reporter:
         changed_at = None if line is None else line.changed_at
         # The answer to an edit waits for other answers, however much news of runs there is.
         ahead = self._unanswered if first in self._unanswered else self._untold
-        waited = 0.0 if changed_at is None else now - changed_at
+        waited = 0.0 if changed_at is None or self.is_arming() else now - changed_at
         return self._allowance.take(now, waiting=len(ahead), waited_seconds=waited)
 
     async def _write_one(self, line: _Line) -> None:

@@ -10,8 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -37,11 +45,13 @@ _AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
 _unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
 
+ReadT = TypeVar("ReadT")
+
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
 class Reading(layouts.Layouts):
-    """read_definitions, definition, all_definitions, all_occurrences, blob."""
+    """read_definitions, definition, known, all_definitions, all_occurrences, blob."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
         super().__init__(*args, **named)
@@ -138,9 +148,32 @@ class Reading(layouts.Layouts):
                 log.exception("rule cannot be read", schedule_id=schedule_id.hex())
         return found
 
-    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
-        names = self._shard(shard)
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
         namespaces = await self.namespaces(shard)
+        async for found in self._all_records(shard, namespaces):
+            identities = (
+                (_readable(definitions.identity, schedule_id, record))
+                for schedule_id, record in found
+            )
+            yield [
+                messages.Known(
+                    one.uid, namespaces[one.namespace], one.name, one.generation, one.collision
+                )
+                for one in identities
+                if one is not None and one.namespace in namespaces
+            ]
+
+    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
+        namespaces = await self.namespaces(shard)
+        async for found in self._all_records(shard, namespaces):
+            for stored in await self._stored(shard, unpacked(found), namespaces):
+                yield stored
+
+    async def _all_records(
+        self, shard: messages.ShardId, namespaces: Mapping[int, str]
+    ) -> AsyncIterator[list[tuple[points.ScheduleId, bytes]]]:
+        """Every stored definition of a shard, in chunks; a bucket holds a few hundred at most."""
+        names = self._shard(shard)
         populations = sorted({keys.population_of(name) for name in namespaces.values()})
         buckets = [
             names.bucket(population, number)
@@ -152,11 +185,7 @@ class Reading(layouts.Layouts):
             replies = await self._read(
                 "read all definitions", *(("HGETALL", bucket) for bucket in chunk)
             )
-            packed: dict[points.ScheduleId, definitions.Packed] = {}
-            for reply in replies:
-                packed.update(unpacked((points.ScheduleId(k), v) for k, v in reply.items()))
-            for stored in await self._stored(shard, packed, namespaces):
-                yield stored
+            yield [(points.ScheduleId(k), v) for reply in replies for k, v in reply.items()]
 
     async def all_occurrences(
         self, shard: messages.ShardId, of: points.ScheduleId | None = None
@@ -346,14 +375,21 @@ def unpacked(
     """The records that can be read; the others are told in the log and a metric."""
     unpacked = {}
     for schedule_id, record in records:
-        if record is None:
-            continue
-        try:
-            unpacked[schedule_id] = _unpack(record)
-        except definitions.UnknownFormat:
-            telemetry.unreadable_total.labels("definition").inc()
-            log.exception("definition cannot be read", schedule_id=schedule_id.hex())
+        packed = None if record is None else _readable(_unpack, schedule_id, record)
+        if packed is not None:
+            unpacked[schedule_id] = packed
     return unpacked
+
+
+def _readable(
+    read: Callable[[bytes], ReadT], schedule_id: points.ScheduleId, record: bytes
+) -> ReadT | None:
+    try:
+        return read(record)
+    except definitions.UnknownFormat:
+        telemetry.unreadable_total.labels("definition").inc()
+        log.exception("definition cannot be read", schedule_id=schedule_id.hex())
+        return None
 
 
 def _numbers(packed: Iterable[definitions.Packed]) -> set[int]:
