@@ -45,6 +45,9 @@ _START_SECONDS = 1.8
 #: When the rate is not enough, the answer to an edit goes before runs' news younger than this.
 _PRECEDENCE_SECONDS = 30.0
 
+#: While all objects are listed, it is looked this often whether statuses may be written.
+_ARMING_SECONDS = 0.25
+
 #: A slot that stays overdue for another reason shows it within this.
 _SAME_TROUBLE_SECONDS = 30.0
 
@@ -104,7 +107,8 @@ class Reporter:
         self.on_started: Started = lambda _run: None
         self.on_run_event: RunTold = lambda *_: None
         self.on_other_mark: OtherMark = lambda _seen: None
-        #: While a takeover arms, statuses take no more than their share, however old their news.
+        #: While a takeover lists all objects no status is written: beside 100,000 of them one
+        #: write costs the API server as much time as a page of the list.
         self.is_arming: Callable[[], bool] = lambda: False
         self._lines: dict[str, _Line] = {}
         self._untold: set[str] = set()
@@ -355,12 +359,14 @@ class Reporter:
 
     def _allowed_in(self, now: float) -> float:
         """Seconds until the next status may be written; 0.0 = it is written now."""
+        if self.is_arming():
+            return _ARMING_SECONDS
         first = self._agenda.first() or ""
         line = self._lines.get(first)
         changed_at = None if line is None else line.changed_at
         # The answer to an edit waits for other answers, however much news of runs there is.
         ahead = self._unanswered if first in self._unanswered else self._untold
-        waited = 0.0 if changed_at is None or self.is_arming() else now - changed_at
+        waited = 0.0 if changed_at is None else now - changed_at
         return self._allowance.take(now, waiting=len(ahead), waited_seconds=waited)
 
     async def _write_one(self, line: _Line) -> None:
