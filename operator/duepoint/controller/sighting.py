@@ -26,10 +26,11 @@ _UNTIL = b'"suspendUntil"'
 UNKNOWN = b"{}"
 
 
-class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One state of one Schedule.
 
     Attributes:
+        created: metadata.creationTimestamp; empty where it is not known.
         deleted: it is gone, or on its way: a deletion cannot be taken back.
         spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
     """
@@ -38,7 +39,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     generation: int
-    created_us: int
+    created: str
     deleted: bool
     spec: bytes
     status: bytes
@@ -46,6 +47,10 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def created_us(self) -> int:
+        return _instant(self.created)
 
     def suspended_until_us(self) -> int | None:
         """When its suspension ends by itself; None where it has no such end."""
@@ -66,7 +71,7 @@ def of_listed(schedule: schedules.Schedule) -> Sighting:
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
-        created_us=_instant(metadata.creation_timestamp),
+        created=metadata.creation_timestamp or "",
         deleted=metadata.deletion_timestamp is not None,
         spec=bytes(schedule.spec),
         status=bytes(schedule.status),
@@ -81,7 +86,7 @@ def of_watched(change: str | None, body: Mapping[str, Any]) -> Sighting:
         name=metadata["name"],
         uid=metadata["uid"],
         generation=metadata.get("generation", 0),
-        created_us=_instant(metadata.get("creationTimestamp")),
+        created=metadata.get("creationTimestamp") or "",
         deleted=change == "DELETED" or metadata.get("deletionTimestamp") is not None,
         spec=msgspec.json.encode(body.get("spec") or {}),
         status=msgspec.json.encode(body.get("status") or {}),
@@ -97,7 +102,7 @@ def of_name(
         name=name,
         uid=uid,
         generation=generation,
-        created_us=0,
+        created="",
         deleted=deleted,
         spec=UNKNOWN,
         status=UNKNOWN,

@@ -34,7 +34,7 @@ CROWDED_OUT = f"more than {OPEN_RETRIES} slots of this schedule were being tried
 # -- arming (operator) ----------------------------------------------------------------------
 
 
-class Arming(msgspec.Struct, frozen=True, kw_only=True):
+class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A definition, with the chain point it wants.
 
     Attributes:

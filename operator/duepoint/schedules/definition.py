@@ -29,7 +29,6 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
@@ -57,7 +56,7 @@ class State(enum.IntEnum):
     COMPLETED = 2
 
 
-class Definition(msgspec.Struct, frozen=True, kw_only=True):
+class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One schedule as the queue knows it.
 
     Attributes:
@@ -132,16 +131,6 @@ class Packed:
     started: int = 0
 
 
-class Identity(NamedTuple):
-    """Whose definition a record is, and how old; the namespace still a number."""
-
-    uid: str
-    namespace: int
-    name: str
-    generation: int
-    collision: int
-
-
 class UnknownFormat(ValueError):
     """The bytes are not a record that this version can read."""
 
@@ -177,39 +166,6 @@ def unpack(record: bytes) -> Packed:
         raise UnknownFormat(f"definition record of {len(record)} bytes cannot be read") from error
 
 
-def identity(record: bytes) -> Identity:
-    """Whose a stored record is; a quarter of what all of it costs. Raises as ``unpack`` does."""
-    try:
-        return _identity(record)
-    except (IndexError, ValueError) as error:
-        raise UnknownFormat(f"definition record of {len(record)} bytes cannot be read") from error
-
-
-def _identity(record: bytes) -> Identity:
-    reader, flags = _at_generation(record)
-    if flags & _UID_IS_UUID:
-        digits = record[VERSION_OFFSET + 4 : reader.position].hex()
-        parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-        uid = "-".join(parts)
-    else:
-        uid = _Reader(record, VERSION_OFFSET + 4).text()
-    generation, _, collision = reader.varint(), reader.varint(), reader.varint()
-    reader.varint()  # created
-    reader.varint()  # not before
-    namespace = reader.varint()
-    reader.varint()  # target
-    if flags & _RULE_INLINE:
-        reader.sized()
-    else:
-        reader.varint()
-    name = reader.text()
-    if flags & _COUNTED:
-        reader.take(_COUNT_LENGTH)
-    if reader.position != len(record):
-        raise ValueError("bytes after the end")
-    return Identity(uid, namespace, name, generation, collision)
-
-
 def numbers(record: bytes) -> tuple[int, ...]:
     """What a record names by number: namespace, target and, unless it is inline, rule.
 
@@ -232,20 +188,14 @@ def renumbered(record: bytes, number_of: Mapping[int, int]) -> bytes:
 
 def _at_numbers(record: bytes) -> tuple[_Reader, int]:
     """A reader in front of the numbers, and how many there are."""
-    reader, flags = _at_generation(record)
-    for _ in range(5):  # generations, collision, created, not-before
-        reader.varint()
-    return reader, 2 if flags & _RULE_INLINE else 3
-
-
-def _at_generation(record: bytes) -> tuple[_Reader, int]:
-    """A reader behind the uid, and the flags."""
     if record[0] != FORMAT:
         raise ValueError(f"format {record[0]}")
     reader = _Reader(record, VERSION_OFFSET + 4)
     flags = record[2]
     reader.take(16 if flags & _UID_IS_UUID else reader.varint())
-    return reader, flags
+    for _ in range(5):  # generations, collision, created, not-before
+        reader.varint()
+    return reader, 2 if flags & _RULE_INLINE else 3
 
 
 def resolve(packed: Packed, *, namespace: str, rule: rules.Rule, target: str) -> Definition:

@@ -25,7 +25,7 @@ class DueSlot(msgspec.Struct, frozen=True, gc=False):
     due_us: int
 
 
-class Slots(msgspec.Struct, frozen=True, kw_only=True):
+class Slots(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All slots of one schedule.
 
     Attributes:
@@ -117,13 +117,15 @@ def for_rule(rule: rules.Rule, *, identity: str, created_us: int) -> Slots:
         errors.InvalidExpression: where a text is not an expression.
     """
     timing = rule.timing
-    anchor_us = created_us if timing.start_us is None else timing.start_us
-    expression = _expression(
-        timing,
-        rule.whole_seconds,
-        identity if _uses_hash(timing) else "",
-        anchor_us if _uses_anchor(timing) else 0,
-    )
+    expression = _shared_expression(timing, rule.whole_seconds)
+    if expression is None:
+        anchor_us = created_us if timing.start_us is None else timing.start_us
+        expression = _expression(
+            timing,
+            rule.whole_seconds,
+            identity if _uses_hash(timing) else "",
+            anchor_us if _uses_anchor(timing) else 0,
+        )
     return Slots(expression=expression, identity=identity, jitter_ms=timing.jitter_ms)
 
 
@@ -154,6 +156,17 @@ def check(text: str, rule: rules.Rule, *, identity: str, created_us: int) -> Non
     timing = rule.timing
     start_us = created_us if timing.start_us is None else timing.start_us
     _compile(text, timing, rule.whole_seconds, identity, start_us, from_us=start_us)
+
+
+@functools.lru_cache(maxsize=16_384)
+def _shared_expression(
+    timing: rules.Timing,
+    whole_seconds: bool,  # noqa: FBT001 - part of the cache's key
+) -> expressions.Expression | None:
+    """The expression of all schedules of a timing; None where each has its own."""
+    if not are_shared(timing):
+        return None
+    return _expression(timing, whole_seconds, "", timing.start_us or 0)
 
 
 @functools.lru_cache(maxsize=65_536)

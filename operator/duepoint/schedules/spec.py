@@ -33,7 +33,7 @@ _MOST_AT_ONCE = 10_000
 T = TypeVar("T")
 
 
-class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An accepted spec.
 
     Attributes:

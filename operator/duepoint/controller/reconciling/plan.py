@@ -26,7 +26,7 @@ from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the status says, as far as a decision needs it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
         return self.accepted and self.observed_generation == generation
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What to do, and what will then be true.
 
     Attributes:

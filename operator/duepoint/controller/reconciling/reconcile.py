@@ -51,7 +51,7 @@ class Applied:
     is_wider: bool = False
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class Look(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One object to be looked at: as ``Reconcile.apply`` takes it."""
 
     seen: Sighting
@@ -59,7 +59,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     since_us: int
 
 
-class _New(msgspec.Struct, frozen=True):
+class _New(msgspec.Struct, frozen=True, gc=False):
     """A plan for a schedule of which the queue holds nothing.
 
     Attributes:

@@ -55,7 +55,7 @@ class Waits:
     object_most: float = 60.0
 
 
-class _Task(msgspec.Struct, frozen=True, kw_only=True):
+class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One look.
 
     Attributes:
@@ -130,10 +130,12 @@ class Reconciler:
             # older than what was applied says nothing.
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
-        elif stored_generation == seen.generation and not seen.deleted:
-            said = shown.of(seen.status)
-            if said.accepted and said.observed_generation == seen.generation:
-                self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
+        elif (
+            stored_generation == seen.generation
+            and not seen.deleted
+            and shown.has_accepted(seen.status, seen.generation)
+        ):
+            self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
         self._offer(seen, is_absent=stored_generation is None)
 
     def offer_absent(self, namespace: str, name: str, uid: str) -> None:

@@ -9,7 +9,7 @@ takeover needs to look at no object that is in order.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -43,8 +43,7 @@ _OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
 _NEXT = ("nextScheduleTime", "upcomingTimes")
 
 
-@dataclass(slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, kw_only=True):
     """One Schedule.
 
     Attributes:
@@ -79,7 +78,7 @@ class Entry:
     holds_nothing: bool = False
     keeps: Policy = _USUAL_POLICY
     summary: summaries.Summary | None = None
-    open: OpenSlots = field(default_factory=OpenSlots)
+    open: OpenSlots = msgspec.field(default_factory=OpenSlots)
     unchecked: Report | None = None
     check: RunEvent | None = None
     refusals: int = 0

@@ -34,11 +34,23 @@ class _Status(msgspec.Struct, rename="camel"):
     runs: _Runs | None = None
 
 
+class _Verdict(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    observed_generation: int = -1
+
+
+class _Verdicts(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    conditions: list[_Verdict] | None = None
+
+
 class _Observed(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
 
 
 _decoder = msgspec.json.Decoder(_Status)
+_verdicts_decoder = msgspec.json.Decoder(_Verdicts)
 _observed_decoder = msgspec.json.Decoder(_Observed)
 
 
@@ -66,6 +78,20 @@ def of(status: bytes) -> Shown:
         stalled=stalled,
         started=0 if read.runs is None else max(0, read.runs.started - read.runs.manual),
     )
+
+
+def has_accepted(status: bytes, generation: int) -> bool:
+    """``of(status).has_accepted(generation)``, of a status that is not looked at any further."""
+    try:
+        read = _verdicts_decoder.decode(status)
+    except msgspec.DecodeError:
+        return False
+    if read.observed_generation != generation:
+        return False
+    for one in read.conditions or ():
+        if one.type == ConditionType.READY:
+            return one.status == "True" and one.observed_generation == generation
+    return False
 
 
 def observed_generation(status: bytes) -> int:

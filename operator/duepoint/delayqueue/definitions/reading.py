@@ -30,7 +30,7 @@ from duepoint.delayqueue.definitions import interning, records, seal
 from duepoint.delayqueue.layout import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import points
+from duepoint.schedules import headings, points
 from duepoint.schedules import rule as rules
 
 log = structlog.get_logger(__name__)
@@ -151,15 +151,12 @@ class Reading(layouts.Layouts):
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
         namespaces = await self.namespaces(shard)
         async for found in self._all_records(shard, namespaces):
-            identities = (
-                (_readable(definitions.identity, schedule_id, record))
-                for schedule_id, record in found
-            )
+            read = (_readable(headings.read, schedule_id, record) for schedule_id, record in found)
             yield [
                 messages.Known(
                     one.uid, namespaces[one.namespace], one.name, one.generation, one.collision
                 )
-                for one in identities
+                for one in read
                 if one is not None and one.namespace in namespaces
             ]
 
