@@ -71,5 +71,28 @@ def test_bytes_at_random_never_raise():
         assert list(found.indexes)[-1] == 1
 
 
+def _alone(records):
+    """Rows as each record has them by itself, looked at singly because of what stands beside it."""
+    rows = []
+    for index, record in enumerate(records):
+        found = briefs.unpack([record, b""], [record[3:7], b""])
+        columns = found.uids, found.names, found.generations, found.created_us, found.kinds
+        rows += [(index, *values) for values in zip(*columns, strict=True)]
+    return rows
+
+
+@pytest.mark.parametrize("place", range(len(_record()[1])))
+def test_any_byte_changed_in_one_of_many_changes_that_one_only(place):
+    """Records of one shape are cut out together; one that has another shape must not shift them."""
+    records = [_record(number)[1] for number in range(4)]
+    for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
+        changed = list(records)
+        changed[2] = records[2][:place] + bytes([byte]) + records[2][place + 1 :]
+        found = briefs.unpack(changed, [record[3:7] for record in changed])
+        columns = found.uids, found.names, found.generations, found.created_us, found.kinds
+        together = list(zip(found.indexes, *columns, strict=True))
+        assert together == _alone(changed)
+
+
 def test_nothing_asked_is_nothing_found():
     assert list(briefs.unpack([], []).uids) == []

@@ -12,6 +12,8 @@ left to be read as a definition. Pure; the layout is ``definition.py``'s.
 from __future__ import annotations
 
 import binascii
+import functools
+import itertools
 import re
 import struct
 from collections.abc import Hashable, Mapping, Sequence
@@ -24,12 +26,13 @@ from duepoint.schedules import rule as rules
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 #: Seconds of the next thousand years.
 _SECONDS = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
+_PREFIX = bytes([definitions.FORMAT, definitions.State.ARMED, 1])
 #: Timing version, uid, generation, created, (namespace, target, rule), length of the name, name.
 #: Matching a record takes a tenth of what it takes to walk through it.
 _USUAL = re.compile(
     b"".join(
         (
-            re.escape(bytes([definitions.FORMAT, definitions.State.ARMED, 1])),
+            re.escape(_PREFIX),
             b"(.{4})(.{16})",
             b"(%b)%b%b(%b)%b" % (_VARINT, _VARINT, _VARINT, _SECONDS, _VARINT),
             b"((?:%b){3})(%b)(.*)" % (_VARINT, _VARINT),
@@ -44,6 +47,10 @@ _PLAIN = re.compile(
     b"(" + _USUAL.pattern.replace(b"(.*)", rb"([\x20-\x7e]*)") + b")" + _END, re.DOTALL
 )
 _HEX_UID = struct.Struct("8s4s4s4s12s")
+#: Where its fixed parts end, and how many numbers of varying width come up to its name.
+_FIXED = definitions.VERSION_OFFSET + 4 + 16
+_NUMBERS = re.compile(b"(?:%b){3}%b(?:%b){5}" % (_VARINT, _SECONDS, _VARINT), re.DOTALL)
+_HIGH = bytes(range(0x80, 0x100))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,12 +98,52 @@ class Columns(NamedTuple):
 def unpack(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
     """The rows of those records that are usual and of the timing version beside them.
 
-    Where all are, which is the rule, one search takes all of them apart.
+    Where all are, which is the rule, all are taken apart at once.
     """
-    columns = _all_plain(records)
+    columns = _all_alike(records) or _all_plain(records)
     if columns and _are_sound(columns, versions):
         return _named(range(len(records)), columns)
     return _unpack_each(records, versions)
+
+
+def _all_alike(records: Sequence[bytes | None]) -> list[tuple[bytes, ...]]:
+    """Their parts by column; nothing where one has a number of another width than the first.
+
+    Then all parts but the name stand in the same places, and are cut out of all records at once.
+    """
+    numbers = _NUMBERS.match(records[0] or b"", _FIXED) if records else None
+    if numbers is None or None in records:
+        return []
+    end = numbers.end()
+    listed = cast("Sequence[bytes]", records)
+    heads = b"".join([record[:end] for record in listed])
+    if len(heads) != end * len(listed) or not _have_widths(heads, numbers[0], end):
+        return []
+    prefix, *columns = zip(*_layout_of(numbers[0]).iter_unpack(heads), strict=True)
+    if set(prefix) != {_PREFIX}:
+        return []
+    return [*columns, tuple([record[end:] for record in listed])]
+
+
+def _have_widths(heads: bytes, numbers: bytes, length: int) -> bool:
+    """Whether numbers begin and end in each head where they do in the first."""
+    for place, byte in enumerate(numbers, start=_FIXED):
+        column = heads[place::length]
+        if not column.isascii() if byte < 0x80 else column.translate(None, _HIGH):
+            return False
+    return True
+
+
+@functools.lru_cache(maxsize=64)
+def _layout_of(numbers: bytes) -> struct.Struct:
+    """Parts of a head whose numbers are as wide as these."""
+    ends = [place for place, byte in enumerate(numbers, start=1) if byte < 0x80]
+    widths = [end - begin for begin, end in itertools.pairwise([0, *ends])]
+    generation, between, created, after = widths[0], sum(widths[1:3]), widths[3], widths[4]
+    kind, name_length = sum(widths[5:8]), widths[8]
+    return struct.Struct(
+        f"{len(_PREFIX)}s4s16s{generation}s{between}x{created}s{after}x{kind}s{name_length}s"
+    )
 
 
 def _all_plain(records: Sequence[bytes | None]) -> list[tuple[bytes, ...]]:

@@ -271,10 +271,11 @@ class _Done:
         batch: plainwork.Plain,
         answer: batches.BatchAnswer,
     ) -> _Done:
-        delivered = [message is not None for message in answer.messages]
+        is_all = None not in answer.messages
+        delivered = [] if is_all else [message is not None for message in answer.messages]
 
         def picked(column: Sequence[_ValueT]) -> Sequence[_ValueT]:
-            return column if all(delivered) else list(itertools.compress(column, delivered))
+            return column if is_all else list(itertools.compress(column, delivered))
 
         indexes = picked(batch.indexes)
         return cls(

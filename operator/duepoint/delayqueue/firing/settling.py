@@ -196,16 +196,11 @@ class Settling(layouts.Layouts):
         parts, named = _parts(claim, settlement)
         if settlement.whole:
             _check_whole(claim, settlement)
+        is_whole = settlement.whole or _names_all(claim, settlement, named)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(claim.shard),
             number=settlement.number,
-            whole=settlement.whole
-            or (
-                settlement.number == 1
-                and len(named) == len(claim.points) + len(claim.strangers)
-                and named == _members(claim)
-                and _follow(settlement, named)
-            ),
+            whole=is_whole,
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
             runs_limit=RUNS_LIMIT,
@@ -217,7 +212,7 @@ class Settling(layouts.Layouts):
             names.runs, names.dead, names.ran, names.wake,
         ]  # fmt: skip
         lanes: list[dict[str, Any]] = []
-        whole_lanes = _whole_lanes(claim, settlement, named)
+        whole_lanes = {} if is_whole else _whole_lanes(claim, settlement, named)
         key_of: dict[int, int] = {}
         for lane, part in parts.items():
             keys.append(names.lane(lane))
@@ -337,6 +332,16 @@ def _members(claim: messages.Claim) -> set[bytes]:
     members = {point.member for point in claim.points}
     members.update(member for member, _ in claim.strangers)
     return members
+
+
+def _names_all(claim: messages.Claim, settlement: messages.Settlement, named: set[bytes]) -> bool:
+    """Whether everything that the claim began with is named, by its first settlement."""
+    return (
+        settlement.number == 1
+        and len(named) == len(claim.points) + len(claim.strangers)
+        and named == _members(claim)
+        and _follow(settlement, named)
+    )
 
 
 def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None:

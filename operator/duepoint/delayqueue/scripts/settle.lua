@@ -225,12 +225,13 @@ end
 
 -- The same of chains that come by their dues.
 local function write_moved(lane_key, moved)
-  local pairs, count = {}, 0
+  local pairs, count, sub = {}, 0, string.sub
   for _, move in ipairs(moved) do
-    local due, members = move[1], joined_chains(ARGV[move[2]])
-    for i = 1, #members do
-      if named_held or held[members[i]] then
-        pairs[count + 1], pairs[count + 2] = due, members[i]
+    local due, joined = move[1], ARGV[move[2]]
+    for first = 1, #joined, CHAIN_LENGTH do
+      local member = sub(joined, first, first + CHAIN_LENGTH - 1)
+      if named_held or held[member] then
+        pairs[count + 1], pairs[count + 2] = due, member
         count = count + 2
       end
     end
