@@ -141,6 +141,7 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
     is_counted = definition.rule.timing.max_runs is not None
     flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (_COUNTED if is_counted else 0)
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
+    apart_us = definition.not_before_us - created_s * 1_000_000
     name = definition.name.encode()
     parts = (
         _head(definition.state, flags),
@@ -148,7 +149,7 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
         uid,
         _varints(definition.generation, definition.timing_generation, definition.collision),
         _varint(created_s),
-        _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
+        _varint(_zigzag(apart_us)) if apart_us else _SHORT[0],
         _varints(namespace, target) if rule is None else _varints(namespace, target, rule),
         _sized(rules.text(definition.rule)) if rule is None else b"",
         _varint(len(name)),

@@ -132,6 +132,7 @@ class Filling(arming.Arming):
         rows: dict[points.ScheduleId, _Row] = {}
         checked: set[tuple[str, str, bytes]] = set()
         layout, buckets = self._known_layout(), self._buckets
+        shards = sharding.own_shards(layout)
         for place, (one, blob) in enumerate(wanted):
             known = one.definition
             due_us = one.due_us
@@ -141,7 +142,8 @@ class Filling(arming.Arming):
                 checked.add(key)
             if not one.keep_chain:
                 id_ = known.id
-                home, bucket = sharding.home(id_, layout), keys.place_of(id_, buckets)
+                home = shards[sharding.shard_of(id_, layout.shards)]
+                bucket = keys.place_of(id_, buckets)
                 rows.setdefault(id_, _Row(home, bucket, place, id_, one, blob))
         return list(rows.values()) if layout.former is None else []
 
