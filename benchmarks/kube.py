@@ -1,9 +1,8 @@
 """Duepoint on Kubernetes beside CronJob: bursts, and many Schedules. ``make bench-kube``.
 
-``SMALL=1`` runs a small part of each, to see that everything works; ``PART=burst``,
-``PART=scale`` or ``PART=restart`` runs one of them, ``COUNT=`` and ``TIMES=`` choose another size
-of the last two. Two workers and an operator run as processes with the rights that the chart gives
-them.
+``SMALL=1`` runs a small part of each, to see that everything works; ``PART=burst``, ``PART=scale``
+or ``PART=restart`` runs one of them, ``COUNT=`` chooses another size of it, and ``TIMES=`` how many
+restarts. Two workers and an operator run as processes with the rights that the chart gives them.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from benchmarks.report import Figure
 
 _SMALL = os.environ.get("SMALL") == "1"
 _PART = os.environ.get("PART", "")
-_BURSTS = (200,) if _SMALL else (1_000, 5_000)
-#: For how long the CronJob controller may work at its default limits: 1,000 take two minutes.
-_DEFAULT_LIMIT_SECONDS = 60.0 if _SMALL else 700.0
 _COUNT = int(os.environ.get("COUNT", "0"))
+_BURSTS = (_COUNT,) if _COUNT else (200,) if _SMALL else (1_000, 5_000)
+#: For how long the CronJob controller may work at its default limits: 1,000 take two minutes, 5,000
+#: would take ten.
+_DEFAULT_LIMIT_SECONDS = 60.0 if _SMALL else 300.0
 _APPLIED = _COUNT or (1_000 if _SMALL else 10_000)
 _LYING_AROUND = _COUNT or (2_000 if _SMALL else 100_000)
 _TIMES = int(os.environ.get("TIMES", "1" if _SMALL else "3"))
