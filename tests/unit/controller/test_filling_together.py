@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import errors
+from duepoint.controller import sighting
 from duepoint.controller.reconciling.workqueue import Together, WorkQueue
 from duepoint.delayqueue import messages
 from duepoint.testing.fakeclock import FakeClock
@@ -205,3 +206,33 @@ async def test_one_of_many_may_ask_for_another_try():
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert seen == [[1, 2, 3], [2]]
+
+
+async def test_what_is_new_in_the_watch_is_armed_together_jobs_of_a_known_template_too(monkeypatch):
+    world = World()
+    async with world.leader():
+        await world.apply_job("first")
+        counts = _counted(world, monkeypatch)
+        for number in range(20):
+            await world.apply(f"s{number}")
+            await world.apply_job(f"job{number}")
+        assert counts == {"together": 40, "alone": 0}
+        assert {world.ready(f"job{number}")[0] for number in range(20)} == {"True"}
+        await world.apply("s0", schedule="*/7 * * * *")  # an edit needs a look of its own
+        assert counts == {"together": 40, "alone": 1}
+
+
+async def test_what_was_taken_for_new_and_is_not_is_looked_at_alone(monkeypatch):
+    world = World()
+    async with world.leader():
+        first = await world.apply("armed")
+    armed = world.definitions()
+    # A crash between arming and status: the watch shows an object that nobody has answered.
+    first.pop("status", None)
+    async with world.leader(epoch=2):
+        world.reconciler._applied.clear()
+        seen = sighting.of_watched("ADDED", first)
+        world.reconciler.offer(seen)
+        await world.clock.settle()
+        assert world.definitions() == armed
+        assert world.ready("armed") == ("True", "Armed")

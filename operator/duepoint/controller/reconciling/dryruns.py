@@ -40,15 +40,26 @@ class DryRuns:
     ) -> Verdict:
         """Whether Jobs of this template can be created under the name of the next slot."""
         try:
-            job = jobs.job_for(target.template, _facts(wanted, payload))
+            key, job = _question(wanted, target, payload)
         except errors.InvalidSpec as error:
             return jobs.InvalidTemplate(str(error))
-        key = _key(wanted.namespace, target, str(job["metadata"]["name"]))
+        return self._known(key) or await self._shared(key, wanted.namespace, job)
+
+    def is_valid(
+        self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
+    ) -> bool:
+        """Whether it is known already, of another Schedule, that such Jobs can be created."""
+        try:
+            key, _ = _question(wanted, target, payload)
+        except errors.InvalidSpec:
+            return False
+        return isinstance(self._known(key), jobs.Valid)
+
+    def _known(self, key: _Key) -> Verdict | None:
         known = self._verdicts.get(key)
         if known is not None:
             self._verdicts.move_to_end(key)
-            return known
-        return await self._shared(key, wanted.namespace, job)
+        return known
 
     async def _shared(self, key: _Key, namespace: str, job: dict[str, object]) -> Verdict:
         under_way = self._asking.get(key)
@@ -71,6 +82,14 @@ class DryRuns:
         self._verdicts[key] = verdict
         while len(self._verdicts) > _REMEMBERED:
             self._verdicts.popitem(last=False)
+
+
+def _question(
+    wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
+) -> tuple[_Key, dict[str, object]]:
+    """The Job of the next slot, and what its verdict is remembered by; raises InvalidSpec."""
+    job = jobs.job_for(target.template, _facts(wanted, payload))
+    return _key(wanted.namespace, target, str(job["metadata"]["name"])), job
 
 
 def _key(namespace: str, target: actions.JobAction, job_name: str) -> _Key:

@@ -144,10 +144,17 @@ class Reconcile:
         if made is None or made.arming is None:
             return None
         if not look.shown.has_accepted(wanted.generation):
-            if _awaits_check(wanted) or isinstance(wanted.action.target, actions.JobAction):
+            if _awaits_check(wanted) or not self._can_create(wanted, made):
                 return None
             return _New(wanted, made, made.arming, is_told=False)
         return _New(wanted, made, made.arming, is_told=plan.is_told(look.shown, made))
+
+    def _can_create(self, wanted: spec.ScheduleSpec, made: plan.Plan) -> bool:
+        """Whether nobody has to be asked about its Jobs."""
+        target = wanted.action.target
+        if not isinstance(target, actions.JobAction):
+            return True
+        return self._dry_runs.is_valid(made.definition, target, wanted.action.payload)
 
     def refuse(self, uid: str, generation: int, message: str) -> None:
         """Nothing of this generation, nor of an older one, belongs into the queue any more."""

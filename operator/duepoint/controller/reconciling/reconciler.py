@@ -59,7 +59,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One look.
 
     Attributes:
-        is_absent: the queue was found to hold nothing of the uid.
+        is_absent: the queue was found to hold nothing of the uid, or is expected to.
         is_alone: it was looked at together with others, and needs a look of its own.
     """
 
@@ -106,8 +106,12 @@ class Reconciler:
         await self._tasks.run(self._handle, self._workers)
 
     def offer(self, seen: Sighting) -> None:
-        """This state of an object was seen."""
-        self._offer(seen, is_absent=False)
+        """This state of an object was seen.
+
+        One that nobody has answered yet is taken for new: where it is not, the queue refuses.
+        """
+        is_unanswered = seen.generation == 1 and shown.observed_generation(seen.status) < 1
+        self._offer(seen, is_absent=is_unanswered)
 
     def _offer(self, seen: Sighting, *, is_absent: bool) -> None:
         if seen.uid in self._deleted:

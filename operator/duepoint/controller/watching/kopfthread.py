@@ -19,9 +19,10 @@ import kopf
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller import sighting
 from duepoint.controller.manual.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
-from duepoint.controller.watching import forgetting, handlers, kopfjson, shortstart, tuning
+from duepoint.controller.watching import forgetting, handlers, kopfjson, shortwatch, tuning
 from duepoint.kube.credentials import Credentials, Login
 
 #: A life as long as this begins the waits anew.
@@ -113,7 +114,15 @@ class KopfThread:
             return await asyncio.wrap_future(asked)
 
         async def operate() -> None:
-            shortstart.use(shortstart.Beginnings(is_compared=self._is_compared, on_begin=ready))
+            shortwatch.use(
+                shortwatch.Short(
+                    is_compared=self._is_compared,
+                    on_begin=ready,
+                    take=lambda kind, body: life.deliver(
+                        sighting.of_watched(kind, body), is_listed=False
+                    ),
+                )
+            )
             is_ready = asyncio.Event()
             announcing = asyncio.create_task(_announce(is_ready, ready))
             try:

@@ -1,4 +1,4 @@
-"""How kopf begins a watch of Schedules: by a version, once everything has been read without it."""
+"""kopf's watch of Schedules: from a version on, and past its workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import kopf._cogs.clients.api as kopf_api
 import kopf._cogs.clients.watching as kopf_watching
 import pytest
 
-from duepoint.controller.watching import shortstart, tuning
+from duepoint.controller.watching import shortwatch, tuning
 
 
 class Resource:
@@ -33,19 +33,21 @@ def opened(monkeypatch):
         asked.append(url)
         return {"metadata": {"resourceVersion": "17"}}
 
-    monkeypatch.setattr(shortstart, "_open_watch", open_watch)
+    monkeypatch.setattr(shortwatch, "_open_watch", open_watch)
     monkeypatch.setattr(kopf_api, "get", get)
     monkeypatch.setattr(kopf_watching, "watch_objs", open_watch)
     return asked
 
 
 async def _events(*, plural="schedules", is_compared=True, since=None):
-    begun = []
+    begun, taken = [], []
 
     async def watch():
-        shortstart.use(
-            shortstart.Beginnings(
-                is_compared=lambda: is_compared, on_begin=lambda: begun.append(True)
+        shortwatch.use(
+            shortwatch.Short(
+                is_compared=lambda: is_compared,
+                on_begin=lambda: begun.append(True),
+                take=lambda kind, body: taken.append((kind, body["metadata"]["name"])),
             )
         )
         watched = kopf_watching.continuous_watch if since is None else kopf_watching.watch_objs
@@ -60,31 +62,41 @@ async def _events(*, plural="schedules", is_compared=True, since=None):
             **given,
         ):
             found.append(event)
-            if isinstance(event, dict) and event["type"] != "BOOKMARK":
+            if taken or (isinstance(event, dict) and event["type"] != "BOOKMARK"):
                 break
         return found
 
     found = await asyncio.create_task(watch(), context=contextvars.copy_context())
-    return found, len(begun)
+    return found, len(begun), taken
 
 
 async def test_what_has_been_compared_is_watched_from_now_on(opened):
-    found, begun = await _events()
+    found, begun, taken = await _events()
     assert opened == ["/team/schedules?limit=1", ("17", "team")]
     assert begun == 1
+    assert taken == [("ADDED", "one")]
     assert found[0] is kopf_watching.Bookmark.LISTED
-    assert found[-1]["type"] == "ADDED"  # a change, and no part of a list
+    places = [event["object"]["metadata"]["resourceVersion"] for event in found[1:]]
+    assert (places, {event["type"] for event in found[1:]}) == (["17", "18"], {"BOOKMARK"})
 
 
 @pytest.mark.parametrize("given", [{"is_compared": False}, {"plural": "scheduleruns"}])
 async def test_everything_else_is_listed_by_kopf(opened, given):
-    found, begun = await _events(**given)
+    found, begun, taken = await _events(**given)
     assert opened == [(None, "team")]
-    assert begun == 0
+    assert (begun, taken) == (0, [])
     assert found[-1]["type"] is None
 
 
-async def test_a_watch_that_goes_on_is_left_alone(opened):
-    _, begun = await _events(since="20")
+@pytest.mark.parametrize("is_compared", [True, False])
+async def test_a_watch_that_goes_on_begins_where_it_was(opened, is_compared):
+    found, begun, taken = await _events(since="20", is_compared=is_compared)
     assert opened == [("20", "team")]
-    assert begun == 0
+    assert (begun, taken) == (0, [("ADDED", "one")])
+    assert found[-1]["object"]["metadata"]["resourceVersion"] == "18"
+
+
+async def test_changes_of_scheduleruns_stay_with_kopf(opened):
+    found, _, taken = await _events(plural="scheduleruns", since="20")
+    assert taken == []
+    assert found[-1]["type"] == "ADDED"
