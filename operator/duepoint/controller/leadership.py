@@ -176,7 +176,9 @@ class Leadership:
     def _made(self, layout: messages.Layout, epoch: messages.Epoch, term: Term) -> _Services:
         clock, health, queue = self._clock, self._health, self._queue
         namespaces = self._settings.watch_namespaces
-        reconcile = Reconcile(queue=queue, dry_runs=self._dry_runs, epoch=epoch)
+        reconcile = Reconcile(
+            queue=queue, dry_runs=self._dry_runs, epoch=epoch, managed_by=self._others.own
+        )
         partitioner = Partitioner(
             queue=queue,
             epoch=epoch,
@@ -262,7 +264,7 @@ class Leadership:
             on_done=compared,
         )
 
-        reporter.is_arming = lambda: not resyncer.first_tried.is_set()
+        reporter.is_arming = lambda: not (resync.has_listed or resyncer.first_tried.is_set())
 
         def doubt() -> None:
             sweeper.doubt()

@@ -7,6 +7,7 @@ objects that a takeover shows, nearly all are applied already and are never deco
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,9 +89,16 @@ def of_watched(change: str | None, body: Mapping[str, Any]) -> Sighting:
         generation=metadata.get("generation", 0),
         created=metadata.get("creationTimestamp") or "",
         deleted=change == "DELETED" or metadata.get("deletionTimestamp") is not None,
-        spec=msgspec.json.encode(body.get("spec") or {}),
-        status=msgspec.json.encode(body.get("status") or {}),
+        spec=_text(body.get("spec") or {}),
+        status=_text(body.get("status") or {}),
     )
+
+
+def _text(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except OverflowError:  # a whole number of more than 64 bits, which a payload may have
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def of_name(

@@ -96,8 +96,10 @@ class BatchRoad:
     ) -> list[int]:
         """The rows that were not delivered."""
         settled = [batch for batch in found if self._is_settled(batch.action)]
-        async with slots:
-            left = await self._hand_over(settling, chains, settled)
+        left: list[int] = []
+        if settled:
+            async with slots:
+                left = await self._hand_over(settling, chains, settled)
         others = (batch for batch in found if not self._is_settled(batch.action))
         more = [self._fire_in_turn(settling, slots, chains, batch) for batch in others]
         return [*left, *itertools.chain.from_iterable(await asyncio.gather(*more) if more else ())]

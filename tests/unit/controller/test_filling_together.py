@@ -236,3 +236,30 @@ async def test_what_was_taken_for_new_and_is_not_is_looked_at_alone(monkeypatch)
         await world.clock.settle()
         assert world.definitions() == armed
         assert world.ready("armed") == ("True", "Armed")
+
+
+async def test_statuses_that_another_installation_wrote_are_written_anew(monkeypatch):
+    world = World(managed_by="a/a")
+    async with world.leader():
+        await world.apply("one")
+        assert world.status("one")["managedBy"] == "a/a"
+    world.queue.flush()
+    world.managed_by = "b/b"
+    async with world.leader(epoch=2):
+        await world.clock.advance(60)
+        assert world.status("one")["managedBy"] == "b/b"
+
+
+async def test_what_is_armed_anew_is_known_as_it_is_armed():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply("one"))["metadata"]["uid"]
+        await world.apply("one", concurrencyPolicy="Forbid")  # another generation, the same timing
+        await world.clock.advance(10)
+        before = await world.reporter.definition(uid)
+        await _emptied(world)
+        await world.resync.run()
+        await world.clock.settle()
+        after = await world.reporter.definition(uid)
+        assert (before.timing_generation, after.timing_generation) == (1, 2)
+        assert after == world.definition(uid)

@@ -126,9 +126,11 @@ async def test_many_missing_objects_are_believed_only_a_minute_later():
         objects = dict(world.api._objects)
         for number in range(5):
             await world.delete(f"s{number}")
+        world.resync.has_listed = False
         comparing = asyncio.create_task(world.resync.run())
         await world.clock.advance(30)
         assert len(world.definitions()) == 6
+        assert world.resync.has_listed  # nobody's status waits for the second look
         world.api._objects["schedules", "reports", "s0"] = objects["schedules", "reports", "s0"]
         await world.clock.advance(31)
         await comparing
@@ -217,3 +219,13 @@ async def listed(world: World) -> schedules.Schedule:
     async for page in world.api.list_pages(schedules.collection(), schedules.Schedule):
         return page.items[0]
     raise AssertionError("there is no page")
+
+
+def test_a_number_of_any_size_can_be_watched():
+    body = {
+        "metadata": {"namespace": "a", "name": "b", "uid": "c", "generation": 1},
+        "spec": {"payload": {"number": 10**20}},
+    }
+    seen = sighting.of_watched("ADDED", body)
+    assert b"100000000000000000000" in seen.spec
+    assert b" " not in seen.spec

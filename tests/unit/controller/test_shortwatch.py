@@ -96,6 +96,54 @@ async def test_a_watch_that_goes_on_begins_where_it_was(opened, is_compared):
     assert found[-1]["object"]["metadata"]["resourceVersion"] == "18"
 
 
+async def test_a_change_that_cannot_be_read_ends_nothing_and_asks_for_a_comparison(opened):
+    begun = []
+
+    def unreadable(kind, body):
+        raise OverflowError(f"{kind} of {body}")
+
+    shortwatch.use(
+        shortwatch.Short(
+            is_compared=lambda: True, on_begin=lambda: begun.append(True), take=unreadable
+        )
+    )
+    found = [
+        event
+        async for event in kopf_watching.watch_objs(
+            settings=tuning.settings(), resource=Resource("schedules"), namespace="team", since="20"
+        )
+    ]
+    assert [event["object"]["metadata"]["resourceVersion"] for event in found] == ["18"]
+    assert begun == [True]
+
+
+async def test_once_kopfs_own_list_is_over_changes_are_handed_over(opened, monkeypatch):
+    async def open_watch(**_):
+        for kind, version in (("ADDED", "1"), ("BOOKMARK", "2"), ("ADDED", "3")):
+            yield {
+                "type": kind,
+                "object": {"metadata": {"name": "one", "resourceVersion": version}},
+            }
+
+    monkeypatch.setattr(shortwatch, "_open_watch", open_watch)
+    taken = []
+    shortwatch.use(
+        shortwatch.Short(
+            is_compared=lambda: False,
+            on_begin=lambda: None,
+            take=lambda _, body: taken.append(body["metadata"]["resourceVersion"]),
+        )
+    )
+    found = [
+        event["type"]
+        async for event in kopf_watching.watch_objs(
+            settings=tuning.settings(), resource=Resource("schedules"), namespace="team"
+        )
+    ]
+    assert found == ["ADDED", "BOOKMARK", "BOOKMARK"]
+    assert taken == ["3"]
+
+
 async def test_changes_of_scheduleruns_stay_with_kopf(opened):
     found, _, taken = await _events(plural="scheduleruns", since="20")
     assert taken == []

@@ -70,6 +70,7 @@ class World:
             queue=self.queue,
             dry_runs=dryruns.DryRuns(self.api),
             epoch=messages.Epoch(epoch),
+            managed_by=self.managed_by,
         )
         self.reporter = Reporter(
             api=self.api,

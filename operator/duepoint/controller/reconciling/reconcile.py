@@ -21,6 +21,7 @@ from duepoint.controller import sighting
 from duepoint.controller.reconciling import dryruns, plan, verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import Sighting
+from duepoint.controller.upkeep import otherinstalls
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
@@ -81,8 +82,10 @@ class Reconcile:
         queue: port.Queue,
         dry_runs: dryruns.DryRuns,
         epoch: messages.Epoch,
+        managed_by: str = "",
     ) -> None:
         self._queue = queue
+        self._mark = otherinstalls.mark(managed_by)
         self._dry_runs = dry_runs
         self._epoch = epoch
         #: Only of the few whose first id belonged to somebody else.
@@ -147,7 +150,9 @@ class Reconcile:
             if _awaits_check(wanted) or not self._can_create(wanted, made):
                 return None
             return _New(wanted, made, made.arming, is_told=False)
-        return _New(wanted, made, made.arming, is_told=plan.is_told(look.shown, made))
+        # A status that another installation wrote is ours to write again.
+        is_told = self._mark in seen.status and plan.is_told(look.shown, made)
+        return _New(wanted, made, made.arming, is_told=is_told)
 
     def _can_create(self, wanted: spec.ScheduleSpec, made: plan.Plan) -> bool:
         """Whether nobody has to be asked about its Jobs."""

@@ -189,13 +189,14 @@ class Reconciler:
         return self._object_wait(task.seen.uid)
 
     def _is_new(self, task: _Task) -> bool:
-        """The queue was found to hold nothing of it, and this term has armed nothing since."""
+        """The queue holds nothing of it, it is thought, and this term has armed nothing since."""
         if not task.is_absent or task.is_alone:
             return False
         return not task.seen.deleted and task.seen.uid not in self._applied
 
     async def _handle_new(self, tasks: list[_Task]) -> list[float | None]:
         """Together what can be armed together; the others get a look of their own."""
+        began = time.perf_counter()
         looks = [
             reconcile.Look(seen=task.seen, shown=shown.of(task.seen.status), since_us=task.since_us)
             for task in tasks
@@ -214,6 +215,9 @@ class Reconciler:
         else:
             self._queue_answers()
         self._note_together(tasks, found)
+        for applied in found:
+            if applied is not None:
+                telemetry.reconcile_seconds.observe(time.perf_counter() - began)
         return [None] * len(tasks)
 
     def _note_together(self, tasks: list[_Task], found: Sequence[reconcile.Applied | None]) -> None:
@@ -262,6 +266,8 @@ class Reconciler:
             return False
         if applied.report is not None:
             self._reports.report(seen.uid, applied.report)
+        elif applied.definition is not None:
+            self._reports.held(seen.uid, applied.definition)
         if applied.is_wider:
             self.on_wider(seen.uid)
         if applied.is_final:

@@ -58,6 +58,10 @@ class Reports(Protocol):
         """This is true of the object now."""
         ...
 
+    def held(self, uid: str, definition: Definition) -> None:
+        """The queue holds this of the object now; there is nothing else to report."""
+        ...
+
     def forget(self, uid: str) -> None:
         """The object is gone."""
         ...

@@ -53,6 +53,8 @@ class Resync:
         self._note_collision = note_collision
         self._namespaces = namespaces
         self._clock = clock
+        #: Whether every object has been offered once.
+        self.has_listed = False
 
     async def run(self) -> None:
         """Compare once.
@@ -62,6 +64,7 @@ class Resync:
         """
         held = await self._definitions()
         listed = await self._list(held)
+        self.has_listed = True
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
             absent = await self._absent_twice(absent, len(held))

@@ -148,6 +148,11 @@ class Reporter:
             if is_new:
                 self._tell_all(news.of_report(_about(line.entry), report))
 
+    def held(self, uid: str, definition: Definition) -> None:
+        line = self._lines.get(uid)
+        if line is not None and line.entry.definition is not None:
+            line.entry.definition = definition
+
     def forget(self, uid: str) -> None:
         line = self._lines.pop(uid, None)
         self._agenda.drop(uid)

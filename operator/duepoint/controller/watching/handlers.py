@@ -1,4 +1,4 @@
-"""What kopf calls: a login, and one handler for every change of a Schedule or ScheduleRun.
+"""What kopf calls: a login, and a handler for changes of ScheduleRuns and for its own lists.
 
 ``on.event`` only: it writes nothing to the object and sees its newest state. (Handlers for create
 and update would patch an annotation onto every object, an index is quadratic.) The handlers decide

@@ -38,7 +38,8 @@ class KopfThread:
         offer: told of every Schedule.
         offer_run: told of every ScheduleRun.
         on_list: told whenever kopf has (re)listed or is about to: deletions may have been missed.
-        is_compared: whether all Schedules have been read without kopf, and are after ``on_list``.
+        is_compared: whether the last reading of all Schedules without kopf was complete; there is
+            another after each ``on_list``.
         namespaces: the namespaces to watch; empty = the whole cluster.
     """
 

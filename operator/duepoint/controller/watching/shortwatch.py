@@ -25,6 +25,7 @@ from typing import Any
 import kopf._cogs.clients.api as kopf_api
 import kopf._cogs.clients.watching as kopf_watching
 
+from duepoint import telemetry
 from duepoint.kube import schedules
 
 #: Nothing but names and versions: an object's spec may be of any size and depth.
@@ -73,11 +74,20 @@ async def _watch_objs(*, since: str | None = None, **given: Any) -> AsyncIterato
     is_short = since is not None
     async for event in _open_watch(since=since, **given):
         if is_short and event["type"] in _CHANGES:
-            changed = event["object"]
-            short.take(event["type"], changed)
-            yield _place(changed["metadata"]["resourceVersion"])
+            _hand_over(short, event)
+            yield _place(event["object"]["metadata"]["resourceVersion"])
         else:
+            is_short = is_short or event["type"] == "BOOKMARK"  # the end of kopf's first list
             yield event
+
+
+def _hand_over(short: Short, event: Mapping[str, Any]) -> None:
+    """What cannot be read is looked at by the comparison, and hides no other change."""
+    try:
+        short.take(event["type"], event["object"])
+    except Exception as bug:  # noqa: BLE001 - as kopf does with a handler's
+        telemetry.logger.error("change cannot be read", error=repr(bug), exc_info=bug)
+        short.on_begin()
 
 
 def _place(version: str) -> dict[str, Any]:
