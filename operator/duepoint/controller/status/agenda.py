@@ -72,7 +72,7 @@ class Allowance:
     """
 
     #: A burst of ten thousand creations is over by then.
-    PATIENCE_SECONDS = 30.0
+    PATIENCE_SECONDS = 20.0
     #: More than this much of the rate, in seconds, is a burst.
     _BURST_SECONDS = 4
     _SHARE_IN_A_BURST = 0.2
