@@ -23,7 +23,7 @@ from typing import NamedTuple, cast, overload
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 
-_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_VARINT = definitions.VARINT
 #: Seconds of the next thousand years.
 _SECONDS = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
 _PREFIX = bytes([definitions.FORMAT, definitions.State.ARMED, 1])
@@ -171,9 +171,9 @@ _NOTHING = Columns((), (), (), (), (), ())
 
 def numbers(kind: bytes) -> tuple[int, int, int]:
     """The numbers of namespace, target and rule."""
-    namespace, at = _varint(kind, 0)
-    target, at = _varint(kind, at)
-    rule, _ = _varint(kind, at)
+    namespace, at = definitions.varint_at(kind, 0)
+    target, at = definitions.varint_at(kind, at)
+    rule, _ = definitions.varint_at(kind, at)
     return namespace, target, rule
 
 
@@ -202,7 +202,7 @@ def _named(indexes: Sequence[int], columns: Sequence[tuple[bytes, ...]]) -> Colu
 
 def _values(varints: Sequence[bytes]) -> dict[bytes, int]:
     """What each of them means; few differ."""
-    return {one: _varint(one, 0)[0] for one in set(varints)}
+    return {one: definitions.varint_at(one, 0)[0] for one in set(varints)}
 
 
 def _texts(uids: Sequence[bytes]) -> Sequence[str]:
@@ -229,15 +229,4 @@ class _Instants(Sequence[int]):
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         if isinstance(index, slice):
             return _Instants(self._stored[index])
-        return _varint(self._stored[index], 0)[0] * 1_000_000
-
-
-def _varint(record: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = record[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
+        return definitions.varint_at(self._stored[index], 0)[0] * 1_000_000

@@ -39,13 +39,15 @@ FORMAT = 1
 STATE_OFFSET = 1
 VERSION_OFFSET = 3
 
-_UID_IS_UUID = 1
+UID_IS_UUID = 1
 _RULE_INLINE = 2
 _is_uuid = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch
 #: Varints of one byte.
 _SHORT = tuple(bytes([number]) for number in range(0x80))
-_COUNTED = 4
-_COUNT_LENGTH = 4
+COUNTED = 4
+COUNT_LENGTH = 4
+#: Pattern of a number as it is stored.
+VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 
 
 class State(enum.IntEnum):
@@ -139,7 +141,7 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
     """The record to store; ``rule`` None writes the rule's text into the record."""
     uid, uid_flag = _packed_uid(definition.uid)
     is_counted = definition.rule.timing.max_runs is not None
-    flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (_COUNTED if is_counted else 0)
+    flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (COUNTED if is_counted else 0)
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
     apart_us = definition.not_before_us - created_s * 1_000_000
     name = definition.name.encode()
@@ -193,7 +195,7 @@ def _at_numbers(record: bytes) -> tuple[_Reader, int]:
         raise ValueError(f"format {record[0]}")
     reader = _Reader(record, VERSION_OFFSET + 4)
     flags = record[2]
-    reader.take(16 if flags & _UID_IS_UUID else reader.varint())
+    reader.take(16 if flags & UID_IS_UUID else reader.varint())
     for _ in range(5):  # generations, collision, created, not-before
         reader.varint()
     return reader, 2 if flags & _RULE_INLINE else 3
@@ -222,7 +224,7 @@ def _unpack(record: bytes) -> Packed:
         raise ValueError(f"format {record[0]}")
     flags = record[2]
     reader = _Reader(record, VERSION_OFFSET + 4)
-    uid = str(uuid.UUID(bytes=reader.take(16))) if flags & _UID_IS_UUID else reader.text()
+    uid = str(uuid.UUID(bytes=reader.take(16))) if flags & UID_IS_UUID else reader.text()
     generation, timing_generation, collision = reader.varint(), reader.varint(), reader.varint()
     created_us = reader.varint() * 1_000_000
     packed = Packed(
@@ -238,7 +240,7 @@ def _unpack(record: bytes) -> Packed:
         target=reader.varint(),
         rule=reader.sized() if flags & _RULE_INLINE else reader.varint(),
         name=reader.text(),
-        started=int.from_bytes(reader.take(_COUNT_LENGTH), "big") if flags & _COUNTED else 0,
+        started=int.from_bytes(reader.take(COUNT_LENGTH), "big") if flags & COUNTED else 0,
     )
     if reader.position != len(record):
         raise ValueError("bytes after the end")
@@ -253,11 +255,11 @@ def _head(state: State, flags: int) -> bytes:
 def _packed_uid(uid: str) -> tuple[bytes, int]:
     if _is_uuid(uid) is None:  # also another spelling of one, which must come back as it was
         return _sized(uid.encode()), 0
-    return bytes.fromhex(uid.replace("-", "")), _UID_IS_UUID
+    return bytes.fromhex(uid.replace("-", "")), UID_IS_UUID
 
 
 def _count(number: int) -> bytes:
-    return min(number, 0xFFFFFFFF).to_bytes(_COUNT_LENGTH, "big")
+    return min(number, 0xFFFFFFFF).to_bytes(COUNT_LENGTH, "big")
 
 
 def _zigzag(number: int) -> int:
@@ -299,6 +301,18 @@ def _sized(data: bytes) -> bytes:
     return _varint(len(data)) + data
 
 
+def varint_at(record: bytes, position: int) -> tuple[int, int]:
+    """The number that stands there, and where it ends; raises IndexError where it is cut off."""
+    number = shift = 0
+    while True:
+        byte = record[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+
+
 class _Reader:
     """Takes a record apart, front to back."""
 
@@ -314,14 +328,8 @@ class _Reader:
         return taken
 
     def varint(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._record[self.position]
-            self.position += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
+        number, self.position = varint_at(self._record, self.position)
+        return number
 
     def sized(self) -> bytes:
         return self.take(self.varint())

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from duepoint.schedules import definition as definitions
 
-_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_VARINT = definitions.VARINT
 #: Uid, generation, collision, namespace, length of the name, name and what follows it.
 _usual = re.compile(
     b"".join(
@@ -25,8 +25,7 @@ _usual = re.compile(
     ),
     re.DOTALL,
 ).fullmatch
-_IS_COUNTED = b"\x05"
-_COUNT_LENGTH = 4
+_IS_COUNTED = bytes([definitions.UID_IS_UUID | definitions.COUNTED])
 
 
 class Heading(NamedTuple):
@@ -45,7 +44,7 @@ def read(record: bytes) -> Heading:
     if match is None:
         return _unpacked(record)
     flags, uid, generation, collision, namespace, length, rest = match.groups()
-    behind_name = _COUNT_LENGTH if flags == _IS_COUNTED else 0
+    behind_name = definitions.COUNT_LENGTH if flags == _IS_COUNTED else 0
     if _number(length) + behind_name != len(rest):
         return _unpacked(record)
     try:
@@ -68,7 +67,4 @@ def _text(uid: bytes) -> str:
 def _number(varint: bytes) -> int:
     if len(varint) == 1:
         return varint[0]
-    number = 0
-    for byte in reversed(varint):
-        number = number << 7 | byte & 0x7F
-    return number
+    return definitions.varint_at(varint, 0)[0]

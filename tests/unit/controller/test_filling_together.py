@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -138,7 +139,8 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
         assert {one.uid for one in world.definitions()} == held.keys()
 
 
-async def test_items_that_fit_are_handed_over_together_and_each_kind_in_order():
+async def _worked_off(puts: Sequence[tuple[str, int]], most: int) -> list[list[int]]:
+    """What one worker each was handed of these keys and items; below ten they fit together."""
     seen: list[list[int]] = []
 
     async def alone(item: int) -> None:
@@ -148,42 +150,29 @@ async def test_items_that_fit_are_handed_over_together_and_each_kind_in_order():
         seen.append(items)
         return [None] * len(items)
 
-    together = Together(lambda item: item < 10, many, most=2, workers=1)
+    together = Together(lambda item: item < 10, many, most=most, workers=1)
     queue: WorkQueue[int] = WorkQueue(FakeClock(), together)
-    for number in (1, 2, 30, 3, 4, 5, 40):
-        queue.put(str(number), number)
+    for key, item in puts:
+        queue.put(key, item)
     running = asyncio.create_task(queue.run(alone, 1))
     for _ in range(20):
         await asyncio.sleep(0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    assert len(queue) == 0
+    return seen
+
+
+async def test_items_that_fit_are_handed_over_together_and_each_kind_in_order():
+    puts = [(str(number), number) for number in (1, 2, 30, 3, 4, 5, 40)]
+    seen = await _worked_off(puts, most=2)
     assert [items for items in seen if items[0] < 10] == [[1, 2], [3, 4], [5]]
     assert [items for items in seen if items[0] > 10] == [[30], [40]]
-    assert len(queue) == 0
 
 
 async def test_what_does_not_fit_any_more_is_worked_on_alone():
-    seen: list[list[int]] = []
-
-    async def alone(item: int) -> None:
-        seen.append([item])
-
-    async def many(items: list[int]) -> list[float | None]:
-        seen.append(items)
-        return [None] * len(items)
-
-    together = Together(lambda item: item < 10, many, most=5, workers=1)
-    queue: WorkQueue[int] = WorkQueue(FakeClock(), together)
-    for number in (1, 2, 3):
-        queue.put(str(number), number)
-    queue.put("2", 20)
-    running = asyncio.create_task(queue.run(alone, 1))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    seen = await _worked_off([("1", 1), ("2", 2), ("3", 3), ("2", 20)], most=5)
     assert sorted(seen) == [[1, 3], [20]]
-    assert len(queue) == 0
 
 
 async def test_one_of_many_may_ask_for_another_try():

@@ -147,7 +147,7 @@ class Reconcile:
         if made is None or made.arming is None:
             return None
         if not look.shown.has_accepted(wanted.generation):
-            if _awaits_check(wanted) or not self._can_create(wanted, made):
+            if actions.needs_secrets(wanted.action.target) or not self._can_create(wanted, made):
                 return None
             return _New(wanted, made, made.arming, is_told=False)
         # A status that another installation wrote is ours to write again.
@@ -225,7 +225,8 @@ class Reconcile:
         digest = self._queue.digest(wanted.namespace, blob)
         verdict: dryruns.Verdict | None = None
         # A generation that was accepted is not asked for again.
-        awaits_check = not shown.has_accepted(wanted.generation) and _awaits_check(wanted)
+        is_accepted = shown.has_accepted(wanted.generation)
+        awaits_check = not is_accepted and actions.needs_secrets(wanted.action.target)
         for number in range(_MOST_ROUNDS):
             is_known = is_absent and number == 0
             stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
@@ -315,11 +316,6 @@ def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
         return None
     report = None if one.is_told else verdicts.ready(one.spec, one.plan)
     return Applied(report=report, definition=one.plan.definition)
-
-
-def _awaits_check(wanted: spec.ScheduleSpec) -> bool:
-    """Of a spec that refers to Secrets."""
-    return actions.needs_secrets(wanted.action.target)
 
 
 def _applied(
