@@ -148,7 +148,7 @@ class Installation:
     # -- what users see ------------------------------------------------------------------------
 
     async def until(
-        self, holds: Callable[[dict[str, Any]], bool], name: str = "nightly", seconds: float = 20
+        self, holds: Callable[[dict[str, Any]], bool], name: str = "nightly", seconds: float = 60
     ) -> dict[str, Any]:
         """The status once it holds."""
         deadline = time.monotonic() + seconds
@@ -159,7 +159,7 @@ class Installation:
             assert time.monotonic() < deadline, f"the status is still {status}"
             await asyncio.sleep(0.02)
 
-    async def until_told(self, reason: str, seconds: float = 20) -> dict[str, Any]:
+    async def until_told(self, reason: str, seconds: float = 60) -> dict[str, Any]:
         """The first Event of that reason."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events"
         deadline = time.monotonic() + seconds
@@ -190,7 +190,7 @@ class Installation:
                     found[stored.name] = definition
         return found
 
-    async def until_held(self, *names: str, seconds: float = 20) -> dict[str, Definition]:
+    async def until_held(self, *names: str, seconds: float = 60) -> dict[str, Definition]:
         deadline = time.monotonic() + seconds
         found: dict[str, Definition] = {}
         while True:
