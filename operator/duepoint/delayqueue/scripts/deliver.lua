@@ -3,7 +3,8 @@
   Entries are added to users' streams, and what the claim holds of their members is settled, in
   one step: both or neither, so that a lost reply or a death right after doubles no entry. Refused
   when the server is full (`settle` is not): the points stay the claim's. Asked again under its
-  number it changes nothing. For a server that is no cluster: streams and shard lie apart there.
+  number it changes nothing and names the streams that refused. For a server that is no cluster:
+  streams and shard lie apart there.
 
   KEYS  as `settle`, then the streams
   ARGV  as `settle`, and

@@ -65,10 +65,6 @@ local function count_held()
   return held
 end
 
-if state[1] and args.number <= tonumber(state[1]) then
-  return { 'settled', 0, count_held(), {} }
-end
-
 -- Everything named is everything held: no member needs to be asked for. Otherwise each one's own
 -- score decides, and an occurrence is stored only beside the held member that it follows.
 local all_held = args.whole and not state[1] and not state[2] and count_held() == args.named
@@ -133,6 +129,44 @@ local function look_at_sources(lane_key, lane)
   end
 end
 
+local function look_at_all()
+  for _, lane in ipairs(args.lanes) do
+    local key = KEYS[lane.key]
+    look_at(key, lane.chains[1] + 1, lane.chains[2], 2)
+    for _, move in ipairs(lane.moved) do
+      look_at_members(key, joined_chains(ARGV[move[2]]))
+    end
+    look_at(key, lane.occurrences[1] + 1, lane.occurrences[2], 2)
+    look_at(key, lane.finished[1], lane.finished[2], 1)
+    look_at_sources(key, lane)
+  end
+end
+
+local function is_held(member)
+  return named_held or held[member]
+end
+
+-- Why each stream took nothing when this was asked first, as far as the claim tells: all points of
+-- one that took its entries are settled, those of another are held.
+local function errors_of_before()
+  local errors, count = {}, 0
+  look_at_all()
+  for i, group in ipairs(args.entries) do
+    errors[i] = ''
+    for _, member in ipairs(members_of(group)) do
+      if held[member] then
+        errors[i], count = 'REFUSED when it was asked first', count + 1
+        break
+      end
+    end
+  end
+  return count > 0 and errors or nil
+end
+
+if state[1] and args.number <= tonumber(state[1]) then
+  return { 'settled', 0, count_held(), {}, args.entries and errors_of_before() or nil }
+end
+
 if all_held then
   applied = args.named
 elseif args.every then
@@ -147,24 +181,8 @@ else
   applied = not state[2] and count_whole_lanes() or 0
   named_held = applied > 0
 end
-local function look_at_all()
-  for _, lane in ipairs(args.lanes) do
-    local key = KEYS[lane.key]
-    look_at(key, lane.chains[1] + 1, lane.chains[2], 2)
-    for _, move in ipairs(lane.moved) do
-      look_at_members(key, joined_chains(ARGV[move[2]]))
-    end
-    look_at(key, lane.occurrences[1] + 1, lane.occurrences[2], 2)
-    look_at(key, lane.finished[1], lane.finished[2], 1)
-    look_at_sources(key, lane)
-  end
-end
 if not named_held and not args.every then
   look_at_all()
-end
-
-local function is_held(member)
-  return named_held or held[member]
 end
 
 -- What belongs to a stream that takes no entry stays as it is, beside streams that do.
