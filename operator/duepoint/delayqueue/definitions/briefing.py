@@ -109,7 +109,7 @@ class Briefing(reading.Reading):
         await self._learn_numbers(shard, set(itertools.chain.from_iterable(numbers_of.values())))
         read: dict[bytes, briefs.Kind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
                 read[kind] = briefs.Kind(
                     self._text(shard, namespace).decode(),
                     reading.parsed_rule(self._text(shard, rule)),

@@ -8,6 +8,7 @@ a former life are never resolved.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import OrderedDict
 from collections.abc import (
@@ -39,6 +40,9 @@ _BLOBS_CACHED_BYTES = 16 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
 _OCCURRENCES_PER_CHUNK = 500
+#: A text that is lost is looked for again with its definition: a server that went back in time may
+#: have answered the second question only. What lacks it still cannot be read.
+_READINGS = 2
 #: No member is longer behind its schedule's id than this.
 _AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 
@@ -48,6 +52,14 @@ _unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
 ReadT = TypeVar("ReadT")
 
 _Buckets = dict[str, list[points.ScheduleId]]
+
+
+class TextLost(Exception):
+    """A definition names a number that stands for no text."""
+
+
+#: What a text that is gone, or is none, does to who needs it.
+TEXT_TROUBLES = (TextLost, UnicodeDecodeError)
 
 
 class Reading(layouts.Layouts):
@@ -93,11 +105,15 @@ class Reading(layouts.Layouts):
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> messages.Found:
         by_bucket = self._by_bucket(shard, ids)
-        meta, *replies = await self._gathered_reads.run(self._definition_commands(shard, by_bucket))
-        self._check_meta(shard, meta)
-        records = dict(_pairs(by_bucket, replies))
-        packed = unpacked(records.items())
-        await self._learn_numbers(shard, _numbers(packed.values()))
+        for _ in range(_READINGS):
+            meta, *replies = await self._gathered_reads.run(
+                self._definition_commands(shard, by_bucket)
+            )
+            self._check_meta(shard, meta)
+            records = dict(_pairs(by_bucket, replies))
+            packed = unpacked(records.items())
+            if await self._learn_numbers(shard, _numbers(packed.values())):
+                break
         found = messages.Found(self._resolve_all(shard, packed))
         found.unreadable = frozenset(
             i for i, record in records.items() if record is not None and i not in found
@@ -146,6 +162,9 @@ class Reading(layouts.Layouts):
             except msgspec.DecodeError:  # its neighbours in the batch are to fire all the same
                 telemetry.unreadable_total.labels("rule").inc()
                 log.exception("rule cannot be read", schedule_id=schedule_id.hex())
+            except TEXT_TROUBLES:
+                telemetry.unreadable_total.labels("text").inc()
+                log.exception("a text of a definition is lost", schedule_id=schedule_id.hex())
         return found
 
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
@@ -218,7 +237,8 @@ class Reading(layouts.Layouts):
             )
             for number, text in entries.items():
                 if text.startswith(interning.Kind.NAMESPACE.encode()):
-                    found[int(number[2:])] = text[1:].decode()
+                    with contextlib.suppress(ValueError):  # it names no lane of ours
+                        found[int(number[2:])] = text[1:].decode()
             if int(cursor) == 0:
                 return found
 
@@ -258,14 +278,17 @@ class Reading(layouts.Layouts):
         layout, incarnation, *_ = meta
         if layout is None or incarnation is None:
             raise scripting.Uninitialised(f"shard {shard} holds no index")
+        if not layout.isdigit():
+            raise scripting.Uninitialised(f"what shard {shard} holds does not say what it is")
         if int(layout) != sharding.layout_of(shard):
             raise scripting.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
         self._interned.see(shard, incarnation.decode())
 
-    async def _learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> None:
+    async def _learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
+        """Whether each stands for a text; which one is in memory then."""
         missing = [n for n in numbers if self._interned.text(shard, n) is None]
         if not missing:
-            return
+            return True
         names = self._shard(shard)
         meta, texts = await self._read(
             "read interned texts",
@@ -274,15 +297,17 @@ class Reading(layouts.Layouts):
         )
         before = self._interned.incarnation(shard)
         self._check_meta(shard, meta)
-        if self._interned.incarnation(shard) != before or None in texts:
+        if self._interned.incarnation(shard) != before:
             raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
         for number, text in zip(missing, texts, strict=True):
-            self._interned.learn(shard, number, text)
+            if text is not None:
+                self._interned.learn(shard, number, text)
+        return None not in texts
 
     def _text(self, shard: messages.ShardId, number: int) -> bytes:
         text = self._interned.text(shard, number)
         if text is None:
-            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+            raise TextLost(f"number {number} of shard {shard} stands for nothing")
         return text[1:]
 
     def _resolved(

@@ -17,6 +17,8 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import structlog
+
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.definitions import briefing, records
@@ -44,6 +46,8 @@ _LEAST_WAIT_SECONDS = 0.0002
 _ID_LENGTH = 8
 
 
+log = structlog.get_logger(__name__)
+
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
@@ -54,6 +58,7 @@ class Claiming(moving.Moving, briefing.Briefing):
         super().__init__(*args, **named)
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
+        self._puzzling: set[messages.ShardId] = set()
 
     async def claim(
         self,
@@ -101,10 +106,8 @@ class Claiming(moving.Moving, briefing.Briefing):
             known = self._definitions_behind(foreseen, replies[len(asked) :])
             again = []
             for shard, id_, reply in zip(asked, ids, replies, strict=False):
-                if isinstance(reply, scripting.ShardMoving):
-                    answers[shard] = _look_again(shard, _MOVING_WAIT_SECONDS)
-                elif isinstance(reply, errors.DuepointError):
-                    failed.append(reply)
+                if isinstance(reply, errors.DuepointError):
+                    self._put_off(shard, reply, answers, failed)
                 elif reply[0] == b"lanes":
                     self._lanes[shard] = reply[1]
                     again.append(shard)
@@ -122,6 +125,25 @@ class Claiming(moving.Moving, briefing.Briefing):
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in failed)
         return [answers.get(shard) or _look_again(shard) for shard in shards]
+
+    def _put_off(
+        self,
+        shard: messages.ShardId,
+        trouble: errors.DuepointError,
+        answers: dict[messages.ShardId, messages.Claimed],
+        failed: list[errors.DuepointError],
+    ) -> None:
+        """What is the matter with this shard alone holds up no other one."""
+        if isinstance(trouble, scripting.ShardMoving):
+            answers[shard] = _look_again(shard, _MOVING_WAIT_SECONDS)
+        elif isinstance(trouble, (errors.TryLater, errors.WorldChanged)):
+            failed.append(trouble)
+        else:  # something is in it that no script of ours expects
+            answers[shard] = _look_again(shard)
+            telemetry.unreadable_total.labels("shard").inc()
+            if shard not in self._puzzling:
+                self._puzzling.add(shard)
+                log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
 
     def _foreseen(
         self, shards: Sequence[messages.ShardId]
@@ -232,14 +254,15 @@ class Claiming(moving.Moving, briefing.Briefing):
     ) -> messages.Claimed:
         # The wait was computed about half way between question and answer.
         passed = (self._clock.monotonic() - started) / 2
+        self._puzzling.discard(shard)
         if reply[0] == b"idle":
-            self._lanes[shard] = reply[2]
+            self._lanes[shard] = _lanes_among(reply[2])
             return messages.Claimed(
                 shard=shard, claim=None, wait_seconds=_seconds(reply[1], passed)
             )
         self._server_clock.note_answer(int(reply[3]), asked=started)
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes = reply
-        self._lanes[shard] = lanes
+        self._lanes[shard] = _lanes_among(lanes)
         claim = messages.Claim(
             id=claim_id,
             shard=shard,
@@ -255,6 +278,11 @@ class Claiming(moving.Moving, briefing.Briefing):
         return messages.Claimed(
             shard=shard, claim=claim, wait_seconds=_seconds(wait, passed), more=bool(more)
         )
+
+
+def _lanes_among(heads: list[bytes]) -> list[bytes]:
+    """The heads that name lanes; others are removed by the script when they are due."""
+    return [head for head in heads if head.isdigit()]
 
 
 def _points(found_by_lane: list[Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from duepoint import errors
 from duepoint.delayqueue import core, messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -44,8 +45,17 @@ class Layouts(core.Core):
         (reply,) = await self._read(
             "read the layout", ("HMGET", self._keys.layout, *RECORD_FIELDS, "wanted")
         )
-        self._wanted_shards = int(reply[6] or 0)
-        return None if reply[0] is None else self._remember(reply)
+        if reply[0] is None:
+            self._wanted_shards = 0
+            return None
+        try:
+            self._wanted_shards = int(reply[6] or 0)
+            return self._remember(reply)
+        except (ValueError, TypeError) as garbage:
+            raise errors.QueueUnavailable(
+                f"what {self._keys.layout} says cannot be read; remove that key, and the operator"
+                " makes it again"
+            ) from garbage
 
     def wanted_shards(self) -> int:
         """The number of shards that somebody asked for, by the last look at the layout; 0: none."""

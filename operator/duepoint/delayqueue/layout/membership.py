@@ -70,8 +70,10 @@ class Membership(layouts.Layouts):
         time_us, incarnation, number, shards, workers, former, former_shards = reply
         was = messages.Layout(number=former, shards=former_shards) if former else None
         return messages.Beat(
-            workers=tuple(sorted(name.decode() for name in workers)),
-            layout=messages.Layout(number=number, shards=shards, former=was) if number else None,
+            workers=tuple(sorted(name.decode(errors="replace") for name in workers)),
+            layout=messages.Layout(number=number, shards=shards, former=was)
+            if number and shards
+            else None,
             incarnation=incarnation.decode(),
             time_us=int(time_us),
         )

@@ -22,6 +22,6 @@ if #dead > 0 then
 end
 local layout = redis.call('HMGET', LAYOUT, 'incarnation', 'layout', 'shards', 'former',
   'former_shards')
-return { string.format('%.0f', now), layout[1] or '', tonumber(layout[2] or '0'),
-  tonumber(layout[3] or '0'), redis.call('ZRANGE', WORKERS, 0, -1), tonumber(layout[4] or '0'),
-  tonumber(layout[5] or '0') }
+return { string.format('%.0f', now), layout[1] or '', tonumber(layout[2]) or 0,
+  tonumber(layout[3]) or 0, redis.call('ZRANGE', WORKERS, 0, -1), tonumber(layout[4]) or 0,
+  tonumber(layout[5]) or 0 }

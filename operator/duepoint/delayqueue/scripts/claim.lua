@@ -19,6 +19,7 @@
 -- include meta
 -- include time
 -- include heads
+-- include record
 -- include claims
 -- include moves
 
@@ -160,14 +161,18 @@ if now < hold then
   return { 'idle', string.format('%.0f', math.max(hold - now, 1000)), first_lanes() }
 end
 local due = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
-local known = {}
+local known, unknown = {}, {}
 for _, lane in ipairs(due) do
   if keys[lane] then
     known[#known + 1] = lane
+  elseif is_lane(lane) then
+    unknown[#unknown + 1] = lane
+  else
+    redis.call('ZREM', HEADS, lane) -- nobody wrote that; it would be due for ever
   end
 end
-if #due > 0 and #known == 0 then
-  return { 'lanes', due }
+if #unknown > 0 and #known == 0 then
+  return { 'lanes', unknown }
 end
 local found_by_lane, left = {}, args.batch
 for i, lane in ipairs(known) do

@@ -1,7 +1,8 @@
 #!lua
 --[[
   Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for
-  one that merely holds no schedules. Run again it changes nothing but a lower epoch.
+  one that merely holds no schedules. Run again it changes nothing but a lower epoch. A `meta` that
+  says nothing is made anew; what else the shard holds stays.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
   ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group), state
@@ -12,7 +13,7 @@
 -- include meta
 
 local META = KEYS[1]
-if redis.call('EXISTS', META) == 1 then
+if is_meta(unpack(redis.call('HMGET', META, 'layout', 'incarnation'))) then
   args.incarnation, args.made_as = nil, args.incarnation
   local refused = fenced_refusal(META)
   if refused then

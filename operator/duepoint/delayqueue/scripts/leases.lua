@@ -9,6 +9,7 @@
 ]]
 -- include meta
 -- include time
+-- include record
 -- include moves
 
 local META, CLAIMS, LEASES = unpack(KEYS, 1, 3)
@@ -21,10 +22,10 @@ local ids = redis.call('ZRANGE', CLAIMS, '-inf', '(+inf', 'BYSCORE', 'LIMIT', 0,
 for i = 1, #ids, 2 do
   local is_move = #ids[i] == MOVE_LENGTH -- to another shard: no worker holds it
   local packed, counted = unpack(redis.call('HMGET', LEASES, ids[i], ids[i] .. ':a'))
-  local record = packed and { cmsgpack.unpack(packed) } or { 0, '', {} }
+  local worker, by_lane = open_record(packed)
   local attempts = string.match(counted or '0', '%d+')
   if not is_move then
-    reply[#reply + 1] = { ids[i], ids[i + 1], record[2], tonumber(attempts), record[3] }
+    reply[#reply + 1] = { ids[i], ids[i + 1], worker, tonumber(attempts), by_lane }
   end
 end
 return reply

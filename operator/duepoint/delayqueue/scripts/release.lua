@@ -13,6 +13,7 @@
 -- include meta
 -- include time
 -- include heads
+-- include record
 -- include claims
 
 local META, HEADS, CLAIMS, LEASES, WAKE = unpack(KEYS, 1, 5)

@@ -19,6 +19,7 @@
 -- include meta
 -- include time
 -- include heads
+-- include record
 -- include claims
 -- include definition
 

@@ -4,7 +4,6 @@
 -- left alone (12 bytes each, suspected of having died of it), <id>:q -> last settle number, <id>:x
 -- -> its members are not those of the record any more (a reclaim, plan or split took or added some).
 
-local RECORD_FORMAT = 1
 local CHAIN_LENGTH = 12
 local CLAIM_ID_LENGTH = 12
 
@@ -49,24 +48,6 @@ local function due_before(record, member, now)
     return nil
   end
   return now
-end
-
--- member -> due as text, of every point that the claim began with; and its lanes, in order. Both
--- empty where there is no record, or one that this version cannot read.
-local function read_record(packed)
-  local dues, lanes = {}, {}
-  local is_read, format, _, by_lane = pcall(cmsgpack.unpack, packed or '')
-  if not is_read or format ~= RECORD_FORMAT or type(by_lane) ~= 'table' then
-    return dues, lanes
-  end
-  for i = 1, #by_lane, 2 do
-    lanes[#lanes + 1] = by_lane[i]
-    local found = by_lane[i + 1]
-    for j = 1, #found, 2 do
-      dues[found[j]] = found[j + 1]
-    end
-  end
-  return dues, lanes
 end
 
 -- Writes a flat {score, member, ...} list for those members that are still there. In parts, since

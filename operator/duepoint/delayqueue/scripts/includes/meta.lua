@@ -1,5 +1,5 @@
 -- Refuses to touch a shard that is not the one the caller knows.
--- Errors: UNINIT (no meta: emptied, or never made), WRONGLAYOUT (other layout, closed, or made
+-- Errors: UNINIT (no meta, or one that says nothing: emptied, or never made), WRONGLAYOUT (other layout, closed, or made
 -- anew since the caller read its numbers), FENCED (a newer leader has been here).
 
 -- The arguments by name: ARGV[1] is a MessagePack map of numbers and text. Binary values stand in
@@ -10,9 +10,13 @@ local args = cmsgpack.unpack(ARGV[1])
 -- open; filling: the move to a new layout brings schedules here; draining: it takes them from here
 local shard_state
 
+local function is_meta(layout, incarnation)
+  return tonumber(layout) ~= nil and incarnation
+end
+
 local function refusal(meta_key)
   local meta = redis.call('HMGET', meta_key, 'layout', 'state', 'incarnation')
-  if not meta[1] then
+  if not is_meta(meta[1], meta[3]) then
     return redis.error_reply('UNINIT this shard holds no index')
   end
   if tonumber(meta[1]) ~= args.layout or meta[2] == 'closed' then
@@ -31,7 +35,7 @@ local function fenced_refusal(meta_key)
   if refused then
     return refused
   end
-  local newest = tonumber(redis.call('HGET', meta_key, 'epoch') or '0')
+  local newest = tonumber(redis.call('HGET', meta_key, 'epoch')) or 0
   if args.epoch < newest then
     return redis.error_reply('FENCED term ' .. args.epoch .. ' is older than ' .. newest)
   end
