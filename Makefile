@@ -141,7 +141,7 @@ bench-%: $(STAMP) ## one benchmark by name: lateness, ready, idle, partition
 bench-edits: $(STAMP) ## 10,000 random edits, none overtaken by an older generation (EDITS=)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks edits
 
-bench-kube: $(STAMP) ## Jobs and Schedules at scale beside CronJob, about 30 min (SMALL=1 2 min, PART=burst|scale|restart, COUNT=, TIMES=, CHECK=1)
+bench-kube: $(STAMP) ## Jobs and Schedules at scale beside CronJob, about 30 min (SMALL=1 2 min, PART=burst|scale|restart, COUNT=, BESIDE=, TIMES=, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks kube
 
 bench-queue: $(STAMP) ## the queue itself: throughput, full chain, lateness, idle, flood, kill -9 (SMALL=1, KIND=, CHECK=1)
