@@ -1,10 +1,12 @@
 """One session with a real API server: connections, credentials, timeouts, lists and watches.
 
 Raw HTTP with typed decoding, because that costs a third of the CPU of the official client per
-request and a fortieth per watch event. Every request ends within its timeout and with bytes or a
-``kube.errors.ApiError``. 401 is met once with credentials read again; 429 is obeyed for the whole
-session, so that one throttled request keeps the others from knocking. Requests, watches and the
-Lease have connections of their own: none waits behind another, and the Lease is never held back.
+request and a fortieth per watch event. Requests go over ``exchange``; watches, the Lease and
+whatever a proxy stands before over a full HTTP client. Every request ends within its timeout and
+with bytes or a ``kube.errors.ApiError``. 401 is met once with credentials read again; 429 is obeyed
+for the whole session, so that one throttled request keeps the others from knocking. Requests,
+watches and the Lease have connections of their own: none waits behind another, and the Lease is
+never held back.
 Which answers are worth repeating is left to the caller, who knows what the write means.
 """
 
@@ -24,7 +26,7 @@ import yarl
 
 import duepoint
 from duepoint import errors as base
-from duepoint.kube import credentials, errors, lines, port, wire
+from duepoint.kube import credentials, errors, exchange, httpanswer, lines, outgoing, port, wire
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 30.0
@@ -70,10 +72,11 @@ class ApiSession:
         rng: random.Random | None = None,
     ) -> None:
         self._access = access
-        self._component = component
         self._observe = observe or (lambda _verb, _resource, _code: None)
         self._random = rng or random.Random()  # noqa: S311 - jitter
+        self._agent = f"duepoint/{duepoint.__version__} ({component})"
         self._sessions: dict[port.Purpose, aiohttp.ClientSession] = {}
+        self._server: outgoing.Server | None = None
         self._held_until = 0.0
 
     async def __aenter__(self) -> Self:
@@ -89,6 +92,8 @@ class ApiSession:
 
     async def close(self) -> None:
         """Close all connections; requests under way fail with Unavailable."""
+        if self._server is not None:
+            self._server.lines.close()
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
@@ -133,38 +138,58 @@ class ApiSession:
     async def _exchange(self, call: _Call) -> bytes:
         code = 0
         try:
-            async with asyncio.timeout_at(call.deadline):
-                url, options = await self._prepared(call.path, call.query)
-                if call.data is not None:
-                    options["headers"]["Content-Type"] = call.content_type
-                session = self._session(call.purpose)
-                async with session.request(call.verb, url, data=call.data, **options) as answer:
-                    content = await answer.read()
-                    code = answer.status
-                    if code >= 300:
-                        raise errors.from_answer(call.attempt, code, answer.headers, content)
-                    return content
+            login = await self._logged_in(call.deadline)
+            is_thin = login.proxy is None and call.purpose is port.Purpose.REQUEST
+            answer = await (self._sent(call, login) if is_thin else self._asked(call, login))
+            code = answer.status
+            if code >= 300:
+                raise errors.from_answer(call.attempt, code, answer.headers, answer.body)
         except _NETWORK_ERRORS as error:
             raise _unavailable(call.attempt, error) from error
+        else:
+            return answer.body
         finally:
             self._observe(call.verb, wire.resource_of(call.path), code)
 
-    async def _prepared(
-        self, path: str, query: Mapping[str, str] | None
-    ) -> tuple[yarl.URL, dict[str, Any]]:
+    async def _logged_in(self, deadline: float) -> credentials.Login:
         try:
-            login = await self._access.login()
+            async with asyncio.timeout_at(deadline):
+                return await self._access.login()
         except base.InvalidSetting as error:  # a plugin that worked before
             raise errors.Unauthorized(str(error), sent=False) from error
-        headers = {"Accept": port.JSON}
-        if login.token:
-            headers["Authorization"] = f"Bearer {login.token}"
-        url = yarl.URL(login.server + path, encoded=True)
-        options: dict[str, Any] = {"headers": headers, "proxy": login.proxy}
-        options["allow_redirects"] = False  # a redirect would carry the token elsewhere
-        if login.ssl is not None:
-            options |= {"ssl": login.ssl, "server_hostname": login.server_name}
-        return url.with_query(query) if query else url, options
+
+    async def _sent(self, call: _Call, login: credentials.Login) -> httpanswer.Answer:
+        """With little work."""
+        if self._server is None or self._server.login is not login:
+            self._server = self._server_of(login)
+        return await self._server.lines.send(
+            outgoing.content(
+                self._server, call.verb, call.path, call.query, call.content_type, call.data
+            ),
+            deadline=call.deadline,
+            is_repeatable=call.verb in _REPEATABLE,
+        )
+
+    def _server_of(self, login: credentials.Login) -> outgoing.Server:
+        limits = exchange.Limits(
+            connections=REQUEST_CONNECTIONS,
+            connect_seconds=CONNECT_TIMEOUT_SECONDS,
+            kept_seconds=KEEPALIVE_SECONDS,
+        )
+        return outgoing.server_of(login, self._agent, limits, before=self._server)
+
+    async def _asked(self, call: _Call, login: credentials.Login) -> httpanswer.Answer:
+        """By a full HTTP client."""
+        url, options = _prepared(login, call.path, call.query)
+        if call.data is not None:
+            options["headers"]["Content-Type"] = call.content_type
+        session = self._session(call.purpose)
+        async with (
+            asyncio.timeout_at(call.deadline),
+            session.request(call.verb, url, data=call.data, **options) as answer,
+        ):
+            body = await answer.read()
+            return httpanswer.Answer(answer.status, answer.headers, body, keeps=True)
 
     async def _renewed_by(self, deadline: float) -> bool:
         try:
@@ -208,7 +233,7 @@ class ApiSession:
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
             headers={
-                "User-Agent": f"duepoint/{duepoint.__version__} ({self._component})",
+                "User-Agent": self._agent,
                 # Packing the pages of a long list takes an API server longer than sending them.
                 "Accept-Encoding": "identity",
             },
@@ -285,7 +310,8 @@ class ApiSession:
         attempt = f"WATCH {path}"
         code = 0
         try:
-            url, options = await self._prepared(path, self._watch_query(resource_version, query))
+            login = await self._logged_in(_now() + CONNECT_TIMEOUT_SECONDS)
+            url, options = _prepared(login, path, self._watch_query(resource_version, query))
             session = self._session(port.Purpose.WATCH)
             silence = aiohttp.ClientTimeout(
                 total=None,
@@ -323,10 +349,30 @@ class ApiSession:
         return (asked or 0.0) + self._random.uniform(backoff / 2, backoff)
 
 
+def _prepared(
+    login: credentials.Login, path: str, query: Mapping[str, str] | None
+) -> tuple[yarl.URL, dict[str, Any]]:
+    """What the full HTTP client is told."""
+    headers = {"Accept": port.JSON}
+    if login.token:
+        headers["Authorization"] = f"Bearer {login.token}"
+    url = yarl.URL(login.server + path, encoded=True)
+    options: dict[str, Any] = {"headers": headers, "proxy": login.proxy}
+    options["allow_redirects"] = False  # a redirect would carry the token elsewhere
+    if login.ssl is not None:
+        options |= {"ssl": login.ssl, "server_hostname": login.server_name}
+    return url.with_query(query) if query else url, options
+
+
+#: What may be sent again where a kept connection was cut (RFC 9110, 9.2.2).
+_REPEATABLE = ("GET", "PUT", "DELETE")
+
 # ssl.SSLError and socket errors are OSErrors; ValueError is what a broken URL or header gives.
-_NETWORK_ERRORS = (aiohttp.ClientError, TimeoutError, OSError)
+_NETWORK_ERRORS = (aiohttp.ClientError, OSError, ValueError)
 
 _NEVER_SENT = (
+    exchange.NeverSent,
+    ValueError,
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
     aiohttp.InvalidURL,
@@ -334,8 +380,15 @@ _NEVER_SENT = (
 
 
 def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:
-    told = "timed out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+    told = f"{type(error).__name__}: {error}"
+    if isinstance(error, _TOLD_ALREADY):
+        told = str(error)
+    elif isinstance(error, TimeoutError):
+        told = "timed out"
     return errors.Unavailable(f"{attempt}: {told}", sent=not isinstance(error, _NEVER_SENT))
+
+
+_TOLD_ALREADY = (exchange.NeverSent, exchange.Cut, httpanswer.NotHttp)
 
 
 async def _end(task: asyncio.Task[bytes]) -> None:

@@ -230,7 +230,7 @@ def _forbidden_cause(told: Status) -> ForbiddenCause:
 
 def _retry_after(headers: Mapping[str, str], told: Status) -> float | None:
     """Seconds; the API server sends no dates, and a proxy's date is not worth a parser here."""
-    text = headers.get("Retry-After", "")
+    text = headers.get("Retry-After") or headers.get("retry-after", "")
     if text.isascii() and text.isdigit():
         return float(min(int(text[:6]), 3600))
     seconds = told.details.retry_after_seconds if told.details else 0

@@ -156,6 +156,46 @@ async def test_a_rotated_token_is_read_again_after_a_401(tmp_path: Path):
             assert len(server.requests) == 3
 
 
+async def test_a_rotated_token_goes_over_the_connections_that_are_there(tmp_path: Path):
+    token = tmp_path / "token"
+    token.write_text("old")
+    now = 0.0
+    async with serving(answers(200)) as server:
+        login = credentials.Login(server=server.url)
+        access = credentials.FileToken(login, token, monotonic=lambda: now)
+        async with a_session(server, access) as session:
+            await session.request("GET", PATH)
+            token.write_text("new")
+            now += credentials.TOKEN_AGE_SECONDS
+            await session.request("GET", PATH)
+            asked = [request.headers["Authorization"] for request in server.requests]
+            assert asked == ["Bearer old", "Bearer new"]
+            assert len({id(request.transport) for request in server.requests}) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "token"),
+    [("/a b", "x"), ("/a\r\nHost: b", "x"), ("/a", "x\r\nHost: b")],
+    ids=["a blank", "a line break", "a token with a line break"],
+)
+async def test_what_would_be_another_request_is_never_sent(path: str, token: str):
+    async with serving(answers(200)) as server:
+        login = credentials.Login(server=server.url, token=token)
+        async with a_session(server, credentials.FixedCredentials(login)) as session:
+            with pytest.raises(errors.Unavailable) as refused:
+                await session.request("GET", path)
+            assert not refused.value.sent
+            assert not server.requests
+
+
+async def test_a_server_may_stand_below_a_path():
+    async with serving(answers(200)) as server:
+        login = credentials.Login(server=f"{server.url}/k8s/clusters/c-1")
+        async with a_session(server, credentials.FixedCredentials(login)) as session:
+            await session.request("GET", PATH)
+            assert server.requests[0].path == f"/k8s/clusters/c-1{PATH}"
+
+
 async def test_a_list_is_read_page_by_page():
     pages = [
         {

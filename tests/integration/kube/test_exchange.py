@@ -1,0 +1,229 @@
+"""Requests over kept connections, against a server that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from duepoint.kube import exchange, httpanswer
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REQUEST = b"GET / HTTP/1.1\r\n\r\n"
+PATIENCE = 60.0
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[exchange.Lines]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await talk(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    limits = exchange.Limits(connections=most, connect_seconds=5, kept_seconds=30)
+    lines = exchange.Lines(exchange.Place("127.0.0.1", port), limits)
+    try:
+        yield lines
+    finally:
+        lines.close()
+        server.close()
+
+
+def ask(
+    lines: exchange.Lines, *, seconds: float = PATIENCE, is_repeatable: bool = False
+) -> Awaitable[httpanswer.Answer]:
+    deadline = asyncio.get_running_loop().time() + seconds
+    return lines.send(REQUEST, deadline=deadline, is_repeatable=is_repeatable)
+
+
+async def read_request(reader: asyncio.StreamReader) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+
+
+async def test_a_connection_serves_one_after_the_other():
+    begun = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun += 1
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+
+    async with a_server(talk) as lines:
+        for _ in range(5):
+            assert (await ask(lines)).body == b"ok"
+        assert begun == 1
+
+
+async def test_no_more_connections_than_allowed_and_nobody_is_forgotten():
+    under_way, most = 0, 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal under_way, most
+        while True:
+            await read_request(reader)
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.001)
+            under_way -= 1
+            writer.write(OK)
+
+    async with a_server(talk, most=3) as lines:
+        answers = await asyncio.gather(*(ask(lines) for _ in range(40)))
+        assert {answer.body for answer in answers} == {b"ok"}
+        assert most == 3
+
+
+async def test_who_waits_for_a_connection_too_long_has_sent_nothing():
+    async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+
+    async with a_server(talk, most=1) as lines:
+        hanging = asyncio.ensure_future(ask(lines))
+        await asyncio.sleep(0)
+        with pytest.raises(exchange.NeverSent):
+            await ask(lines, seconds=0.05)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
+async def test_whoever_gives_up_waiting_leaves_the_place_to_the_next():
+    let_go = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            await let_go.wait()
+            writer.write(OK)
+
+    async with a_server(talk, most=1) as lines:
+        first, second, third = (asyncio.ensure_future(ask(lines)) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        let_go.set()
+        assert (await first).status == (await third).status == 200
+
+
+async def test_a_late_answer_costs_the_connection_and_not_the_next_request():
+    begun = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun += 1
+        number = begun
+        await read_request(reader)
+        if number == 1:
+            await reader.read(-1)
+        writer.write(OK)
+
+    async with a_server(talk) as lines:
+        with pytest.raises(TimeoutError):
+            await ask(lines, seconds=0.05)
+        assert (await ask(lines)).body == b"ok"
+        assert begun == 2
+
+
+def after_one_answer_it_hangs_up(*, saying: bytes = b"") -> Talk:
+    begun = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun += 1
+        is_first = begun == 1
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+            if is_first:
+                await read_request(reader)
+                writer.write(saying)
+                return
+
+    return talk
+
+
+async def test_a_kept_connection_that_was_cut_is_replaced_for_what_may_be_repeated():
+    async with a_server(after_one_answer_it_hangs_up()) as lines:
+        await ask(lines)
+        assert (await ask(lines, is_repeatable=True)).body == b"ok"
+
+
+async def test_what_may_not_be_repeated_is_not_and_may_have_been_accepted():
+    async with a_server(after_one_answer_it_hangs_up()) as lines:
+        await ask(lines)
+        with pytest.raises(exchange.Cut):
+            await ask(lines)
+        assert (await ask(lines)).body == b"ok"
+
+
+async def test_nothing_is_repeated_once_something_was_heard():
+    async with a_server(after_one_answer_it_hangs_up(saying=b"HTTP/1.1 20")) as lines:
+        await ask(lines)
+        with pytest.raises(exchange.Cut):
+            await ask(lines, is_repeatable=True)
+
+
+async def test_what_comes_unasked_ends_the_connection():
+    said = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        if not said.is_set():
+            await asyncio.sleep(0.01)
+            writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+            await writer.drain()
+            await reader.read(-1)
+            said.set()
+
+    async with a_server(talk) as lines:
+        await ask(lines)
+        async with asyncio.timeout(PATIENCE):
+            await said.wait()
+        assert (await ask(lines)).body == b"ok"
+
+
+async def test_no_http_is_told_as_such():
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"-ERR unknown command\r\n\r\n")
+
+    async with a_server(talk) as lines:
+        with pytest.raises(httpanswer.NotHttp):
+            await ask(lines)
+
+
+async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
+    async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+
+    async with a_server(talk) as lines:
+        hanging = asyncio.ensure_future(ask(lines))
+        await asyncio.sleep(0.05)
+        lines.close()
+        with pytest.raises((exchange.Cut, exchange.NeverSent)):
+            await hanging
+        with pytest.raises(exchange.NeverSent):
+            await ask(lines)
+
+
+async def test_connections_that_are_retired_finish_what_they_do():
+    let_go = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        await let_go.wait()
+        writer.write(OK)
+
+    async with a_server(talk) as lines:
+        asked = asyncio.ensure_future(ask(lines))
+        await asyncio.sleep(0.05)
+        lines.retire()
+        let_go.set()
+        assert (await asked).body == b"ok"
