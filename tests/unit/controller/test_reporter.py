@@ -152,6 +152,19 @@ async def test_no_status_of_many_waits_longer_than_a_minute():
         assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(300))
 
 
+async def test_while_a_burst_of_runs_goes_on_no_status_of_it_is_written():
+    async with World(writes_per_second=5).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(120)]
+        await world.clock.advance(60)
+        before = world.status_writes()
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+            await world.clock.advance(0.1)
+        assert world.status_writes() - before < 30  # those before it was a burst
+        await world.clock.advance(50)
+        assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(120))
+
+
 async def test_while_a_takeover_lists_all_objects_no_status_is_written():
     async with World(writes_per_second=2).leader() as world:
         world.reporter.is_arming = lambda: True

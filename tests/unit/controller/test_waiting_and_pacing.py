@@ -97,6 +97,17 @@ def test_a_few_hundred_names_are_written_at_the_rate():
     assert now == pytest.approx(3.0, abs=0.1)
 
 
+def test_while_a_burst_of_runs_goes_on_nothing_is_written_but_what_has_waited_long():
+    allowance = Allowance(50, 0.0)
+    for waited in (1.8, 5.0, 20.0):
+        assert allowance.take(waited, waiting=1_000, waited_seconds=waited, is_rising=True) > 0
+    assert allowance.take(20.1, waiting=1_000, waited_seconds=20.1, is_rising=True) == 0.0
+
+
+def test_a_few_that_come_one_after_the_other_are_no_burst():
+    assert Allowance(50, 0.0).take(2.0, waiting=200, waited_seconds=2.0, is_rising=True) == 0.0
+
+
 def test_an_allowance_never_asks_for_a_wait_too_short_to_pass():
     allowance = Allowance(3, 1e9)
     waits = [allowance.take(1e9 + number * 0.3333333) for number in range(50)]

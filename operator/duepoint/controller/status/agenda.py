@@ -65,10 +65,11 @@ class Allowance:
     """A rate with a second's worth of burst: lower in a burst of news, higher when news gets old.
 
     A burst of news mostly comes with a burst of creations, of Schedules or of Jobs, and a status
-    costs the API server as much as one of those. So when there is more news than a few seconds'
-    worth, statuses take a part of the rate, for as long as nothing has waited for
-    ``PATIENCE_SECONDS``; from then on the rate grows with every second that the oldest waits, so
-    that ten thousand names are written within a minute where the API server can.
+    costs the API server as much as several of those. So when there is more news than a few seconds'
+    worth, statuses take a part of the rate, and none while more and more runs tell of themselves,
+    for as long as nothing has waited for ``PATIENCE_SECONDS``; from then on the rate grows with
+    every second that the oldest waits, so that ten thousand names are written within a minute where
+    the API server can.
     """
 
     #: A burst of ten thousand creations is over by then.
@@ -76,20 +77,33 @@ class Allowance:
     #: More than this much of the rate, in seconds, is a burst.
     _BURST_SECONDS = 4
     _SHARE_IN_A_BURST = 0.2
+    #: It is looked this often whether a burst is over.
+    _LOOK_SECONDS = 0.5
 
     def __init__(self, per_second: float, now: float) -> None:
         self._per_second = per_second
         self._left = per_second
         self._at = now
 
-    def take(self, now: float, *, waiting: int = 0, waited_seconds: float = 0.0) -> float:
+    def take(
+        self,
+        now: float,
+        *,
+        waiting: int = 0,
+        waited_seconds: float = 0.0,
+        is_rising: bool = False,
+    ) -> float:
         """0.0 and one less left, or the seconds until there is one again.
 
         Args:
             now: monotonic.
             waiting: how many have news.
             waited_seconds: how long the one that would be taken has had news.
+            is_rising: more and more have, and all of it may wait.
         """
+        is_burst = waiting > self._BURST_SECONDS * self._per_second
+        if is_rising and is_burst and waited_seconds <= self.PATIENCE_SECONDS:
+            return self._LOOK_SECONDS
         rate = self._rate(waiting, waited_seconds)
         most = max(rate, self._per_second)
         self._left = min(most, self._left + (now - self._at) * rate)

@@ -48,6 +48,9 @@ _PRECEDENCE_SECONDS = 30.0
 #: While all objects are listed, it is looked this often whether statuses may be written.
 _ARMING_SECONDS = 0.25
 
+#: A burst of runs goes on for as long as further ones tell of themselves within this.
+_STILL_SECONDS = 1.0
+
 #: A slot that stays overdue for another reason shows it within this.
 _SAME_TROUBLE_SECONDS = 30.0
 
@@ -114,6 +117,8 @@ class Reporter:
         self._untold: set[str] = set()
         self._unanswered: set[str] = set()
         self._allowed_at = 0.0
+        #: When news of a status that had none came last.
+        self._told_at = -_STILL_SECONDS
         self._agenda = Agenda()
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_PARALLEL_WRITES)
@@ -372,7 +377,12 @@ class Reporter:
         # The answer to an edit waits for other answers, however much news of runs there is.
         ahead = self._unanswered if first in self._unanswered else self._untold
         waited = 0.0 if changed_at is None else now - changed_at
-        return self._allowance.take(now, waiting=len(ahead), waited_seconds=waited)
+        return self._allowance.take(
+            now,
+            waiting=len(ahead),
+            waited_seconds=waited,
+            is_rising=first not in self._unanswered and now - self._told_at < _STILL_SECONDS,
+        )
 
     async def _write_one(self, line: _Line) -> None:
         changed_at, receipts = line.changed_at, line.receipts
@@ -467,7 +477,7 @@ class Reporter:
     def _due_in(self, uid: str, line: _Line, seconds: float) -> None:
         now = self._clock.monotonic()
         if line.changed_at is None:
-            line.changed_at = now
+            line.changed_at = self._told_at = now
             self._untold.add(uid)
         if line.writing:
             line.due_after_write = min(now + seconds, line.due_after_write or now + seconds)
