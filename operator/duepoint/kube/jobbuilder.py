@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from duepoint import errors as base
 from duepoint.kube import schedules, times
@@ -63,6 +63,36 @@ class SlotFacts:
     run_uid: str = ""
 
 
+class Words(NamedTuple):
+    """The facts as a Job tells them: everything that differs from slot to slot."""
+
+    job_name: str
+    namespace: str
+    schedule_name: str
+    schedule_uid: str
+    slot: str
+    slot_there: str
+    previous: str | None
+    trigger: str
+    payload: str | None
+
+
+def words_of(facts: SlotFacts) -> Words:
+    """The same facts in words; ``slot_there`` is the slot in the Schedule's zone."""
+    previous_us, payload = facts.previous_us, facts.payload
+    return Words(
+        job_name=job_name(facts),
+        namespace=facts.namespace,
+        schedule_name=facts.schedule_name,
+        schedule_uid=facts.schedule_uid,
+        slot=times.time_text(facts.slot_us),
+        slot_there=times.time_text_in(facts.slot_us, facts.time_zone),
+        previous=None if previous_us is None else times.time_text(previous_us),
+        trigger=facts.trigger,
+        payload=None if payload is None else payload.decode(errors="replace"),
+    )
+
+
 def job_name(facts: SlotFacts) -> str:
     """The one name that this slot's Job can have; at most 63 characters."""
     return name_of(facts.schedule_name, facts.slot_us, facts.run_uid)
@@ -89,27 +119,32 @@ def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
     Raises:
         errors.InvalidSpec: the annotations together exceed 256 KiB, so no Job can carry them.
     """
+    return job_of(template, words_of(facts))
+
+
+def job_of(template: Mapping[str, Any], words: Words) -> dict[str, Any]:
+    """The same for facts in words."""
     metadata = _mapping(template.get("metadata"))
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(facts),
-            "namespace": facts.namespace,
-            "labels": _mapping(metadata.get("labels")) | {SCHEDULE_LABEL: facts.schedule_name},
-            "annotations": _job_annotations(_mapping(metadata.get("annotations")), facts),
-            "ownerReferences": [_owner(facts)],
+            "name": words.job_name,
+            "namespace": words.namespace,
+            "labels": _mapping(metadata.get("labels")) | {SCHEDULE_LABEL: words.schedule_name},
+            "annotations": _job_annotations(_mapping(metadata.get("annotations")), words),
+            "ownerReferences": [_owner(words)],
         },
-        "spec": _job_spec(_mapping(template.get("spec")), facts),
+        "spec": _job_spec(_mapping(template.get("spec")), words),
     }
 
 
-def _owner(facts: SlotFacts) -> dict[str, Any]:
+def _owner(words: Words) -> dict[str, Any]:
     return {
         "apiVersion": schedules.API_VERSION,
         "kind": schedules.KIND,
-        "name": facts.schedule_name,
-        "uid": facts.schedule_uid,
+        "name": words.schedule_name,
+        "uid": words.schedule_uid,
         "controller": True,
         "blockOwnerDeletion": False,  # True would need rights on the Schedule's finalizers
     }
@@ -125,24 +160,21 @@ def _others(annotations: dict[str, Any]) -> dict[str, Any]:
     return {key: text for key, text in annotations.items() if key not in _OWN_KEYS}
 
 
-def _job_annotations(own: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
+def _job_annotations(own: dict[str, Any], words: Words) -> dict[str, Any]:
     annotations = _others(own) | {
-        SCHEDULED_TIME: times.time_text(facts.slot_us),
-        TRIGGER: facts.trigger,
-        CRONJOB_SCHEDULED_TIMESTAMP: times.time_text_in(facts.slot_us, facts.time_zone),
+        SCHEDULED_TIME: words.slot,
+        TRIGGER: words.trigger,
+        CRONJOB_SCHEDULED_TIMESTAMP: words.slot_there,
     }
     return _within_limit(annotations, "spec.jobTemplate.metadata.annotations")
 
 
-def _pod_annotations(own: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
-    annotations = _others(own) | {
-        SCHEDULED_TIME: times.time_text(facts.slot_us),
-        TRIGGER: facts.trigger,
-    }
-    if facts.previous_us is not None:
-        annotations[PREVIOUS_TIME] = times.time_text(facts.previous_us)
-    if facts.payload is not None:
-        annotations[PAYLOAD] = facts.payload.decode(errors="replace")
+def _pod_annotations(own: dict[str, Any], words: Words) -> dict[str, Any]:
+    annotations = _others(own) | {SCHEDULED_TIME: words.slot, TRIGGER: words.trigger}
+    if words.previous is not None:
+        annotations[PREVIOUS_TIME] = words.previous
+    if words.payload is not None:
+        annotations[PAYLOAD] = words.payload
     return _within_limit(annotations, "spec.jobTemplate.spec.template.metadata.annotations")
 
 
@@ -155,14 +187,14 @@ def _within_limit(annotations: dict[str, Any], path: str) -> dict[str, Any]:
     raise base.InvalidSpec((field,))
 
 
-def _job_spec(spec: dict[str, Any], facts: SlotFacts) -> dict[str, Any]:
+def _job_spec(spec: dict[str, Any], words: Words) -> dict[str, Any]:
     ttl = spec.get("ttlSecondsAfterFinished")
     if isinstance(ttl, int) and 0 <= ttl < MINIMUM_TTL_SECONDS:
         spec["ttlSecondsAfterFinished"] = MINIMUM_TTL_SECONDS
     pod = _mapping(spec.get("template"))
     metadata = _mapping(pod.get("metadata"))
     own = _mapping(metadata.get("annotations"))
-    pod["metadata"] = metadata | {"annotations": _pod_annotations(own, facts)}
+    pod["metadata"] = metadata | {"annotations": _pod_annotations(own, words)}
     pod["spec"] = _pod_spec(_mapping(pod.get("spec")))
     spec["template"] = pod
     return spec

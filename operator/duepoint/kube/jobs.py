@@ -167,6 +167,22 @@ async def create(
     raise errors.Unavailable(f"POST {collection(namespace)}: kept being in conflict", sent=False)
 
 
+async def create_new(
+    api: port.Api,
+    namespace: str,
+    body: bytes,
+    *,
+    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+) -> None:
+    """Create the Job of these bytes; every other answer, Conflict among them, is raised.
+
+    For whoever asks ``create`` about what was not created here.
+    """
+    there = collection(namespace)
+    answer = await api.request("POST", there, body, timeout_seconds=timeout_seconds)
+    _existing(answer, "POST")
+
+
 async def _compare(
     api: port.Api, namespace: str, job: Mapping[str, Any], timeout_seconds: float
 ) -> AlreadyOurs | NameConflict | Refused | None:

@@ -8,9 +8,9 @@ is a ``SettledTarget``: it does not send, the settlement of the point does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome
@@ -25,7 +25,10 @@ class FiringBatch:
     """First attempts of regular slots, many schedules of one namespace with one action.
 
     The columns ``names``, ``uids``, ``generations`` and ``slots_us`` belong together row by row;
-    a slot is its own due.
+    a slot is its own due. So do, for Jobs, ``previous_us`` and ``time_zones``.
+
+    Attributes:
+        note_row: to be called as each row is delivered, where rows take their time.
     """
 
     action: actions.Action
@@ -36,14 +39,29 @@ class FiringBatch:
     generations: Sequence[int]
     slots_us: Sequence[int]
     not_after_monotonic: float
+    previous_us: Sequence[int | None] = ()
+    time_zones: Sequence[str] = ()
+    note_row: Callable[[], None] = lambda: None
+
+
+class MadeJob(NamedTuple):
+    """The Job of a row: when its creation was begun, and when it was answered."""
+
+    name: str
+    begun_monotonic: float
+    accepted_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAnswer:
-    """What came of a batch: a message for each row, None for one that was not delivered."""
+    """What came of a batch: a message for each row, None for one that was not delivered.
+
+    Of Jobs, ``jobs`` has those of all rows that were.
+    """
 
     accepted_us: int
     messages: Sequence[str | None]
+    jobs: Sequence[MadeJob | None] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

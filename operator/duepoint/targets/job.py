@@ -16,7 +16,7 @@ from duepoint.kube import errors, jobs, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target
+from duepoint.targets import batches, jobbatch, target
 
 
 class JobTarget:
@@ -25,6 +25,7 @@ class JobTarget:
     def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
         self._api = api
         self._clock = clock
+        self._batches = jobbatch.JobBatches(api, clock)
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered(running) once the Job of this slot exists, by this attempt or an older one."""
@@ -39,6 +40,14 @@ class JobTarget:
             return _rejected(Reason.INVALID_JOB_TEMPLATE, str(error))
         except TimeoutError:
             return _retry(Reason.API_UNAVAILABLE, f"no answer from the API server in {seconds:g} s")
+
+    def takes_batches(self, action: actions.Action) -> bool:
+        """Of every template."""
+        return isinstance(action.target, actions.JobAction)
+
+    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+        """The Jobs that were accepted at once; the others are for ``fire``."""
+        return await self._batches.fire(batch)
 
     async def _create(
         self, namespace: str, job: dict[str, object], seconds: float

@@ -13,7 +13,7 @@ import asyncio
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from duepoint import errors, telemetry
@@ -26,9 +26,10 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, briefs
 from duepoint.schedules import definition as definitions
+from duepoint.schedules.conditions import Reason
 from duepoint.targets import batches
 from duepoint.targets import target as targets
-from duepoint.worker import plainwork, settler
+from duepoint.worker import jobline, plainwork, settler
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 
 #: Fewer points go the usual road, which has less delay: nothing is read twice there.
@@ -47,12 +48,31 @@ _ENTRY_BYTES = 256
 _ValueT = TypeVar("_ValueT")
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Whom to tell how a claim goes on before all of it has ended.
+
+    Attributes:
+        ended: that so many points have.
+        found_out: that its Jobs stand in the line.
+    """
+
+    ended: Callable[[int], None]
+    found_out: Callable[[], None]
+
+
 class BatchRoad:
     """Fires what it can of a claim; says which part of the claim is left."""
 
     def __init__(
-        self, queue: Queue, target: targets.Target, clock: Clock, known: ActionCache
+        self,
+        queue: Queue,
+        target: targets.Target,
+        clock: Clock,
+        known: ActionCache,
+        line: jobline.JobLine,
     ) -> None:
+        self._line = line
         self._queue = queue
         self._target = target if isinstance(target, batches.BatchTarget) else None
         self._settled = target if isinstance(target, batches.SettledTarget) else None
@@ -62,7 +82,9 @@ class BatchRoad:
         #: Shards where the last claim that was looked at had work for this road.
         self._known: set[messages.ShardId] = set()
 
-    async def fire(self, settling: settler.Settler, slots: asyncio.Semaphore) -> messages.Claim:
+    async def fire(
+        self, settling: settler.Settler, slots: asyncio.Semaphore, told: Told
+    ) -> messages.Claim:
         """The claim with the points that are left; the others' closing is with the settler."""
         claim = settling.claim
         chains = self._chains(claim)
@@ -74,7 +96,7 @@ class BatchRoad:
             self._barren_until[claim.shard] = self._clock.monotonic() + _BARREN_SECONDS
             return claim
         self._known.add(claim.shard)
-        left = await self._fire_all(settling, slots, chains, work.batches)
+        left = await self._fire_all(settling, slots, chains, work.batches, told)
         return _part(claim, chains, sorted(itertools.chain(work.rest, left)))
 
     def note_targets(self, claim: messages.Claim, known: Iterable[definitions.Definition]) -> None:
@@ -93,6 +115,7 @@ class BatchRoad:
         slots: asyncio.Semaphore,
         chains: claimedchains.ClaimedChains,
         found: Sequence[plainwork.Plain],
+        told: Told,
     ) -> list[int]:
         """The rows that were not delivered."""
         settled = [batch for batch in found if self._is_settled(batch.action)]
@@ -101,7 +124,7 @@ class BatchRoad:
             async with slots:
                 left = await self._hand_over(settling, chains, settled)
         others = (batch for batch in found if not self._is_settled(batch.action))
-        more = [self._fire_in_turn(settling, slots, chains, batch) for batch in others]
+        more = [self._fire_in_turn(settling, slots, chains, batch, told) for batch in others]
         return [*left, *itertools.chain.from_iterable(await asyncio.gather(*more) if more else ())]
 
     async def _fire_in_turn(
@@ -110,9 +133,22 @@ class BatchRoad:
         slots: asyncio.Semaphore,
         chains: claimedchains.ClaimedChains,
         batch: plainwork.Plain,
+        told: Told,
     ) -> list[int]:
         async with slots:
-            return await self._fire_batch(settling, chains, batch)
+            if not isinstance(batch.action.target, actions.JobAction):
+                return await self._fire_batch(
+                    settling, chains, self._firings(settling, batch), batch
+                )
+            with self._line.together(len(batch.indexes)) as note_end:
+                told.found_out()
+
+                def note_row() -> None:
+                    note_end()
+                    told.ended(1)
+
+                firings = dataclasses.replace(self._firings(settling, batch), note_row=note_row)
+                return await self._fire_batch(settling, chains, firings, batch)
 
     def _chains(self, claim: messages.Claim) -> claimedchains.ClaimedChains | None:
         """The claim by column, where it is one for this road."""
@@ -156,15 +192,19 @@ class BatchRoad:
         self,
         settling: settler.Settler,
         chains: claimedchains.ClaimedChains,
+        firings: batches.FiringBatch,
         batch: plainwork.Plain,
     ) -> list[int]:
         """The rows that were not delivered."""
         started_us = settling.now_us()
-        answer = await self._answer(self._firings(settling, batch))
+        answer = await self._answer(firings)
         done = _Done.of(chains, batch, answer)
-        if done.indexes:
+        if done.indexes and done.jobs:
+            settling.add(_closing_of_jobs(batch, done, settling))
+            _observe([job.accepted_us for job in done.jobs], done.slots_us)
+        elif done.indexes:
             settling.add(_closing(batch, done, answer, (started_us, settling.now_us())))
-            _observe(answer.accepted_us, done.slots_us)
+            _observe([answer.accepted_us], done.slots_us)
         if len(done.indexes) == len(batch.indexes):
             return []
         return sorted(set(batch.indexes).difference(done.indexes))
@@ -229,7 +269,7 @@ class BatchRoad:
         assert self._settled is not None  # noqa: S101 - ``_is_settled`` said so
         delivered = outcomes.Delivered(accepted_us=accepted_us)
         self._settled.count(part.action, delivered, len(part.indexes))
-        _observe(accepted_us, part.slots_us)
+        _observe([accepted_us], part.slots_us)
 
     @staticmethod
     def _firings(settling: settler.Settler, batch: plainwork.Plain) -> batches.FiringBatch:
@@ -242,6 +282,8 @@ class BatchRoad:
             generations=batch.generations,
             slots_us=batch.slots_us,
             not_after_monotonic=float("-inf") if settling.lost else settling.claim.held_until,
+            previous_us=batch.previous_us,
+            time_zones=batch.time_zones,
         )
 
     async def _answer(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
@@ -265,6 +307,7 @@ class _Done:
     generations: Sequence[int]
     slots_us: Sequence[int]
     messages: Sequence[str]
+    jobs: Sequence[batches.MadeJob]
 
     @classmethod
     def of(
@@ -289,6 +332,7 @@ class _Done:
             generations=picked(batch.generations),
             slots_us=picked(batch.slots_us),
             messages=[message for message in answer.messages if message is not None],
+            jobs=[job for job in answer.jobs if job is not None],
         )
 
 
@@ -312,10 +356,42 @@ def _closing(
     return settler.Closing(rearmed=rearming.Rearmed(done.members, done.following), events=(told,))
 
 
-def _observe(accepted_us: int, slots_us: Sequence[int]) -> None:
+def _closing_of_jobs(
+    batch: plainwork.Plain, done: _Done, settling: settler.Settler
+) -> settler.Closing:
+    """The same for Jobs, which run on."""
+    now_us = settling.now_us()
+    told = [
+        run.RunEvent(
+            uid=uid,
+            namespace=batch.namespace,
+            name=name,
+            generation=generation,
+            slot_us=slot_us,
+            trigger=batch.trigger,
+            state=run.RunState.RUNNING,
+            reason=Reason.CREATED,
+            at_us=now_us,
+            started_us=settling.at_us(job.begun_monotonic),
+            attempts=1,
+            job_name=job.name,
+            settled_us=slot_us,
+        )
+        for uid, name, generation, slot_us, job in zip(
+            done.uids, done.names, done.generations, done.slots_us, done.jobs, strict=True
+        )
+    ]
+    return settler.Closing(rearmed=rearming.Rearmed(done.members, done.following), events=told)
+
+
+def _observe(accepted_us: Sequence[int], slots_us: Sequence[int]) -> None:
+    """How late they were; one instant stands for that of all."""
     late: collections.Counter[float] = collections.Counter()
-    for slot_us, count in collections.Counter(slots_us).items():
-        late[max(0, accepted_us - slot_us) / 1_000_000] += count
+    accepted_us = list(accepted_us) * (len(slots_us) if len(accepted_us) == 1 else 1)
+    for (at_us, slot_us), count in collections.Counter(
+        zip(accepted_us, slots_us, strict=True)
+    ).items():
+        late[max(0, at_us - slot_us) / 1_000_000] += count
     telemetry.observe_many(telemetry.start_lateness_seconds, late)
     telemetry.slots_total.labels("Started", "").inc(len(slots_us))
 

@@ -32,7 +32,7 @@ from duepoint.worker import concurrency, jobline, overrides, runlimits
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
-from duepoint.worker.batchroad import BatchRoad
+from duepoint.worker.batchroad import BatchRoad, Told
 from duepoint.worker.failurelog import FailureLog
 from duepoint.worker.handover import Handover
 from duepoint.worker.leasekeeper import LeaseKeeper
@@ -95,7 +95,7 @@ class Dispatcher:
         self._dice = dice
         self._failures = FailureLog()
         self._settled_target = target if isinstance(target, batches.SettledTarget) else None
-        self._batches = BatchRoad(queue, target, clock, self._actions)
+        self._batches = BatchRoad(queue, target, clock, self._actions, self.jobs)
         self.ended_together: Ended = lambda _: None
         self.keeper = LeaseKeeper(queue, clock, lease_seconds=bounds.lease_seconds)
 
@@ -132,8 +132,16 @@ class Dispatcher:
         ended: Ended,
         found_out: Callable[[], None],
     ) -> None:
-        rest = await self._batches.fire(settler, self._slots)
-        if together := len(claim.points) - len(rest.points):
+        told = 0
+
+        def note_ended(points: int) -> None:
+            nonlocal told
+            told += points
+            ended(points)
+
+        informed = Told(ended=note_ended, found_out=found_out)
+        rest = await self._batches.fire(settler, self._slots, informed)
+        if together := len(claim.points) - len(rest.points) - told:
             self.ended_together(together)
             ended(together)
         if rest.points or rest.strangers:

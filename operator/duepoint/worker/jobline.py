@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from duepoint.kube import api
 
@@ -29,15 +29,37 @@ class JobLine:
     def __init__(self, places: int = api.REQUEST_CONNECTIONS) -> None:
         self._places = asyncio.Semaphore(places)
         self._in_hand = _IN_HAND * places
+        self._least = places
         self._makes_jobs = False
         self.length = 0
         self.unknown = 0
 
     def room(self, usual: int) -> int:
-        """Points that may be claimed, where it would usually be so many."""
+        """Points that may be claimed, where it would usually be so many.
+
+        None rather than a few: a claim costs as much as dozens of its points.
+        """
         if not self._makes_jobs:
             return usual
-        return min(usual, self._in_hand - self.length - self.unknown)
+        free = self._in_hand - self.length - self.unknown
+        return min(usual, free if free >= self._least else 0)
+
+    @contextlib.contextmanager
+    def together(self, points: int) -> Iterator[Callable[[], None]]:
+        """So many are made together; call what is given as each of them ends."""
+        self._makes_jobs = True
+        self.length += points
+        left = points
+
+        def note_end() -> None:
+            nonlocal left
+            left -= 1
+            self.length -= 1
+
+        try:
+            yield note_end
+        finally:
+            self.length -= left
 
     def claimed(self, points: int) -> Callable[[], None]:
         """These may all be Jobs; call what is returned, once or more, when that is known."""

@@ -42,6 +42,7 @@ class Plain:
     Attributes:
         indexes: rows of the claim.
         following: the due of each chain's next slot.
+        previous_us, time_zones: what a Job is told besides; empty for all else.
     """
 
     namespace: str
@@ -53,6 +54,8 @@ class Plain:
     generations: Sequence[int]
     slots_us: Sequence[int]
     following: Sequence[int]
+    previous_us: Sequence[int | None] = ()
+    time_zones: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +77,16 @@ class _Group:
 
 
 class _Step(NamedTuple):
-    """The slot of a due, the due of the next one, and where points of that step go."""
+    """The slot of a due, the due of the next one, and where points of that step go.
+
+    ``previous_us`` is the slot before, where a Job is to be told of it.
+    """
 
     slot_us: int
     following_us: int
     into: _Group
+    previous_us: int | None
+    time_zone: str
 
 
 #: What was found out of kinds and their dues; they come back every few minutes.
@@ -112,14 +120,15 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
         found = _slot_and_next(plain.kind, due_us, created_us)
         if found is None:
             return None
-        slot_us, following_us = found
+        slot_us, following_us, previous_us = found
         if not now_us - plain.age_us <= slot_us <= now_us:
             return None
         if following_us <= now_us or following_us < now_us + plain.limit_us:
             return None  # several are overdue, or will be before an attempt ends
         late = now_us - slot_us > policies.ON_TIME_US
         trigger = assignment.TRIGGER_CATCH_UP if late else assignment.TRIGGER_SCHEDULE
-        return _Step(slot_us, following_us, self._group(plain, trigger))
+        zone = plain.kind.rule.timing.time_zone
+        return _Step(slot_us, following_us, self._group(plain, trigger), previous_us, zone)
 
     def _group(self, plain: PlainKind, trigger: str) -> _Group:
         namespace = plain.kind.namespace
@@ -131,8 +140,13 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _slot_and_next(kind: briefs.Kind, due_us: int, created_us: int) -> tuple[int, int] | None:
-    """The slot of a due, and the due of the slot after it; None where there is not both."""
+def _slot_and_next(
+    kind: briefs.Kind, due_us: int, created_us: int
+) -> tuple[int, int, int | None] | None:
+    """The slot of a due, and the due of the slot after it; None where there is not both.
+
+    Third, for a Job, the slot before.
+    """
     try:
         timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
     except errors.DuepointError:  # told of where the point is judged alone
@@ -141,7 +155,8 @@ def _slot_and_next(kind: briefs.Kind, due_us: int, created_us: int) -> tuple[int
     following = None if slot_us is None else timeline.next_after(slot_us)
     if slot_us is None or following is None:
         return None
-    return slot_us, following.due_us
+    previous_us = timeline.previous_before(slot_us) if kind.rule.whole_seconds else None
+    return slot_us, following.due_us, previous_us
 
 
 def choose(
@@ -198,6 +213,7 @@ def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -
         return [column[row] for row in rows]
 
     own = [step for step in picked(steps) if step is not None]
+    makes_jobs = isinstance(group.action.target, actions.JobAction)
     return Plain(
         namespace=group.namespace,
         action=group.action,
@@ -208,6 +224,8 @@ def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -
         generations=picked(found.generations),
         slots_us=[step.slot_us for step in own],
         following=[step.following_us for step in own],
+        previous_us=[step.previous_us for step in own] if makes_jobs else (),
+        time_zones=[step.time_zone for step in own] if makes_jobs else (),
     )
 
 
@@ -215,7 +233,7 @@ def is_plain(rule: rules.Rule) -> bool:
     """Whether what hangs on a schedule's own name has no say in its slots."""
     timing = rule.timing
     is_counted = timing.max_runs is not None or rule.policy.concurrency != "Allow"
-    return slots.is_alike(timing) and not rule.whole_seconds and not is_counted
+    return slots.is_alike(timing) and not is_counted
 
 
 def plain_kinds(

@@ -389,8 +389,11 @@ class Settler:
         Not this machine's UTC: were that an hour ahead, retries would come an hour late or, by
         ``maxAge``, never.
         """
-        passed_seconds = self._clock.monotonic() - self._begun
-        return self.claim.now_us + int(passed_seconds * 1_000_000)
+        return self.at_us(self._clock.monotonic())
+
+    def at_us(self, monotonic: float) -> int:
+        """The same for an instant of the monotonic clock."""
+        return self.claim.now_us + int((monotonic - self._begun) * 1_000_000)
 
     def add(self, closed: Closing) -> None:
         """Take note of one more point that has ended."""

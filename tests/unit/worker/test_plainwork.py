@@ -35,8 +35,8 @@ POLICIES = [
 ]
 
 
-def _known(schedule, policy):
-    return a_definition(schedule, created_us=CREATED, rule=a_rule(schedule, policy=policy))
+def _known(schedule, policy, **rule):
+    return a_definition(schedule, created_us=CREATED, rule=a_rule(schedule, policy=policy, **rule))
 
 
 def _alone(known, chain, now_us):
@@ -47,12 +47,12 @@ def _alone(known, chain, now_us):
     return assignment.assign(claim, {known.id: known}, attempt_limit_us=lambda _: LIMIT_US)
 
 
-def _together(known, chain, now_us):
+def _together(known, chain, now_us, action=STREAM):
     kind = briefs.Kind(known.namespace, known.rule, known.target)
     found = briefs.Briefs(
         [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
     )
-    plain = plainwork.plain_kinds(found.kind_of, lambda _: STREAM, lambda _: LIMIT_US)
+    plain = plainwork.plain_kinds(found.kind_of, lambda _: action, lambda _: LIMIT_US)
     return plainwork.choose(found, [chain.due_us], plain, now_us)
 
 
@@ -79,6 +79,22 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
         assert not attempt.completes
 
 
+@pytest.mark.parametrize("schedule", ["* * * * *", "0 9 * * *", "@every 30s", "@every 1m"])
+@pytest.mark.parametrize("zone", ["Etc/UTC", "Asia/Kathmandu"])
+def test_a_job_made_together_is_told_what_it_would_be_told_alone(schedule, zone):
+    known = _known(schedule, {}, whole_seconds=True, time_zone=zone)
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    job = actions.Action(target=actions.JobAction(template={}))
+    due_us = timeline.next_after(NOON - 1).due_us
+    for _ in range(2):  # the first slot of all may have none before it
+        chain = points.chain(known.id, known.timing_version, due_us)
+        ((attempt,),) = _alone(known, chain, due_us + 1000).attempts
+        (batch,) = _together(known, chain, due_us + 1000, job).batches
+        assert (batch.slots_us, batch.previous_us) == ([attempt.slot_us], [attempt.previous_us])
+        assert batch.time_zones == [zone]
+        due_us = attempt.following.due_us
+
+
 def test_a_slot_that_is_on_time_is_fired_together():
     known = _known("* * * * *", {})
     chain = points.chain(known.id, known.timing_version, NOON)
@@ -90,11 +106,11 @@ def test_a_slot_that_is_on_time_is_fired_together():
     [
         a_rule("H * * * *"),
         a_rule("0 * * * *", jitter_ms=1000),
-        a_rule("0 * * * *", whole_seconds=True),
+        a_rule("0 * * * *", policy={"concurrency": "Forbid"}),
         a_rule("@every 1s"),
         a_rule("@at 2026-03-01T12:00:00Z"),
     ],
-    ids=["hash", "jitter", "job", "next slot too near", "last slot"],
+    ids=["hash", "jitter", "a policy", "next slot too near", "last slot"],
 )
 def test_what_is_not_usual_goes_the_usual_road(rule):
     known = a_definition("* * * * *", created_us=CREATED, rule=rule)

@@ -1,0 +1,135 @@
+"""Jobs of many slots, created one after the other over as many connections as there are.
+
+What a bare loop of POSTs would do, so that a burst costs the worker little more than that. Only
+what the API server accepts at once is done here. Whatever else happens to one (its name is taken,
+its template is refused, no answer comes) is left to ``JobTarget.fire``, which asks again: the name
+makes that harmless. After an answer that may be the same for all, the rest is left to it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from duepoint import clock as clocks
+from duepoint.kube import api as apis
+from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
+from duepoint.schedules import actions
+from duepoint.targets import batches, target
+
+#: Templates whose frames are kept, some kilobytes each.
+_FRAMES = 1024
+
+
+class JobBatches:
+    """Creates them through one API server."""
+
+    def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
+        self._api = api
+        self._clock = clock
+        self._frames = _Frames()
+        #: Of all batches together: a row begins when there is a connection for it.
+        self._places = asyncio.Semaphore(apis.REQUEST_CONNECTIONS)
+
+    async def fire(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
+        """The Jobs that were created; nothing is sent once the claim has run out."""
+        now = self._clock.monotonic()
+        course = _Course(
+            batch=batch,
+            until=min(batch.not_after_monotonic, now + target.JOB_LIMIT_SECONDS),
+            rows=iter(range(len(batch.names))),
+            made=[None] * len(batch.names),
+        )
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(apis.REQUEST_CONNECTIONS, len(batch.names))):
+                group.create_task(self._create_in_turn(course))
+        return batches.BatchAnswer(
+            accepted_us=self._clock.now_us(),
+            messages=[None if one is None else "" for one in course.made],
+            jobs=course.made,
+        )
+
+    async def _create_in_turn(self, course: _Course) -> None:
+        async with self._places:
+            for row in course.rows:
+                now = self._clock.monotonic()
+                if course.is_over or now >= course.until:
+                    return
+                await self._create(course, row, now)
+
+    async def _create(self, course: _Course, row: int, now: float) -> None:
+        batch = course.batch
+        words = jobbuilder.words_of(_facts(batch, row))
+        frame = self._frames.get(batch.action, has_previous=words.previous is not None)
+        if frame is None:
+            course.is_over = True
+            return
+        try:
+            await jobs.create_new(
+                self._api,
+                batch.namespace,
+                frame.body(words),
+                timeout_seconds=target.JOB_LIMIT_SECONDS,
+            )
+        except errors.Conflict:
+            return
+        except errors.ApiError:
+            course.is_over = True
+            return
+        course.made[row] = batches.MadeJob(words.job_name, now, self._clock.now_us())
+        batch.note_row()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Course:
+    """How far a batch has come; ``is_over``: nothing more is begun."""
+
+    batch: batches.FiringBatch
+    until: float
+    rows: Iterator[int]
+    made: list[batches.MadeJob | None]
+    is_over: bool = False
+
+
+class _Frames:
+    """Frames by action, and by whether there is a slot before; the least recently used go."""
+
+    def __init__(self) -> None:
+        self._kept: collections.OrderedDict[tuple[int, bool], _Kept] = collections.OrderedDict()
+
+    def get(self, action: actions.Action, *, has_previous: bool) -> jobframe.Frame | None:
+        key = id(action), has_previous  # as long as an action is kept, nobody else has its id
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = action, _frame(action, has_previous)
+            if len(self._kept) > _FRAMES:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(key)
+        return found[1]
+
+
+_Kept = tuple[actions.Action, jobframe.Frame | None]
+
+
+def _frame(action: actions.Action, has_previous: bool) -> jobframe.Frame | None:  # noqa: FBT001 - a key's part
+    assert isinstance(action.target, actions.JobAction)  # noqa: S101 - ``takes_batches`` said so
+    payload = bytes(action.payload).decode(errors="replace") or None
+    template = action.target.template
+    return jobframe.frame_of(template, payload=payload, has_previous=has_previous)
+
+
+def _facts(batch: batches.FiringBatch, row: int) -> jobbuilder.SlotFacts:
+    """Without the payload, which the frame has."""
+    return jobbuilder.SlotFacts(
+        namespace=batch.namespace,
+        schedule_name=batch.names[row],
+        schedule_uid=batch.uids[row],
+        slot_us=batch.slots_us[row],
+        previous_us=batch.previous_us[row],
+        trigger=batch.trigger,
+        payload=None,
+        time_zone=batch.time_zones[row],
+    )

@@ -1,0 +1,134 @@
+"""A burst of Jobs: created together, each once, and asked for alone where that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.kube import errors, jobs
+from duepoint.runs.run import RunState
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import jobbatch
+from tests.support.builders import a_definition, a_rule
+from tests.support.jobworkplace import JOB, NOON, SECOND, JobWorkplace
+from tests.support.workplace import EPOCH
+
+COUNT = 150
+SLOT_US = NOON + 60 * SECOND
+
+
+def uid(number: int) -> str:
+    return f"6f1c9a34-0000-4000-8000-{number:012}"
+
+
+async def a_burst(count: int = COUNT, action: actions.Action = JOB) -> JobWorkplace:
+    place = JobWorkplace()
+    await place.queue.open_layout(1, EPOCH)
+    for number in range(count):
+        rule = a_rule("@every 1m", whole_seconds=True)
+        known = a_definition(
+            rule=rule, created_us=NOON, not_before_us=NOON, name=f"s-{number}", uid=uid(number)
+        )
+        await place.arm(known, action)
+    return place
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many Jobs each batch made."""
+    made: list[int] = []
+    fire = jobbatch.JobBatches.fire
+
+    async def noted(self, batch):
+        answer = await fire(self, batch)
+        made.append(len(answer.messages) - answer.messages.count(None))
+        return answer
+
+    monkeypatch.setattr(jobbatch.JobBatches, "fire", noted)
+    return made
+
+
+def names(slot_us: int = SLOT_US, count: int = COUNT) -> list[str]:
+    return sorted(f"s-{number}-{slot_us // SECOND}" for number in range(count))
+
+
+async def test_each_slot_of_a_burst_has_one_job_and_one_event(together):
+    place = await a_burst()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(125)
+    assert sorted(place.jobs_there()) == sorted(names() + names(SLOT_US + 60 * SECOND))
+    events = await place.events()
+    assert len(events) == 2 * COUNT
+    assert {event.state for event in events} == {RunState.RUNNING}
+    assert sum(together) > COUNT  # what is left of a claim may go alone
+
+
+async def test_a_job_made_together_is_told_as_one_made_alone(together, monkeypatch):
+    many, few = await a_burst(), await a_burst(2)
+    for place in (many, few):
+        async with place.working(place.a_worker()):
+            await place.clock.advance(61)
+    wanted = {event.uid: event for event in await few.events()}
+    told = {event.uid: event for event in await many.events()}
+    assert len(wanted) == 2
+    assert {one: told[one] for one in wanted} == wanted
+    for name in few.jobs_there():
+        one, other = (place.api.stored("jobs", "default", name) for place in (few, many))
+        for field in ("uid", "resourceVersion"):
+            del one["metadata"][field], other["metadata"][field]
+        assert one == other
+
+
+async def test_what_gets_no_answer_is_asked_for_alone_and_made_once(together):
+    place = await a_burst()
+    place.api.fail_next(errors.Unavailable("cut"), verb="POST", applied=True)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(70)
+    assert sorted(place.jobs_there()) == names()
+    events = await place.events()
+    assert sorted(event.job_name for event in events) == names()
+    assert sum(together) < COUNT
+
+
+async def test_a_name_that_another_has_is_told_and_the_others_are_made(together):
+    place = await a_burst()
+    taken = names()[7]
+    body = {"metadata": {"name": taken}, "spec": JOB.target.template["spec"]}
+    await place.api.request("POST", jobs.collection("default"), body)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(70)
+    assert sorted(place.jobs_there()) == names()
+    events = await place.events()
+    (refused,) = [event for event in events if event.state is not RunState.RUNNING]
+    assert refused.reason == Reason.NAME_CONFLICT
+    assert taken.startswith(f"{refused.name}-")
+    assert len(events) == COUNT
+
+
+async def test_a_template_that_is_refused_is_told_for_each(together):
+    spec = {"template": {"spec": {"containers": []}}}
+    action = actions.Action(target=actions.JobAction(template={"spec": spec}))
+    place = await a_burst(action=action)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(70)
+    events = await place.events()
+    assert {event.reason for event in events} == {Reason.INVALID_JOB_TEMPLATE}
+    assert len(events) == COUNT
+    assert sum(together) == 0
+
+
+async def test_an_outage_delays_a_burst_and_loses_nothing(together):
+    place = await a_burst()
+    for _ in range(400):
+        place.api.fail_next(errors.Unavailable("down", sent=False), verb="POST")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(110)
+    assert sorted(place.jobs_there())[:COUNT] == names()
+    assert not place.jobs_there()[COUNT:]
+
+
+async def test_two_workers_share_a_burst_of_jobs(together):
+    place = await a_burst(600)
+    async with place.working(place.a_worker("a"), place.a_worker("b")):
+        await place.clock.advance(70)
+    assert sorted(place.jobs_there()) == names(count=600)
