@@ -296,7 +296,7 @@ class Leadership:
                 queue=queue,
                 layout=layout,
                 epoch=epoch,
-                outages=lambda: reconciler.outages + queue.upheavals,
+                outages=lambda: reconciler.outages + sweeper.outages + queue.upheavals,
                 on_doubt=doubt,
                 clock=clock,
                 health=health,

@@ -157,6 +157,16 @@ async def test_a_number_that_stands_for_something_else_is_left_to_that(harness):
     assert set(await a_fresh_reading(harness, shard, [broken.id])) == {broken.id}
 
 
+async def test_fields_of_a_bucket_that_are_no_ids_do_not_end_the_sweep(harness):
+    await harness.arm()
+    known, shard, names = place(harness)
+    bucket = names.bucket_of(known.id, harness.queue._buckets)
+    record = await harness.queue._client.hget(bucket, known.id)
+    await harness.queue._client.hset(bucket, mapping={b"x": b"", b"y" * 30: record})
+    swept = await harness.queue.sweep(shard, None, queueing.EPOCH, due_of=lambda _: 5)
+    assert (swept.armed, swept.dropped) == (0, 0)
+
+
 async def with_a_neighbour(harness):
     """Another schedule of the shard of ``report``, with texts of its own; both are armed."""
     await harness.arm()

@@ -27,6 +27,7 @@ class Steps:
         self.taken: list[tuple[int, float]] = []
         self.epochs: set[int] = set()
         self.trouble: Exception | None = None
+        self.damaged: dict[int, Exception] = {}
         self.swept = messages.Swept(cursor=None)
 
     def known_layout(self):
@@ -36,6 +37,8 @@ class Steps:
         await self.clock.sleep(STEP_SECONDS)
         if self.trouble is not None:
             raise self.trouble
+        if shard in self.damaged:
+            raise self.damaged[shard]
         self.taken.append((shard, self.clock.monotonic()))
         self.epochs.add(epoch)
         number = int(cursor or 0) + 1
@@ -143,6 +146,24 @@ async def test_a_queue_that_is_away_is_asked_again_and_no_step_is_left_out(sweep
     await clock.advance(60)
     assert sweeper.sweeps == 1
     assert len(steps.taken) == SHARDS * STEPS
+
+
+@pytest.mark.parametrize("damage", [scripting.Damaged("a list"), errors.Bug("what is this")])
+async def test_a_damaged_shard_is_left_out_and_the_others_are_swept(sweeping, damage):
+    clock, steps, sweeper, _ = sweeping
+    steps.damaged[3] = damage
+    sweeper.request()
+    await clock.advance(20 * SHARDS * STEPS * STEP_SECONDS + 1)
+    assert sweeper.sweeps == 1
+    assert {shard for shard, _ in steps.taken} == set(range(SHARDS)) - {3}
+
+
+async def test_who_looks_after_the_index_can_tell_that_a_shard_is_away(sweeping):
+    clock, steps, sweeper, _ = sweeping
+    steps.damaged[0] = scripting.Uninitialised("this shard holds no index")
+    sweeper.request()
+    await clock.advance(60)
+    assert sweeper.outages > 0
 
 
 async def test_a_newer_leader_ends_the_sweep(sweeping):

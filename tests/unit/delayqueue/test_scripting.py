@@ -13,7 +13,7 @@ ERRORS = {
     "uninitialised": (redis_errors.ResponseError("UNINIT no index"), scripting.Uninitialised),
     "another layout": (redis_errors.ResponseError("WRONGLAYOUT x"), scripting.LayoutChanged),
     "fenced": (redis_errors.ResponseError("FENCED term 1"), scripting.Fenced),
-    "wrong type": (redis_errors.ResponseError("WRONGTYPE Operation"), scripting.WrongType),
+    "wrong type": (redis_errors.ResponseError("WRONGTYPE Operation"), scripting.Damaged),
     "full": (redis_errors.OutOfMemoryError("command not allowed"), scripting.Refused),
     "full, in a script": (redis_errors.ResponseError("OOM command"), scripting.Refused),
     "busy": (redis_errors.ResponseError("BUSY Redis is busy"), errors.QueueUnavailable),

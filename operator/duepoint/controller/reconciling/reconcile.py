@@ -181,10 +181,13 @@ class Reconcile:
 
     async def remove(self, seen: Sighting) -> None:
         """The queue holds nothing of this uid."""
+        await self._remove(seen)
+        self.collisions.pop(seen.uid, None)
+
+    async def _remove(self, seen: Sighting) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
         await self._queue.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
-        self.collisions.pop(seen.uid, None)
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
         """What the queue holds for this uid."""
@@ -230,6 +233,8 @@ class Reconcile:
         for number in range(_MOST_ROUNDS):
             is_known = is_absent and number == 0
             stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
+            if stored is None and number > 1:
+                await self._remove(seen)  # it is there, and a text that it names is lost
             made = plan.decide(
                 wanted,
                 stored,

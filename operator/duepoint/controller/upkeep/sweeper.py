@@ -21,6 +21,7 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.reconciling import plan
 from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules.definition import Definition
 
 #: From the end of a round to the next, where nobody asks before.
@@ -39,6 +40,7 @@ class Sweeper:
 
     Attributes:
         sweeps: number of complete rounds.
+        outages: how often a shard was not to be had; it may be gone, alone among the others.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Sweeper:
         self._asked = asyncio.Event()
         self._is_doubted = False
         self.sweeps = 0
+        self.outages = 0
 
     def request(self) -> None:
         """Sweep once more: the objects have just been compared."""
@@ -103,7 +106,11 @@ class Sweeper:
             began = self._clock.monotonic()
             try:
                 swept = await self._queue.sweep(shard, cursor, self._epoch, due_of=self._due_us)
+            except (errors.Bug, scripting.Damaged) as damage:
+                telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
+                return
             except errors.TryLater:
+                self.outages += 1
                 await self._clock.sleep(next(waits))
                 continue
             self._tell(shard, swept)

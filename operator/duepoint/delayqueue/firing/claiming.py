@@ -136,7 +136,7 @@ class Claiming(moving.Moving, briefing.Briefing):
         """What is the matter with this shard alone holds up no other one."""
         if isinstance(trouble, scripting.ShardMoving):
             answers[shard] = _look_again(shard, _MOVING_WAIT_SECONDS)
-        elif isinstance(trouble, (errors.TryLater, errors.WorldChanged)):
+        elif not isinstance(trouble, (errors.Bug, scripting.Damaged)):
             failed.append(trouble)
         else:  # something is in it that no script of ours expects
             answers[shard] = _look_again(shard)

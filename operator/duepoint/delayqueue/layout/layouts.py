@@ -39,7 +39,7 @@ class Layouts(core.Core):
     async def newest_epoch(self) -> int:
         """The newest term that this index has seen; 0 where there is no index."""
         (epoch,) = await self._read("read the newest epoch", ("HGET", self._keys.layout, "epoch"))
-        return int(epoch or 0)
+        return _number(epoch)
 
     async def _layout_record(self) -> messages.Layout | None:
         (reply,) = await self._read(
@@ -49,7 +49,7 @@ class Layouts(core.Core):
             self._wanted_shards = 0
             return None
         try:
-            self._wanted_shards = int(reply[6] or 0)
+            self._wanted_shards = _number(reply[6])
             return self._remember(reply)
         except (ValueError, TypeError) as garbage:
             raise errors.QueueUnavailable(
@@ -114,3 +114,8 @@ class Layouts(core.Core):
                     by_home.setdefault(shard, []).append(schedule_id)
                     break
         return by_home
+
+
+def _number(field: bytes | None) -> int:
+    """0 where there is none, or something that is none."""
+    return int(field) if field is not None and field.isdigit() else 0

@@ -131,7 +131,8 @@ class Sweeping(mending.Mending):
         present = set().union(*of_lane.values())
         expected = {i + record[_VERSION] for i, record in records.items() if record[:2] == _ARMED}
         lost = {member[:_ID_LENGTH] for member in expected - present}
-        await self._find_unarmed(shard, {i: records[i] for i in lost}, findings, due_of)
+        known = {i: records[i] for i in lost if i in records}  # others are no ids of ours
+        await self._find_unarmed(shard, known, findings, due_of)
         for lane in step.lanes:
             others = of_lane.get(names.lane(lane), set()) - expected
             await self._find_strays(shard, lane, others, records, findings)
@@ -160,7 +161,11 @@ class Sweeping(mending.Mending):
         records: _Records = {}
         for reply in replies:
             records.update(reply)
-        chains = {i + record[_VERSION]: i for i, record in records.items() if record[:2] == _ARMED}
+        chains = {
+            i + record[_VERSION]: i
+            for i, record in records.items()
+            if record[:2] == _ARMED and len(i) == _ID_LENGTH
+        }
         findings = mending.Findings(looked_at=len(records))
         if not chains:
             return findings

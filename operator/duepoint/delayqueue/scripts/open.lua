@@ -12,7 +12,7 @@
 
 local LAYOUT = KEYS[1]
 local args = cmsgpack.unpack(ARGV[1])
-local newest = tonumber(redis.call('HGET', LAYOUT, 'epoch') or '0')
+local newest = tonumber(redis.call('HGET', LAYOUT, 'epoch')) or 0
 if args.epoch < newest then
   return redis.error_reply('FENCED term ' .. args.epoch .. ' is older than ' .. newest)
 end

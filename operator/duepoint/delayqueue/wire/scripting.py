@@ -51,6 +51,10 @@ class WrongType(errors.DuepointError):
     """The key of a user's stream holds something that is no stream."""
 
 
+class Damaged(errors.QueueUnavailable):
+    """A key of the index holds what nobody of us put there; whoever did has to remove it."""
+
+
 class Refused(errors.QueueUnavailable):
     """The server has said no and done nothing: it is full, or the user may not do this."""
 
@@ -178,7 +182,7 @@ class Scripts:
             for index, reply in zip(refused, again, strict=True):
                 replies[index] = reply
         return [
-            translated(reply, _attempted(call)) if isinstance(reply, Exception) else reply
+            _translated_of(call, reply) if isinstance(reply, Exception) else reply
             for reply, call in zip(replies, calls, strict=True)
         ]
 
@@ -205,6 +209,13 @@ def _refused(calls: Sequence[Call | Read], replies: Sequence[object]) -> list[in
     return refused
 
 
+def _translated_of(call: Call | Read, error: Exception) -> errors.DuepointError:
+    translation = translated(error, _attempted(call))
+    if isinstance(translation, Damaged) and _attempted(call) in _TO_USERS_STREAMS:
+        return WrongType(str(translation))
+    return translation
+
+
 def _attempted(call: Call | Read) -> str:
     return "read" if isinstance(call, Read) else f"run {call.script}"
 
@@ -221,7 +232,7 @@ _OURS: dict[str, type[errors.DuepointError]] = {
     "UNINIT": Uninitialised,
     "WRONGLAYOUT": LayoutChanged,
     "FENCED": Fenced,
-    "WRONGTYPE": WrongType,
+    "WRONGTYPE": Damaged,
 }
 #: Codes by which a server says "not now" or "not you, not yet": waits, never bugs. Those about
 #: rights are among them because a rotated password looks the same and mends itself.
@@ -232,6 +243,8 @@ _WAITS = frozenset(
         *("NOAUTH", "WRONGPASS", "NOSCRIPT"),
     }
 )
+#: What meets keys that users name; all other keys are ours.
+_TO_USERS_STREAMS = frozenset({"run append", "run appendmany"})
 #: How Valkey and Redis say so of a command within a script; these come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
 #: Of the waits, those after which it is certain that nothing was done, whoever is asked.

@@ -5,10 +5,11 @@ local function older_term(layout, epoch)
   if not newest then
     return redis.error_reply('UNINIT there is no index yet')
   end
-  if epoch < tonumber(newest) then
+  newest = tonumber(newest) or 0
+  if epoch < newest then
     return redis.error_reply('FENCED term ' .. epoch .. ' is older than ' .. newest)
   end
-  if epoch > tonumber(newest) then
+  if epoch > newest then
     redis.call('HSET', layout, 'epoch', epoch)
   end
   return nil
