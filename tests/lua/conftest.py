@@ -159,3 +159,11 @@ async def bench(redis_server, key_prefix):
     harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
     yield Bench(harness.queue, harness.queue._shard(SHARD))
     await harness.queue.close()
+
+
+@pytest.fixture
+async def lonely_bench(own_server, key_prefix):
+    """On a server of its own, whose users the test may change."""
+    harness = await queueing.redis_harness(own_server.url, key_prefix, shards=1)
+    yield Bench(harness.queue, harness.queue._shard(SHARD))
+    await harness.queue.close()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
-from duepoint import settings
+from duepoint import errors, settings
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.repair import mending
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
-from tests.support import queueing
+from tests.support import queueing, redisusers
 
 CLAIMED = float(points.DUE_LIMIT_US)
 A, B, C = (bytes([65 + n]) * 12 for n in range(3))  # chains of three schedules
@@ -522,6 +523,21 @@ async def test_a_point_at_no_time_at_all_is_found_by_the_sweep(bench):
     (answer,) = await bench.queue.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [4_000_000]
     assert answer.claim.strangers == ((b"from the future", 0.0),)
+
+
+@pytest.mark.parametrize("missing", ["hset", "zadd", "zrem", "zcount", "hmget"])
+async def test_a_claim_that_a_missing_right_cuts_short_leaves_its_points_to_be_claimed(
+    lonely_bench, own_server, missing
+):
+    harness = queueing.Harness(lonely_bench.queue, lambda: 10**15, asyncio.sleep)
+    await harness.arm(due_us=1_000_000)
+    with own_server.client() as client:
+        client.execute_command("ACL", "SETUSER", redisusers.name("worker"), f"-{missing}")
+        with contextlib.suppress(errors.TryLater):
+            await lonely_bench.queue.claim([0], worker="w", lease_seconds=0)
+        client.execute_command("ACL", "SETUSER", redisusers.name("worker"), f"+{missing}")
+    (answer,) = await lonely_bench.queue.claim([0], worker="heir")
+    assert [point.due_us for point in answer.claim.points] == [1_000_000]
 
 
 @pytest.mark.parametrize("record", [b"", b"\x01", b"\x05\xa1w\x90", b"\xc1 no such type"])

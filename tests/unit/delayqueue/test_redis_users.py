@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.wire import fitness, scripting
 from tests.support import redisusers
 
 
@@ -29,3 +29,13 @@ def test_a_shipped_user_may_touch_our_keys_and_channels_alone(role):
 
 def test_every_script_of_a_worker_exists():
     assert set(scripting.names()) >= redisusers.WORKER_SCRIPTS
+
+
+@pytest.mark.parametrize(
+    ("role", "checked"),
+    [("worker", fitness.BY_WORKERS), ("operator", fitness.BY_OPERATORS)],
+)
+def test_every_right_to_keys_and_channels_is_asked_for_at_the_start(role, checked):
+    needed = redisusers.rights(role) - redisusers.PLAIN - {"wait"}  # only beside a replica
+    needed |= redisusers.rights(role) & {"hget", "hmget", "ssubscribe", "sunsubscribe"}
+    assert {command.lower() for command in checked} == needed

@@ -66,6 +66,9 @@ end
 local function own(found_by_lane, attempts, suspects)
   local token = free_token(CLAIMS, now + args.lease)
   local occurrences = {}
+  -- The claim before its points: cut short (for want of a right), it leaves them due.
+  redis.call('ZADD', CLAIMS, token, id)
+  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane))
   for i = 1, #found_by_lane, 2 do
     local lane, found = found_by_lane[i], found_by_lane[i + 1]
     rescore(keys[lane], found, CLAIMED + token)
@@ -76,8 +79,6 @@ local function own(found_by_lane, attempts, suspects)
       end
     end
   end
-  redis.call('ZADD', CLAIMS, token, id)
-  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane))
   local alone = #suspects / CLAIM_ID_LENGTH
   if attempts > 0 then
     redis.call('HSET', LEASES, id .. ':a', attempts .. ' ' .. alone)

@@ -33,17 +33,18 @@ CHECKS = ("version", "eviction", "listpack", "rights")
 
 #: What either process does to the keys of a shard, inside scripts and outside.
 _BY_BOTH = (
-    *("HGET", "HMGET", "HSET", "HDEL", "ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT"),
-    *("TIME", "SPUBLISH", "SSUBSCRIBE"),
+    *("HGET", "HMGET", "HSET", "HDEL", "HEXISTS", "HINCRBY", "HLEN", "HSETNX", "HGETALL"),
+    *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZMSCORE", "SADD", "SISMEMBER", "XADD"),
+    *("TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"),
 )
-_BY_WORKERS = (
-    *("XADD", "ZREMRANGEBYSCORE", "ZLEXCOUNT", "ZMSCORE"),
-    *("EXPIRE", "HGETALL", "HLEN", "HSETNX"),
+BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "ZLEXCOUNT", "EXPIRE")
+BY_OPERATORS = (
+    *_BY_BOTH,
+    *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
+    *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL"),
 )
-_BY_OPERATORS = (
-    *("HGETALL", "HSCAN", "HSETNX", "HINCRBY", "ZSCAN", "ZMSCORE", "ZCARD", "XLEN"),
-    *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "XREVRANGE"),
-)
+#: Those of which each argument is a key or a channel, or that have one argument.
+_KEYS_ONLY = ("SSUBSCRIBE", "SUNSUBSCRIBE", "HGETALL", "HLEN", "EXISTS", "UNLINK")
 
 
 def tell(problems: Sequence[str], health: services.Health) -> None:
@@ -69,7 +70,7 @@ class Fitness(core.Core):
             "version": _first(connecting.version_problem(server) for server, _ in told),
             "eviction": _first(_eviction_problem(memory) for _, memory in told),
             "listpack": await self._listpack_problem(),
-            "rights": await self._rights_problem(_BY_OPERATORS if fills else _BY_WORKERS),
+            "rights": await self._rights_problem(BY_OPERATORS if fills else BY_WORKERS),
         }
         for check in CHECKS:
             telemetry.queue_problems.labels(check).set(found[check] is not None)
@@ -113,8 +114,7 @@ class Fitness(core.Core):
 
     # -- rights ------------------------------------------------------------------------------------
 
-    async def _rights_problem(self, own: Sequence[str]) -> str | None:
-        needed = [*_BY_BOTH, *own]
+    async def _rights_problem(self, needed: Sequence[str]) -> str | None:
         key = self._keys.layout
         arguments = scripting.Arguments(commands=[_example(name, key) for name in needed])
         refused = await self._scripts.run(arguments.call("rights", [key]))
@@ -137,7 +137,7 @@ def _example(name: str, key: str) -> list[str]:
             return ["XGROUP", "CREATE", key, "group", "0"]
         case "XREADGROUP":
             return [name, "GROUP", "group", "consumer", "STREAMS", key, ">"]
-    return [name, key, "0", "0", "0"][: 2 if name in ("SSUBSCRIBE", "HGETALL", "HLEN") else None]
+    return [name, key] if name in _KEYS_ONLY else [name, key, "0", "0", "0"]
 
 
 def _eviction_problem(memory: dict[str, Any]) -> str | None:

@@ -28,6 +28,8 @@ from duepoint.delayqueue.wire import servers as servers_
 log = structlog.get_logger(__name__)
 
 KEEPALIVE_SECONDS = 10.0
+#: How long its answer may take.
+ANSWER_SECONDS = 5.0
 _RECONNECT_SECONDS = (0.05, 0.25)
 _SLOWEST_RECONNECT_SECONDS = 2.0
 #: A map of the cluster that has no node for a channel is asked for again after so long.
@@ -151,7 +153,7 @@ class Subscription:
         message = await pubsub.get_message(timeout=KEEPALIVE_SECONDS)
         if message is None:
             await pubsub.ping()
-            message = await pubsub.get_message(timeout=KEEPALIVE_SECONDS / 2)
+            message = await pubsub.get_message(timeout=ANSWER_SECONDS)
         if message is None:
             raise redis.exceptions.TimeoutError("no answer to the keepalive")
         return dict(message)
