@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tests.support.controlplane import ControlPlane
@@ -14,6 +15,14 @@ from tests.support.controlplane import ControlPlane
 #: As many as workers run beside each other here, each with as many connections as a worker has.
 PROCESSES = 2
 CONNECTIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """From the first request to the last answer; the CPU time is the loops' own."""
+
+    seconds: float
+    cpu_seconds: float
 
 
 async def send(
@@ -26,8 +35,8 @@ async def send(
     owners: Sequence[tuple[str, str]] = (),
     verb: str = "POST",
     content_type: str = "application/json",
-) -> float:
-    """Send a request for each object; seconds from the first request to the last answer.
+) -> Sent:
+    """Send a request for each object.
 
     ``@NAME@`` in the path and in ``thing`` becomes the prefix and a number, or the name of the
     owner whose uid is written for ``@UID@``. Fails where one was refused.
@@ -50,10 +59,12 @@ async def send(
     ]
     loops = [await _start(order) for order in orders]
     started = time.monotonic()
-    accepted = sum(await asyncio.gather(*(_run(loop) for loop in loops)))
+    said = await asyncio.gather(*(_run(loop) for loop in loops))
+    seconds = time.monotonic() - started
+    accepted = sum(one for one, _ in said)
     if accepted != count:
         raise RuntimeError(f"{path}: {accepted} of {count} were accepted")
-    return time.monotonic() - started
+    return Sent(seconds, sum(used for _, used in said))
 
 
 async def _start(order: dict[str, Any]) -> asyncio.subprocess.Process:
@@ -69,11 +80,11 @@ async def _start(order: dict[str, Any]) -> asyncio.subprocess.Process:
     return loop
 
 
-async def _run(loop: asyncio.subprocess.Process) -> int:
+async def _run(loop: asyncio.subprocess.Process) -> tuple[int, float]:
     assert loop.stdin is not None
     assert loop.stdout is not None
     loop.stdin.write(b"go\n")
     await loop.stdin.drain()
-    accepted = int(await loop.stdout.readline())
+    accepted, cpu_seconds = (await loop.stdout.readline()).split()
     await loop.wait()
-    return accepted
+    return int(accepted), float(cpu_seconds)

@@ -111,7 +111,8 @@ async def create(made: Scene, prefix: str, count: int) -> float:
         "spec": {"schedule": "H H 1 1 *", "jobTemplate": TEMPLATE},
     }  # fmt: skip
     path = SCHEDULES.format(ns=made.stack.namespace)
-    return await kubeloads.send(made.stack.plane, path, thing, count=count, prefix=prefix)
+    sent = await kubeloads.send(made.stack.plane, path, thing, count=count, prefix=prefix)
+    return sent.seconds
 
 
 async def uids(made: Scene, collection: str = SCHEDULES) -> list[tuple[str, str]]:
