@@ -3,7 +3,8 @@
 A process of its own. Standard input has one JSON line: the server, the token, verb and path, how
 many objects, how many at a time, and the body as text. In path and body ``@NAME@`` stands for the
 object's name and ``@UID@`` for the uid of its owner. It says ``ready``, waits for a second line,
-sends, and says how many were accepted and how much CPU time that took. Refused ones are not tried again, so that the count tells.
+sends, and says how many were accepted and how much CPU time that took. Refused ones are not tried
+again, so that the count tells.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -255,9 +256,10 @@ async def serving(chosen: settings.Settings, health: services.Health) -> AsyncIt
 
 def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiSession:
     """A session to the API server, counted in the metrics."""
+    requests = functools.cache(telemetry.api_requests_total.labels)  # looking one up costs more
 
     def count(verb: str, resource: str, code: int) -> None:
-        telemetry.api_requests_total.labels(verb, resource, str(code)).inc()
+        requests(verb, resource, str(code)).inc()
 
     return kubeapi.ApiSession(access, component=component, observe=count)
 

@@ -30,6 +30,9 @@ from duepoint.kube import credentials, errors, exchange, httpanswer, lines, outg
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 30.0
+#: What is due every minute finds the connections of the last one: a handshake costs as much as
+#: several Jobs. An API server closes those that were unused for 90 s.
+KEPT_SECONDS = 75.0
 #: Concurrent requests; more only queue up at the API server (measured: 32 reach its ceiling).
 REQUEST_CONNECTIONS = 32
 #: Bookmarks come about once a minute: a watch that is silent for longer is dead (K6).
@@ -152,6 +155,8 @@ class ApiSession:
             self._observe(call.verb, wire.resource_of(call.path), code)
 
     async def _logged_in(self, deadline: float) -> credentials.Login:
+        if (known := self._access.known()) is not None:
+            return known
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._access.login()
@@ -174,7 +179,7 @@ class ApiSession:
         limits = exchange.Limits(
             connections=REQUEST_CONNECTIONS,
             connect_seconds=CONNECT_TIMEOUT_SECONDS,
-            kept_seconds=KEEPALIVE_SECONDS,
+            kept_seconds=KEPT_SECONDS,
         )
         return outgoing.server_of(login, self._agent, limits, before=self._server)
 

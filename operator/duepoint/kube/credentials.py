@@ -59,6 +59,10 @@ class Login:
 class Credentials(Protocol):
     """Where logins come from."""
 
+    def known(self) -> Login | None:
+        """The login to use now, where nobody has to be asked for it."""
+        ...
+
     async def login(self) -> Login:
         """The login to use now."""
         ...
@@ -73,6 +77,9 @@ class FixedCredentials:
 
     def __init__(self, login: Login) -> None:
         self._login = with_context(login)
+
+    def known(self) -> Login | None:
+        return self._login
 
     async def login(self) -> Login:
         return self._login
@@ -92,8 +99,12 @@ class FileToken:
         self._login = replace(with_context(login), token=read_text(token_file))
         self._read_at = monotonic()
 
+    def known(self) -> Login | None:
+        is_fresh = self._monotonic() - self._read_at < TOKEN_AGE_SECONDS
+        return self._login if is_fresh else None
+
     async def login(self) -> Login:
-        if self._monotonic() - self._read_at >= TOKEN_AGE_SECONDS:
+        if self.known() is None:
             self._read_again()
         return self._login
 
@@ -118,6 +129,9 @@ class LoadedCredentials:
         self._load = load
         self._login: Login | None = None
         self._lock = asyncio.Lock()
+
+    def known(self) -> Login | None:
+        return self._login
 
     async def login(self) -> Login:
         async with self._lock:

@@ -76,6 +76,27 @@ async def test_a_token_file_in_the_middle_of_its_rotation_keeps_the_old_token(tm
     assert (await access.login()).token == "one"
 
 
+async def test_a_token_of_a_file_is_known_until_the_file_is_to_be_read_again(tmp_path: Path):
+    token, now = tmp_path / "token", 0.0
+    token.write_text("old")
+    login = credentials.Login(server="http://localhost")
+    access = credentials.FileToken(login, token, monotonic=lambda: now)
+    assert access.known() is await access.login()
+    now += credentials.TOKEN_AGE_SECONDS
+    assert access.known() is None
+    token.write_text("new")
+    assert (await access.login()).token == "new"
+    assert access.known() is await access.login()
+
+
+async def test_a_login_that_has_to_be_made_is_known_once_it_was():
+    made = credentials.Login(server="http://localhost", token="a")
+    access = credentials.LoadedCredentials(lambda: made)
+    assert access.known() is None
+    login = await access.login()
+    assert access.known() is login
+
+
 def test_outside_a_pod_there_is_no_mounted_account(tmp_path: Path):
     assert credentials.in_cluster({}, tmp_path) is None
 
