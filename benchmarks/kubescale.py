@@ -1,8 +1,9 @@
 """Many Schedules applied: how soon they are armed, and when their statuses are written.
 
 The API server's own create rate is taken first, without an operator. Then the same objects are
-created while it runs. Armed means that Redis holds the points that it should and no others;
-settled, that nothing is written any more and the operator rests.
+created while it runs. Armed means that Redis holds the points that it should and no others, which
+is asked from when the last was created; settled, that nothing is written any more and the operator
+rests. CPU time of every server tells what an applied Schedule costs whom, on a busy machine too.
 """
 
 from __future__ import annotations
@@ -48,45 +49,84 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Times:
-    """Seconds since the first object was sent."""
+class _Course:
+    """Seconds since the first object was sent, and milliseconds of CPU an object by process."""
 
     created: float
     armed: float
     settled: float
+    costs: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bare:
+    """Creation alone: objects a second, and what each cost whom, in milliseconds of CPU."""
+
+    rate: float
+    spent: dict[str, float]
+
+
+class _Spent:
+    """CPU time of processes from now on."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids = pids
+        self._before = {name: scene.cpu_seconds(pid) for name, pid in pids.items()}
+
+    def milliseconds(self, count: int) -> dict[str, float]:
+        """Of each process, for each of so many objects."""
+        return {
+            name: round((scene.cpu_seconds(pid) - self._before[name]) / count * 1000, 3)
+            for name, pid in self._pids.items()
+        }
+
+
+def _servers(made: Scene) -> dict[str, int]:
+    return {
+        "API server": made.plane.api_server.pid,
+        "etcd": made.plane.etcd_pid,
+        "Redis": made.stack.redis.pid,
+    }
 
 
 async def run(made: Scene, count: int) -> list[Figure]:
-    rate = await _baseline(made, min(count, _BASELINE_COUNT))
+    bare = await _baseline(made, min(count, _BASELINE_COUNT))
     operator, worker = await made.stack.running()
-    figures = list(await _applied(made, count, rate, operator, worker))
+    figures = list(await _applied(made, count, bare, operator, worker))
     return figures + await idle(count, "after applying", operator, worker)
 
 
-async def _baseline(made: Scene, count: int) -> float:
+async def _baseline(made: Scene, count: int) -> _Bare:
     report.say(f"{count} Schedules without an operator")
+    spent = _Spent(_servers(made))
     seconds = await create(made, "bare-", count)
+    bare = _Bare(rate=count / seconds, spent=spent.milliseconds(count))
     await kubeburst.clear(made, SCHEDULES, made.stack.namespace)
-    return count / seconds
+    return bare
 
 
 async def _applied(
-    made: Scene, count: int, rate: float, operator: Process, worker: Process
+    made: Scene, count: int, bare: _Bare, operator: Process, worker: Process
 ) -> Iterator[Figure]:
     report.say(f"{count} Schedules while it runs")
     made.audit.skip()
     pids = {operator.name: operator.pid, worker.name: worker.pid}
     probed = {process.name: f"{process.http}/healthz" for process in (operator, worker)}
+    spent = _Spent({**_servers(made), "operator": operator.pid, "worker": worker.pid})
     started = time.monotonic()
     async with kubemeter.metered(pids, probed) as uses:
-        arming = asyncio.create_task(until_armed(made, count, operator))
         created = await create(made, "many-", count)
-        await arming
-        armed = time.monotonic() - started
+        armed = await until_armed(made, count, operator) - started
+        until_armed_ms = spent.milliseconds(count)
         requests = await until_settled(made, operator)
         settled = time.monotonic() - started
-    times = _Times(created=created, armed=armed, settled=settled)
-    return _figures_of_applied(count, rate, times, requests, uses)
+    costs = {
+        "creation, no operator": bare.spent,
+        "until armed": until_armed_ms,
+        "until settled": spent.milliseconds(count),
+    }
+    course = _Course(created=created, armed=armed, settled=settled, costs=costs)
+    return _figures_of_applied(count, bare.rate, course, requests, uses)
 
 
 async def idle(count: int, when: str, *processes: Process) -> list[Figure]:
@@ -158,22 +198,29 @@ async def until_settled(made: Scene, operator: Process) -> list[Request]:
 
 
 def _figures_of_applied(
-    count: int, rate: float, times: _Times, requests: list[Request], uses: dict[str, Use]
+    count: int,
+    rate: float,
+    course: _Course,
+    requests: list[Request],
+    uses: dict[str, Use],
 ) -> Iterator[Figure]:
     yield _figure(count, "create rate of the API server, no operator", round(rate), "objects/s")
-    yield _figure(count, "created while it runs", round(count / times.created), "objects/s")
+    yield _figure(count, "created while it runs", round(count / course.created), "objects/s")
     yield _figure(count, "armed, of the API server's own rate",
-                  round(count / times.armed / rate * 100), "%", ">= 90")  # fmt: skip
+                  round(count / course.armed / rate * 100), "%", ">= 90")  # fmt: skip
     yield _figure(
-        count, "armed after the last was created", round(times.armed - times.created, 2), "s"
+        count, "armed after the last was created", round(course.armed - course.created, 2), "s"
     )
     yield _figure(count, "settled after the first was created",
-                  round(times.settled - QUIET_SECONDS, 1), "s")  # fmt: skip
+                  round(course.settled - QUIET_SECONDS, 1), "s")  # fmt: skip
     behind = _first_status(requests)
     if behind:
         bar = "<= 60" if count <= _STATUS_BAR_COUNT else ""
         yield _figure(count, "status behind the creation, at most", round(behind[-1], 1), "s", bar,
                       runs=len(behind))  # fmt: skip
+    for when, spent in course.costs.items():
+        for who, milliseconds in spent.items():
+            yield _figure(count, f"{when}: CPU of {who} for each", milliseconds, "ms")
     yield from _uses(count, "applying", uses)
 
 

@@ -54,6 +54,12 @@ class RedisServer:
         """As administrator."""
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def pid(self) -> int:
+        """Of the server, which runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def url_of(self, role: str) -> str:
         """As the operator's or the worker's user."""
         login = f"{redisusers.name(role)}:{redisusers.password(role).replace(' ', '%20')}"

@@ -27,6 +27,26 @@ _UNTIL = b'"suspendUntil"'
 UNKNOWN = b"{}"
 
 
+class _Metadata(msgspec.Struct, rename="camel", gc=False):
+    """As much of an object's metadata as a sighting has."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Watched(msgspec.Struct, gc=False):
+    """A Schedule in a line of a watch."""
+
+    metadata: _Metadata
+    spec: msgspec.Raw = msgspec.Raw(UNKNOWN)
+    status: msgspec.Raw = msgspec.Raw(UNKNOWN)
+
+
 class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One state of one Schedule.
 
@@ -76,6 +96,21 @@ def of_listed(schedule: schedules.Schedule) -> Sighting:
         deleted=metadata.deletion_timestamp is not None,
         spec=bytes(schedule.spec),
         status=bytes(schedule.status),
+    )
+
+
+def of_change(change: str, watched: Watched) -> Sighting:
+    """A Schedule of a watch; ``change`` is ADDED, MODIFIED or DELETED."""
+    metadata = watched.metadata
+    return Sighting(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        created=metadata.creation_timestamp or "",
+        deleted=change == "DELETED" or metadata.deletion_timestamp is not None,
+        spec=bytes(watched.spec),
+        status=bytes(watched.status),
     )
 
 

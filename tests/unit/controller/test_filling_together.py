@@ -48,7 +48,7 @@ async def test_an_emptied_queue_is_filled_together(monkeypatch):
         await _emptied(world)
         counts = _counted(world, monkeypatch)
         await world.resync.run()
-        await world.clock.settle()
+        await world.clock.advance(1)  # a crowd is waited for
         assert counts == {"together": 40, "alone": 0}
         assert {one.identity: one.rule for one in world.definitions()} == {
             one.identity: one.rule for one in held
@@ -94,7 +94,7 @@ async def test_of_an_emptied_queue_only_what_the_statuses_do_not_say_is_reported
         monkeypatch.setattr(world.reporter, "report", noted)
         await _emptied(world)
         await world.resync.run()
-        await world.clock.settle()
+        await world.clock.advance(1)
         assert len(world.definitions()) == 11
         assert reported == ["counted"]
 
@@ -209,6 +209,45 @@ async def test_what_is_new_in_the_watch_is_armed_together_jobs_of_a_known_templa
         assert {world.ready(f"job{number}")[0] for number in range(20)} == {"True"}
         await world.apply("s0", schedule="*/7 * * * *")  # an edit needs a look of its own
         assert counts == {"together": 40, "alone": 1}
+
+
+async def _gathering(put: list[tuple[float, int]]) -> tuple[list[int], FakeClock]:
+    """How many were worked on at a time, of so many put so many seconds after one another."""
+    clock, seen = FakeClock(), []
+
+    async def many(items: list[int]) -> list[float | None]:
+        seen.append(len(items))
+        return [None] * len(items)
+
+    queue: WorkQueue[int] = WorkQueue(clock, Together(lambda _: True, many, most=500, workers=3))
+    running = asyncio.create_task(queue.run(many, 1))
+    await clock.settle()
+    number = 0
+    for wait, count in put:
+        await clock.advance(wait)
+        for _ in range(count):
+            queue.put(str(number), number)
+            number += 1
+        await clock.settle()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return seen, clock
+
+
+async def test_one_that_comes_alone_is_worked_on_at_once():
+    seen, _ = await _gathering([(0.0, 1), (0.0, 1), (0.1, 2)])
+    assert sum(seen) == 4
+
+
+async def test_a_crowd_waits_for_those_behind_it_and_not_for_long():
+    drip = [(0.1, 40)] * 30
+    seen, _ = await _gathering([*drip, (0.2, 0)])
+    assert sum(seen) == 1_200
+    assert len(seen) <= 4
+    seen, _ = await _gathering([(0.0, 40), (0.2, 0)])
+    assert seen == [40]
+    seen, _ = await _gathering([(0.0, 1_200)])
+    assert seen[:2] == [500, 500]
 
 
 async def test_what_was_taken_for_new_and_is_not_is_looked_at_alone(monkeypatch):

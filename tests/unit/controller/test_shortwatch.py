@@ -47,7 +47,8 @@ async def _events(*, plural="schedules", is_compared=True, since=None):
             shortwatch.Short(
                 is_compared=lambda: is_compared,
                 on_begin=lambda: begun.append(True),
-                take=lambda kind, body: taken.append((kind, body["metadata"]["name"])),
+                take=lambda _: None,
+                take_unread=lambda kind, body: taken.append((kind, body["metadata"]["name"])),
             )
         )
         watched = kopf_watching.continuous_watch if since is None else kopf_watching.watch_objs
@@ -104,7 +105,10 @@ async def test_a_change_that_cannot_be_read_ends_nothing_and_asks_for_a_comparis
 
     shortwatch.use(
         shortwatch.Short(
-            is_compared=lambda: True, on_begin=lambda: begun.append(True), take=unreadable
+            is_compared=lambda: True,
+            on_begin=lambda: begun.append(True),
+            take=lambda _: None,
+            take_unread=unreadable,
         )
     )
     found = [
@@ -131,7 +135,8 @@ async def test_once_kopfs_own_list_is_over_changes_are_handed_over(opened, monke
         shortwatch.Short(
             is_compared=lambda: False,
             on_begin=lambda: None,
-            take=lambda _, body: taken.append(body["metadata"]["resourceVersion"]),
+            take=lambda _: None,
+            take_unread=lambda _, body: taken.append(body["metadata"]["resourceVersion"]),
         )
     )
     found = [

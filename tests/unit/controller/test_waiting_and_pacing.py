@@ -76,16 +76,39 @@ def test_an_allowance_has_a_burst_and_then_a_rate():
     assert allowance.take(100.2) == pytest.approx(0.0, abs=0.002)
 
 
-def test_ten_thousand_names_are_written_within_a_minute_and_few_of_them_at_first():
-    allowance, now, written, at_20_s = Allowance(50, 0.0), 0.0, 0, 0
-    while written < 10_000:
-        wait = allowance.take(now, waiting=10_000 - written, waited_seconds=now)
-        written += wait == 0.0
-        now += wait
-        if now <= 20.0:
-            at_20_s = written
-    assert at_20_s <= 50 + 20 * 10
-    assert now < 50
+def _written(count: int, *, coming_seconds: float) -> list[float]:
+    """When each of so many names is written that have news in the course of some seconds."""
+    allowance, now, at = Allowance(50, 0.0), 0.0, []
+    while len(at) < count:
+        come = count if now >= coming_seconds else int(count * now / coming_seconds)
+        wait = allowance.take(
+            now,
+            waiting=come - len(at),
+            waited_seconds=now - coming_seconds * len(at) / count,
+            is_rising=now - coming_seconds < 1.0,
+            patience_seconds=30.0,
+        )
+        if wait == 0.0 and come > len(at):
+            at.append(now)
+        now += wait or 0.001
+    return at
+
+
+def test_ten_thousand_names_are_written_within_a_minute_and_none_while_more_come():
+    at = _written(10_000, coming_seconds=25.0)
+    assert len([one for one in at if 1.0 < one < 26.0]) <= 200  # until a burst is seen to be one
+    assert max(one - 25.0 * place / 10_000 for place, one in enumerate(at)) < 45
+
+
+def test_a_burst_is_over_when_no_more_come():
+    at = _written(1_000, coming_seconds=4.0)
+    assert at[-1] == pytest.approx(5 + 950 / 50, abs=2)
+
+
+def test_names_are_written_however_long_others_keep_coming():
+    at = _written(30_000, coming_seconds=300.0)
+    late = [one - 300.0 * place / 30_000 for place, one in enumerate(at)]
+    assert max(late) < 40
 
 
 def test_a_few_hundred_names_are_written_at_the_rate():

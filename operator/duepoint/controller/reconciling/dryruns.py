@@ -25,6 +25,8 @@ _Key = tuple[str, bytes, int]
 
 #: Verdicts kept; the least recently used go first.
 _REMEMBERED = 16_384
+#: In a Job of this size there is room for the longest names and times in its annotations.
+_ROOMY_BYTES = 128 * 1024
 
 
 class DryRuns:
@@ -33,6 +35,8 @@ class DryRuns:
     def __init__(self, api: port.Api) -> None:
         self._api = api
         self._verdicts: OrderedDict[_Key, Verdict] = OrderedDict()
+        #: Namespace and digest of actions of which all Schedules' Jobs are known to be valid.
+        self._valid: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._asking: dict[_Key, asyncio.Future[Verdict]] = {}
 
     async def verdict(
@@ -49,11 +53,19 @@ class DryRuns:
         self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
     ) -> bool:
         """Whether it is known already, of another Schedule, that such Jobs can be created."""
+        action = wanted.namespace, wanted.target
+        if action in self._valid:
+            return True
         try:
-            key, _ = _question(wanted, target, payload)
+            key, job = _question(wanted, target, payload)
         except errors.InvalidSpec:
             return False
-        return isinstance(self._known(key), jobs.Valid)
+        is_valid = isinstance(self._known(key), jobs.Valid)
+        if is_valid and _is_alike_for_all(target, job):
+            self._valid[action] = None
+            if len(self._valid) > _REMEMBERED:
+                self._valid.popitem(last=False)
+        return is_valid
 
     def _known(self, key: _Key) -> Verdict | None:
         known = self._verdicts.get(key)
@@ -94,10 +106,19 @@ def _question(
 
 def _key(namespace: str, target: actions.JobAction, job_name: str) -> _Key:
     text = msgspec.json.encode(target.template, order="deterministic")
+    length = len(job_name) if _is_indexed(target) else 0
+    return (namespace, hashlib.sha256(text).digest(), length)
+
+
+def _is_indexed(target: actions.JobAction) -> bool:
+    """Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit."""
     spec = target.template.get("spec")
-    # Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit.
-    is_indexed = isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
-    return (namespace, hashlib.sha256(text).digest(), len(job_name) if is_indexed else 0)
+    return isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
+
+
+def _is_alike_for_all(target: actions.JobAction, job: dict[str, object]) -> bool:
+    """Whether whose Job it is says nothing about it: neither length of name nor annotations."""
+    return not _is_indexed(target) and len(msgspec.json.encode(job)) < _ROOMY_BYTES
 
 
 def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobs.SlotFacts:

@@ -8,7 +8,8 @@ seen and found in order leave nothing behind.
 
 Items that can be worked on together stand in a line of their own with a few workers of its own:
 100,000 of them hold up no other, and no more work is begun than the event loop gets done while the
-answers of what was begun before are on their way.
+answers of what was begun before are on their way. While many come, a worker waits a moment for
+those behind them: the more at once, the less each costs. One that comes alone is worked on at once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ from duepoint import clock as clocks
 from duepoint.clock import Clock
 
 ItemT = TypeVar("ItemT")
+
+#: So many waiting together are a crowd, of which more may be on their way.
+_CROWD = 10
+#: They are all there when none has come for so long; a watch brings many about every 0.1 s.
+_LULL_SECONDS = 0.15
+#: No crowd waits for longer.
+_GATHERING_SECONDS = 1.0
 
 #: Does the work of several keys at once, with an answer for each.
 HandlerOfMany = Callable[[list[ItemT]], Awaitable[list[float | None]]]
@@ -52,6 +60,7 @@ class WorkQueue(Generic[ItemT]):
         self._busy: set[str] = set()
         self._alone: asyncio.Queue[str] = asyncio.Queue()
         self._in_company: asyncio.Queue[str] = asyncio.Queue()
+        self._gathering = asyncio.Lock()
         self._retry_at: dict[str, float] = {}
         self._retries: list[tuple[float, str]] = []
         self._retry_news = asyncio.Event()
@@ -100,9 +109,11 @@ class WorkQueue(Generic[ItemT]):
 
     async def _work_together(self, together: Together[ItemT]) -> None:
         while True:
-            first = await self._in_company.get()
-            await self._wait_out_pause()
-            taken = self._take_fitting(first, together)
+            async with self._gathering:  # those who wait beside each other would share a crowd
+                first = await self._in_company.get()
+                await self._wait_out_pause()
+                await self._gather(together)
+                taken = self._take_fitting(first, together)
             if not taken:
                 continue
             try:
@@ -111,6 +122,17 @@ class WorkQueue(Generic[ItemT]):
                 self._busy.difference_update(taken)
             for (key, item), again in zip(taken.items(), answers, strict=True):
                 self._after(key, item, again)
+
+    async def _gather(self, together: Together[ItemT]) -> None:
+        """While many keep coming, until they are enough."""
+        latest = self._clock.monotonic() + _GATHERING_SECONDS
+        while _CROWD <= (waiting := self._in_company.qsize()) < together.most:
+            left = latest - self._clock.monotonic()
+            if left <= 0:
+                return
+            await self._clock.sleep(min(_LULL_SECONDS, left))
+            if self._in_company.qsize() == waiting:
+                return
 
     async def _wait_out_pause(self) -> None:
         while (seconds := self._paused_until - self._clock.monotonic()) > 0:

@@ -62,21 +62,18 @@ class Agenda:
 
 
 class Allowance:
-    """A rate with a second's worth of burst: lower in a burst of news, higher when news gets old.
+    """A rate with a second's worth of burst: none in a burst of news, higher when news gets old.
 
     A burst of news mostly comes with a burst of creations, of Schedules or of Jobs, and a status
-    costs the API server as much as several of those. So when there is more news than a few seconds'
-    worth, statuses take a part of the rate, and none while more and more runs tell of themselves,
-    for as long as nothing has waited for ``PATIENCE_SECONDS``; from then on the rate grows with
-    every second that the oldest waits, so that ten thousand names are written within a minute where
-    the API server can.
+    costs the API server as much as several of those. So while there is more news than a few
+    seconds' worth and more and more comes, nothing is written, for as long as nothing has waited
+    for longer than the patience; from then on the rate grows with every second that the oldest
+    waits, so that ten thousand names are written within a minute where the API server can.
     """
 
-    #: A burst of ten thousand creations is over by then.
     PATIENCE_SECONDS = 20.0
     #: More than this much of the rate, in seconds, is a burst.
     _BURST_SECONDS = 4
-    _SHARE_IN_A_BURST = 0.2
     #: It is looked this often whether a burst is over.
     _LOOK_SECONDS = 0.5
 
@@ -92,31 +89,26 @@ class Allowance:
         waiting: int = 0,
         waited_seconds: float = 0.0,
         is_rising: bool = False,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> float:
-        """0.0 and one less left, or the seconds until there is one again.
+        """0.0 and one less left, or the seconds until it is worth asking again.
 
         Args:
             now: monotonic.
             waiting: how many have news.
             waited_seconds: how long the one that would be taken has had news.
-            is_rising: more and more have, and all of it may wait.
+            is_rising: more and more have.
+            patience_seconds: how long a burst may hold them up.
         """
         is_burst = waiting > self._BURST_SECONDS * self._per_second
-        if is_rising and is_burst and waited_seconds <= self.PATIENCE_SECONDS:
+        over_seconds = waited_seconds - patience_seconds
+        if is_rising and is_burst and over_seconds <= 0:
             return self._LOOK_SECONDS
-        rate = self._rate(waiting, waited_seconds)
-        most = max(rate, self._per_second)
-        self._left = min(most, self._left + (now - self._at) * rate)
+        rate = self._per_second * (1 + max(0.0, over_seconds))
+        self._left = min(rate, self._left + (now - self._at) * rate)
         self._at = now
         if self._left >= 1:
             self._left -= 1
             return 0.0
         # Less than a clock's step would be no wait at all, and whoever waits would spin.
         return max((1 - self._left) / rate, _LEAST_WAIT_SECONDS)
-
-    def _rate(self, waiting: int, waited_seconds: float) -> float:
-        if waited_seconds > self.PATIENCE_SECONDS:
-            return self._per_second * (1 + waited_seconds - self.PATIENCE_SECONDS)
-        if waiting > self._BURST_SECONDS * self._per_second:
-            return self._per_second * self._SHARE_IN_A_BURST
-        return self._per_second

@@ -17,7 +17,7 @@ import msgspec
 from duepoint.controller.jobs import unended
 from duepoint.controller.reconciling import plan, verdicts
 from duepoint.controller.reconciling.report import Report
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.sighting import UNKNOWN, Sighting
 from duepoint.controller.status import packed, receivertext, shown, statustext
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
@@ -158,7 +158,7 @@ class Entry(msgspec.Struct, kw_only=True):
 
 def entry_of(seen: Sighting, managed_by: str = "") -> Entry:
     """The entry of an object seen for the first time."""
-    observed = shown.observed_generation(seen.status)
+    observed = -1 if seen.status == UNKNOWN else shown.observed_generation(seen.status)
     entry = Entry(
         namespace=seen.namespace,
         name=seen.name,
@@ -167,7 +167,8 @@ def entry_of(seen: Sighting, managed_by: str = "") -> Entry:
         generation=observed,
         observed=observed,
     )
-    entry.written = seen.status
+    if seen.status != UNKNOWN:
+        entry.written = seen.status
     return entry
 
 

@@ -45,10 +45,13 @@ _START_SECONDS = 1.8
 #: When the rate is not enough, the answer to an edit goes before runs' news younger than this.
 _PRECEDENCE_SECONDS = 30.0
 
+#: Ten thousand Schedules are applied within this, or nearly: their answers wait until then.
+_APPLYING_SECONDS = 30.0
+
 #: While all objects are listed, it is looked this often whether statuses may be written.
 _ARMING_SECONDS = 0.25
 
-#: A burst of runs goes on for as long as further ones tell of themselves within this.
+#: A burst of news goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
 
 #: A slot that stays overdue for another reason shows it within this.
@@ -375,13 +378,13 @@ class Reporter:
         line = self._lines.get(first)
         changed_at = None if line is None else line.changed_at
         # The answer to an edit waits for other answers, however much news of runs there is.
-        ahead = self._unanswered if first in self._unanswered else self._untold
-        waited = 0.0 if changed_at is None else now - changed_at
+        is_answer = first in self._unanswered
         return self._allowance.take(
             now,
-            waiting=len(ahead),
-            waited_seconds=waited,
-            is_rising=first not in self._unanswered and now - self._told_at < _STILL_SECONDS,
+            waiting=len(self._unanswered if is_answer else self._untold),
+            waited_seconds=0.0 if changed_at is None else now - changed_at,
+            is_rising=now - self._told_at < _STILL_SECONDS,
+            patience_seconds=_APPLYING_SECONDS if is_answer else Allowance.PATIENCE_SECONDS,
         )
 
     async def _write_one(self, line: _Line) -> None:

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import kopf
 
@@ -119,8 +119,9 @@ class KopfThread:
                 shortwatch.Short(
                     is_compared=self._is_compared,
                     on_begin=ready,
-                    take=lambda kind, body: life.deliver(
-                        sighting.of_watched(kind, body), is_listed=False
+                    take=life.deliver_changes,
+                    take_unread=lambda kind, body: life.deliver_changes(
+                        (sighting.of_watched(kind, body),)
                     ),
                 )
             )
@@ -178,6 +179,14 @@ class _Life:
     def deliver(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
         """Called in kopf's thread."""
         self._bundle.append((seen, is_listed))
+        self._call()
+
+    def deliver_changes(self, seen: Sequence[Sighting]) -> None:
+        """Called in kopf's thread."""
+        self._bundle.extend((one, False) for one in seen)
+        self._call()
+
+    def _call(self) -> None:
         with self._lock:
             if self._is_called or self.is_over:
                 return

@@ -5,8 +5,8 @@ just read them, and reads them again after each such beginning. And it gives eac
 changes a task, a queue and timers of its own, so that handlers of one object never overlap; the
 reconciler sees to that itself. Together they cost 0.7 to 1.7 ms of CPU an object, more than all the
 rest that is done for it. So kopf is given the version of a list of one, all objects changed before
-it are the comparison's, and changes are handed over as they arrive; kopf gets the version of each,
-from which it goes on after a pause. Connections, logins and waits stay kopf's.
+it are the comparison's, and changes are handed over as they arrive (``shortlines``); kopf gets
+their versions, from which it goes on after a pause. Connections, logins and waits stay kopf's.
 
 While no comparison has succeeded (Redis is away, perhaps) kopf begins as it always does, so that
 each object can say what it waits for; so it does for ScheduleRuns, which no comparison reads.
@@ -18,7 +18,7 @@ thread; which life of kopf asks is known by its context.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ import kopf._cogs.clients.api as kopf_api
 import kopf._cogs.clients.watching as kopf_watching
 
 from duepoint import telemetry
+from duepoint.controller.sighting import Sighting
+from duepoint.controller.watching import shortlines
 from duepoint.kube import schedules
 
 #: Nothing but names and versions: an object's spec may be of any size and depth.
@@ -43,12 +45,15 @@ class Short:
     Attributes:
         is_compared: whether all objects have been read by somebody else, and will be again.
         on_begin: told of each short beginning, once its version is known.
-        take: told the kind of each change, ADDED, MODIFIED or DELETED, and the object.
+        take: told of changes that were read together.
+        take_unread: told the kind of a change, ADDED, MODIFIED or DELETED, and the object, where
+            it could not be read with others.
     """
 
     is_compared: Callable[[], bool]
     on_begin: Callable[[], None]
-    take: Callable[[str, Mapping[str, Any]], None]
+    take: Callable[[Sequence[Sighting]], None]
+    take_unread: Callable[[str, Mapping[str, Any]], None]
 
 
 _short: contextvars.ContextVar[Short] = contextvars.ContextVar("short")
@@ -64,6 +69,7 @@ async def _watch_objs(*, since: str | None = None, **given: Any) -> AsyncIterato
     """As kopf's function of this name, which continues ``since`` a version; None = from scratch."""
     short = _short.get(None)
     if short is None or given["resource"].plural != schedules.PLURAL:
+        shortlines.use(None)
         async for event in _open_watch(since=since, **given):
             yield event
         return
@@ -71,20 +77,21 @@ async def _watch_objs(*, since: str | None = None, **given: Any) -> AsyncIterato
         since = await _version_now(given)  # after kopf's own retries trouble ends this life of it
         short.on_begin()
         yield _place(since)  # what kopf takes for the end of the first list
-    is_short = since is not None
+    reading = shortlines.Reading(short.take, is_short=since is not None)
+    shortlines.use(reading)
     async for event in _open_watch(since=since, **given):
-        if is_short and event["type"] in _CHANGES:
+        if reading.is_short and event["type"] in _CHANGES:
             _hand_over(short, event)
             yield _place(event["object"]["metadata"]["resourceVersion"])
         else:
-            is_short = is_short or event["type"] == "BOOKMARK"  # the end of kopf's first list
+            reading.is_short |= event["type"] == "BOOKMARK"  # the end of kopf's first list
             yield event
 
 
 def _hand_over(short: Short, event: Mapping[str, Any]) -> None:
     """What cannot be read is looked at by the comparison, and hides no other change."""
     try:
-        short.take(event["type"], event["object"])
+        short.take_unread(event["type"], event["object"])
     except Exception as bug:  # noqa: BLE001 - as kopf does with a handler's
         telemetry.logger.error("change cannot be read", error=repr(bug), exc_info=bug)
         short.on_begin()
