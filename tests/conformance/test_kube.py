@@ -132,6 +132,23 @@ async def test_a_slot_has_one_job_however_often_it_is_created(world: World):
     assert len(await world.found()) == 1
 
 
+async def test_a_job_made_of_bytes_is_the_same_and_its_name_is_taken(world: World):
+    job = await world.job()
+    await jobs.create_new(world.api, world.namespace, msgspec.json.encode(job))
+    (made,) = await world.found()
+    assert await jobs.create(world.api, world.namespace, job) == jobs.AlreadyOurs(made.metadata.uid)
+    with pytest.raises(errors.Conflict) as taken:
+        await jobs.create_new(world.api, world.namespace, msgspec.json.encode(job))
+    assert taken.value.already_exists
+
+
+async def test_bytes_of_a_wrong_job_are_refused(world: World):
+    wrong = jobs.job_for(a_template(restartPolicy="Always"), await world.facts())
+    with pytest.raises(errors.Invalid):
+        await jobs.create_new(world.api, world.namespace, msgspec.json.encode(wrong))
+    assert not await world.found()
+
+
 async def test_a_job_of_another_schedule_is_a_conflict_and_stays(world: World):
     theirs = await world.job()
     other = await world.a_schedule("other")

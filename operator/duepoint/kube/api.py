@@ -55,6 +55,7 @@ class _Call:
     data: bytes | None
     query: Mapping[str, str] | None
     content_type: str
+    accept: str
     deadline: float
     purpose: port.Purpose
 
@@ -111,6 +112,7 @@ class ApiSession:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = port.JSON,
+        accept: str = port.JSON,
         timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
         purpose: port.Purpose = port.Purpose.REQUEST,
     ) -> bytes:
@@ -121,6 +123,7 @@ class ApiSession:
             data=body if body is None or isinstance(body, bytes) else msgspec.json.encode(body),
             query=query,
             content_type=content_type,
+            accept=accept,
             deadline=_now() + timeout_seconds,
             purpose=purpose,
         )
@@ -169,7 +172,11 @@ class ApiSession:
             self._server = self._server_of(login)
         return await self._server.lines.send(
             outgoing.content(
-                self._server, call.verb, call.path, call.query, call.content_type, call.data
+                self._server,
+                f"{call.verb} {outgoing.target(self._server, call.path, call.query)}",
+                accept=call.accept,
+                content_type=call.content_type,
+                body=call.data,
             ),
             deadline=call.deadline,
             is_repeatable=call.verb in _REPEATABLE,
@@ -186,6 +193,7 @@ class ApiSession:
     async def _asked(self, call: _Call, login: credentials.Login) -> httpanswer.Answer:
         """By a full HTTP client."""
         url, options = _prepared(login, call.path, call.query)
+        options["headers"]["Accept"] = call.accept
         if call.data is not None:
             options["headers"]["Content-Type"] = call.content_type
         session = self._session(call.purpose)

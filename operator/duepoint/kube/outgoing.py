@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duepoint.kube import credentials, exchange, port
+from duepoint.kube import credentials, exchange
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def server_of(
     """The server of a new login; raises ValueError where no request can be made of it."""
     url = urllib.parse.urlsplit(login.server)
     host = url.netloc.rpartition("@")[2]
-    same = f"Host: {host}\r\nUser-Agent: {agent}\r\nAccept: {port.JSON}\r\n"
+    same = f"Host: {host}\r\nUser-Agent: {agent}\r\n"
     if login.token:
         same += f"Authorization: Bearer {_plain(login.token, 'token')}\r\n"
     if before is not None and _lead_to_same(before.login, login):
@@ -51,21 +51,21 @@ def server_of(
     return Server(login, exchange.Lines(place, limits), url.path, same)
 
 
-def content(  # noqa: PLR0917 - a request's parts in their order
-    server: Server,
-    verb: str,
-    path: str,
-    query: Mapping[str, str] | None,
-    content_type: str,
-    body: bytes | None,
-) -> bytes:
-    """Head and body; raises ValueError where the path is none."""
-    target = server.base + path
+def target(server: Server, path: str, query: Mapping[str, str] | None) -> str:
+    """Path and query as they are asked for; raises ValueError where the path is none."""
+    whole = server.base + path
     if query:
-        target += "?" + urllib.parse.urlencode(query)
-    if " " in target:
+        whole += "?" + urllib.parse.urlencode(query)
+    if " " in whole:
         raise ValueError("the path holds a blank")
-    head = f"{verb} {_plain(target, 'path')} HTTP/1.1\r\n{server.same}"
+    return _plain(whole, "path")
+
+
+def content(
+    server: Server, asked: str, *, accept: str, content_type: str, body: bytes | None
+) -> bytes:
+    """Head and body; ``asked`` is the verb and the target."""
+    head = f"{asked} HTTP/1.1\r\n{server.same}Accept: {accept}\r\n"
     if body is None:
         return f"{head}\r\n".encode()
     head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -14,6 +14,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 JSON = "application/json"
+#: Of an object the metadata alone, from a server that can leave the rest out.
+JSON_METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{JSON}"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -106,6 +108,7 @@ class Api(Protocol):
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         purpose: Purpose = Purpose.REQUEST,
     ) -> bytes:
@@ -117,6 +120,7 @@ class Api(Protocol):
             body: bytes as they are, anything else as JSON; None sends none.
             query: unquoted query parameters.
             content_type: of the body.
+            accept: the form of the answer; a server may fall back to the whole as JSON.
             timeout_seconds: for all of it, repeats after 401 and 429 included.
             purpose: whose connections to use.
         """

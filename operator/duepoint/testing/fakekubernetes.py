@@ -170,6 +170,7 @@ class FakeKubernetes:
         *,
         query: Mapping[str, str] | None = None,
         content_type: str = port.JSON,
+        accept: str = port.JSON,  # noqa: ARG002 - answers are whole
         timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
         purpose: port.Purpose = port.Purpose.REQUEST,
     ) -> bytes:

@@ -56,6 +56,15 @@ async def test_a_patch_keeps_its_content_type():
         assert server.requests[0].headers["Content-Type"] == "application/json-patch+json"
 
 
+@pytest.mark.parametrize("purpose", [port.Purpose.REQUEST, port.Purpose.LEASE])
+async def test_an_answer_can_be_asked_for_in_another_form(purpose: port.Purpose):
+    async with serving(answers(200)) as server, a_session(server) as session:
+        await session.request("GET", PATH, purpose=purpose)
+        await session.request("GET", PATH, purpose=purpose, accept=port.JSON_METADATA)
+        asked = [request.headers["Accept"] for request in server.requests]
+        assert asked == ["application/json", port.JSON_METADATA]
+
+
 async def test_connections_are_kept_between_requests():
     async with serving(answers(200)) as server, a_session(server) as session:
         for _ in range(5):
