@@ -230,6 +230,25 @@ async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
         assert world.api.all_stored("jobs") == []
 
 
+async def test_a_job_stays_until_the_status_tells_how_it_ended():
+    """Else who takes over finds it shown as running and gone, and tells of a failure."""
+    world = World()
+    async with world.leader():
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(10)
+        assert world.status()["activeCount"] == 1
+        for _ in range(8):
+            world.api.fail_next(kube_errors.Unavailable("503"), verb="PATCH")
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(3)
+    async with world.leader(epoch=2):
+        await world.clock.advance(300)
+        counts = world.status()["runs"]
+        assert (counts["started"], counts["succeeded"], counts["failed"]) == (1, 1, 0)
+        assert world.api.all_stored("jobs") == []
+
+
 async def test_a_deletion_that_fails_is_tried_again():
     async with World().leader() as world:
         made = await world.apply_job(successfulJobsHistoryLimit=0)

@@ -3,7 +3,8 @@
 A raw watch of every Job with our label, for each watched namespace or for the cluster. Ends of
 Jobs become run events for the reporter, told again after every list because the fold knows what it
 has seen. Finished Jobs beyond the history limits are deleted in the background, also of a
-suspended Schedule, and never above the watermark that the API server has.
+suspended Schedule, and never above the watermark that the API server has, nor before the status
+tells how they ended: a leader that takes over would find them shown as running and gone.
 """
 
 from __future__ import annotations
@@ -217,8 +218,9 @@ class JobWatch:
         return all(job.slot_us <= settled_us for job in ended)
 
     async def _delete(self, schedule_uid: str, excess: Iterable[history.FinishedJob]) -> None:
+        shown = self._reporter.unended_names(schedule_uid)  # looked at again once that is written
         for job in excess:
-            if self.keeps(job.namespace, job.name):
+            if job.name in shown or self.keeps(job.namespace, job.name):
                 continue
             await jobs.delete(self._api, job.namespace, job.name, job.uid)
             self._book.drop_uid(schedule_uid, job.uid)

@@ -257,14 +257,14 @@ class Reporter:
         for uid, line in list(self._lines.items()):
             entry = line.entry
             if namespace in (None, entry.namespace) and entry.may_show_unended:
-                yield (
-                    uid,
-                    tuple(
-                        unended.of_status(
-                            entry.last(), uid=uid, namespace=entry.namespace, name=entry.name
-                        )
-                    ),
-                )
+                yield uid, tuple(_shown_unended(entry))
+
+    def unended_names(self, uid: str) -> frozenset[str]:
+        """The Jobs of a Schedule that its written status shows as running."""
+        line = self._lines.get(uid)
+        if line is None or not line.entry.may_show_unended:
+            return frozenset()
+        return frozenset(run.job_name for run in _shown_unended(line.entry))
 
     def is_over(self, run: Unended) -> bool:
         """Whether nobody believes any more that this run goes on."""
@@ -540,6 +540,12 @@ def _unended(event: RunEvent) -> Unended:
         job_name=event.job_name,
         slot_us=event.slot_us,
         trigger=event.trigger,
+    )
+
+
+def _shown_unended(entry: book.Entry) -> Iterator[Unended]:
+    return unended.of_status(
+        entry.last(), uid=entry.uid, namespace=entry.namespace, name=entry.name
     )
 
 
