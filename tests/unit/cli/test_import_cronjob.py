@@ -10,7 +10,7 @@ import yaml
 
 from duepoint.cli.checking import checks
 from duepoint.cli.checking.manifests import Manifest
-from duepoint.cli.cronjob import importtimes, importyaml
+from duepoint.cli.cronjob import cronjobs, importtimes, importyaml
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import compile_expression, syntax, timezones
 
@@ -275,6 +275,35 @@ def test_lists_and_several_files_are_read(duepoint, tmp_path):
     answer = duepoint("import", "cronjob", *files)
     assert answer.code == 0
     assert len(list(yaml.safe_load_all(answer.out))) == 3
+
+
+def test_a_list_in_a_list_is_taken_apart_as_kubectl_does(duepoint):
+    inner = {"apiVersion": "batch/v1", "kind": "CronJobList", "items": [a_cronjob()]}
+    outer = {"apiVersion": "v1", "kind": "List", "items": [inner, {"kind": "List", "items": 1}]}
+    answer = duepoint("import", "cronjob", "-f", "-", given=json.dumps(outer))
+    assert "items[0].items[0] (CronJob reports/nightly)" in answer.out
+    assert "items[1].items: a list has its objects here" in answer.err
+    assert answer.code == 2
+
+
+def test_an_empty_concurrency_policy_means_none_as_for_a_cronjob(imported):
+    (schedule,), _ = imported(a_cronjob(concurrencyPolicy=""))
+    assert "concurrencyPolicy" not in schedule["spec"]
+
+
+def test_of_many_cronjobs_with_the_same_times_one_is_searched_for_differences(
+    imported, monkeypatch
+):
+    asked = []
+
+    def search(text, _ours, zone, _from_us):
+        asked.append((text, zone))
+        return []
+
+    monkeypatch.setattr(cronjobs, "differences", search)
+    rome = [a_cronjob(schedule="17 4 * * *", metadata={"name": f"a{i}"}) for i in range(20)]
+    imported(*rome, a_cronjob(schedule="17 4 * * *", timeZone="Europe/Paris"))
+    assert asked == [("17 4 * * *", "Europe/Rome"), ("17 4 * * *", "Europe/Paris")]
 
 
 def test_other_kinds_are_passed_over_and_counted(duepoint):

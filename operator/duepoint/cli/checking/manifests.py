@@ -156,18 +156,25 @@ def _refuse(word: str) -> Any:  # noqa: ANN401 - json's signature
     raise ValueError(word)
 
 
-def _objects(file: str, document: int, value: Any) -> Iterator[Manifest | Unreadable]:  # noqa: ANN401 - any value
+def _objects(
+    file: str,
+    document: int,
+    value: Any,  # noqa: ANN401 - any value
+    item: str = "",
+) -> Iterator[Manifest | Unreadable]:
+    """The object, or those of a list, of lists in a list, too: kubectl takes them apart as well."""
     is_list = isinstance(value, dict) and str(value.get("kind", "")).endswith("List")
     if not is_list:
-        yield Manifest(file=file, document=document, item="", content=value)
+        yield Manifest(file=file, document=document, item=item, content=value)
         return
+    place = f"{item}.items" if item else "items"
     items = value.get("items")
     if not isinstance(items, list):
-        message = "items: a list has its objects here, each with apiVersion and kind"
+        message = f"{place}: a list has its objects here, each with apiVersion and kind"
         yield Unreadable(file=file, document=document, message=message)
         return
     kind = str(value["kind"]).removesuffix("List")
-    for index, item in enumerate(items):
-        if kind and isinstance(item, dict):  # a typed list names kind and version once
-            item = {"apiVersion": value.get("apiVersion"), "kind": kind, **item}  # noqa: PLW2901 - the same item, completed
-        yield Manifest(file=file, document=document, item=f"items[{index}]", content=item)
+    for index, each in enumerate(items):
+        if kind and isinstance(each, dict):  # a typed list names kind and version once
+            each = {"apiVersion": value.get("apiVersion"), "kind": kind, **each}  # noqa: PLW2901 - the same item, completed
+        yield from _objects(file, document, each, f"{place}[{index}]")

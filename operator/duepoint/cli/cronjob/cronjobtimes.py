@@ -104,7 +104,7 @@ class _Search:
         while not self._fields.minutes >> self.clock.minute & 1:
             if self._moves():
                 self._add(-(self.at % _MINUTE))
-            self._add(_MINUTE)
+            self._add(_MINUTE * self._minutes_to_go())
             if self.clock.minute == 0:
                 raise _TurnedOver
 
@@ -113,6 +113,13 @@ class _Search:
             self._moves()
             self._add(_MINUTE - self.clock.second)
             raise _TurnedOver
+
+    def _minutes_to_go(self) -> int:
+        """To the next minute that matches or the full hour; 1 where the clock changes before."""
+        later = self._fields.minutes >> self.clock.minute + 1
+        left = (later & -later).bit_length() or _HOUR // _MINUTE - self.clock.minute
+        period = self._period(self.at)
+        return left if self._period(self.at + left * _MINUTE) == period else 1
 
     def _moves(self) -> bool:
         """Whether this is the first move, before which the smaller units are set to nothing."""

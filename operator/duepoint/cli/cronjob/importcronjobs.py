@@ -112,6 +112,8 @@ def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # no
     spec, notes = dict(given), list[Problem]()
     if isinstance(spec.get("schedule"), str):
         _port_times(spec, notes)
+    if spec.get("concurrencyPolicy") == "":
+        del spec["concurrencyPolicy"]  # the API server takes it for unset
     if time_zone is not None and not spec.get("timeZone"):
         spec["timeZone"] = time_zone
     template = spec.get("jobTemplate")

@@ -6,6 +6,7 @@ Only what can be seen in the manifest is told here; the whole table of differenc
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,21 +72,26 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
             "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
         )
         return
-    zone = spec.rule.timing.time_zone
-    ours = expressions.compile_expression(text, time_zone=zone, identity=spec.identity)
-    if not isinstance(ours, cron.Cron):
-        return
     if why := cronjobs.refusal(text):
         yield _note("spec.schedule", f"a CronJob refuses this expression ({why})")
         return
+    zone = spec.rule.timing.time_zone
     local = instants.LocalTime(zone)
-    for difference in cronjobs.differences(text, ours, zone, from_us):
+    for difference in _differences(text, zone, from_us):
         choice = "{gap: Skip}" if difference.is_gap else "{overlap: Both}"
         yield _note(
             "spec.schedule",
             f"a CronJob {difference.told(local)}, a Schedule "
             f"{_does(difference)}; the CronJob's way is mostly dst: {choice}",
         )
+
+
+@functools.lru_cache(maxsize=4096)
+def _differences(text: str, zone: str, from_us: int) -> tuple[cronjobs.Difference, ...]:
+    """Of ten thousand CronJobs many are due at the same times, and a search takes a while."""
+    ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
+    assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
+    return tuple(cronjobs.differences(text, ours, zone, from_us))
 
 
 def _does(difference: cronjobs.Difference) -> str:
