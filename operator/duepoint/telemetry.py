@@ -77,7 +77,9 @@ partition_moved_total = Counter(
 )
 leader = Gauge("duepoint_leader", "Whether this operator is the active one.")
 leader_transitions_total = Counter("duepoint_leader_transitions", "Terms begun by this operator.")
-reconcile_seconds = Histogram("duepoint_reconcile_seconds", "Time to apply one Schedule.")
+reconcile_seconds = Histogram(
+    "duepoint_reconcile_seconds", "Time to apply one Schedule, or many new ones together."
+)
 reconciled_total = Counter("duepoint_reconciled", "Schedules looked at, by result.", ["result"])
 api_requests_total = Counter(
     "duepoint_api_requests", "Requests to the API server.", ["verb", "resource", "code"]

@@ -171,7 +171,11 @@ def _shard_keys(prefix: str, layout: int, shard: int) -> ShardKeys:
 
 def place_of(schedule_id: points.ScheduleId, buckets: int) -> int:
     """The bucket of a definition among all of a shard, those of one population side by side."""
-    number = int.from_bytes(schedule_id, "big")
+    return place_of_number(int.from_bytes(schedule_id, "big"), buckets)
+
+
+def place_of_number(number: int, buckets: int) -> int:
+    """As ``place_of``, of an id as a number."""
     # the upper bits: those below chose the shard and the population
     return ((number >> 2) & 0x3FFF) * buckets + (number >> 16) % buckets
 

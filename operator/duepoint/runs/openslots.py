@@ -40,14 +40,18 @@ class OpenSlot:
     message: str = ""
 
 
+#: Of the many schedules that never had an open slot; nothing is put into these.
+_NO_SLOTS: dict[int, OpenSlot] = {}
+_NO_HEAP: list[int] = []
+
+
 class OpenSlots:
     """The open slots of one schedule."""
 
     __slots__ = ("_by_slot", "_heap")
 
     def __init__(self) -> None:
-        self._by_slot: dict[int, OpenSlot] = {}
-        self._heap: list[int] = []
+        self._by_slot, self._heap = _NO_SLOTS, _NO_HEAP
 
     def __len__(self) -> int:
         return len(self._by_slot)
@@ -57,6 +61,8 @@ class OpenSlots:
 
     def put(self, slot: OpenSlot) -> None:
         """The slot has not ended; the reason of an earlier try stays where none is given."""
+        if self._heap is _NO_HEAP:
+            self._by_slot, self._heap = {}, []
         known = self._by_slot.get(slot.slot_us)
         if known is None:
             heapq.heappush(self._heap, slot.slot_us)

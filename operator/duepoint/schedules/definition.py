@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,9 +40,11 @@ VERSION_OFFSET = 3
 
 UID_IS_UUID = 1
 _RULE_INLINE = 2
-_is_uuid = re.compile("[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}").fullmatch
-#: Varints of one byte.
+_UUID_LENGTH = 36
+_DASHES = slice(8, 24, 5)
+#: Varints of one byte, and two bytes of a longer one that are not its last.
 _SHORT = tuple(bytes([number]) for number in range(0x80))
+_PAIRS = tuple(bytes((low | 0x80, high | 0x80)) for high in range(0x80) for low in range(0x80))
 COUNTED = 4
 COUNT_LENGTH = 4
 #: Pattern of a number as it is stored.
@@ -139,24 +140,33 @@ class UnknownFormat(ValueError):
 
 def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
     """The record to store; ``rule`` None writes the rule's text into the record."""
-    uid, uid_flag = _packed_uid(definition.uid)
-    is_counted = definition.rule.timing.max_runs is not None
-    flags = uid_flag | (_RULE_INLINE if rule is None else 0) | (COUNTED if is_counted else 0)
+    uid = definition.uid
+    packed_uid = _packed_uuid(uid)
+    flags = UID_IS_UUID if packed_uid else 0
+    numbers = _varints(namespace, target)
+    if rule is None:
+        flags |= _RULE_INLINE
+        numbers += _sized(rules.text(definition.rule))
+    else:
+        numbers = _varints(namespace, target, rule)
+    count = b""
+    if definition.rule.timing.max_runs is not None:
+        flags |= COUNTED
+        count = _count(definition.started)
+    generation, timing_generation = definition.generation, definition.timing_generation
     created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
-    apart_us = definition.not_before_us - created_s * 1_000_000
     name = definition.name.encode()
     parts = (
-        _head(definition.state, flags),
-        definition.timing_version,
-        uid,
-        _varints(definition.generation, definition.timing_generation, definition.collision),
+        _HEADS[definition.state][flags],
+        points.timing_version(uid, timing_generation),
+        packed_uid or _sized(uid.encode()),
+        _varints(generation, timing_generation, definition.collision),
         _varint(created_s),
-        _varint(_zigzag(apart_us)) if apart_us else _SHORT[0],
-        _varints(namespace, target) if rule is None else _varints(namespace, target, rule),
-        _sized(rules.text(definition.rule)) if rule is None else b"",
+        _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
+        numbers,
         _varint(len(name)),
         name,
-        _count(definition.started) if is_counted else b"",
+        count,
     )
     return b"".join(parts)
 
@@ -247,15 +257,20 @@ def _unpack(record: bytes) -> Packed:
     return packed
 
 
-@functools.cache
-def _head(state: State, flags: int) -> bytes:
-    return bytes((FORMAT, state, flags))
+#: The first three bytes, by state and flags.
+_HEADS = tuple(tuple(bytes((FORMAT, state, flags)) for flags in range(8)) for state in State)
 
 
-def _packed_uid(uid: str) -> tuple[bytes, int]:
-    if _is_uuid(uid) is None:  # also another spelling of one, which must come back as it was
-        return _sized(uid.encode()), 0
-    return bytes.fromhex(uid.replace("-", "")), UID_IS_UUID
+def _packed_uuid(uid: str) -> bytes:
+    """Its 16 bytes; none of another text, or another spelling, which must come back as it was."""
+    if len(uid) != _UUID_LENGTH or uid[_DASHES] != "----":
+        return b""
+    digits = uid.replace("-", "")
+    try:
+        packed = bytes.fromhex(digits)
+    except ValueError:
+        return b""
+    return packed if packed.hex() == digits else b""
 
 
 def _count(number: int) -> bytes:
@@ -279,22 +294,13 @@ def _varints(*numbers: int) -> bytes:
 def _varint(number: int) -> bytes:
     if number < 1 << 7:
         return _SHORT[number]
-    if 1 << 28 <= number < 1 << 35:  # seconds from 1978 to 3058
-        return bytes(
-            (
-                number & 0x7F | 0x80,
-                number >> 7 & 0x7F | 0x80,
-                number >> 14 & 0x7F | 0x80,
-                number >> 21 & 0x7F | 0x80,
-                number >> 28,
-            )
-        )
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    encoded = b""
+    while number > 0x3FFF:
+        encoded += _PAIRS[number & 0x3FFF]
+        number >>= 14
+    if number > 0x7F:
+        return encoded + _PAIRS[number & 0x7F][:1] + _SHORT[number >> 7]
+    return encoded + _SHORT[number]
 
 
 def _sized(data: bytes) -> bytes:

@@ -160,18 +160,18 @@ def schedule_id(uid: str, namespace: str, *, collision: int = 0) -> ScheduleId:
     identity from then on.
     """
     text = uid if collision == 0 else f"{uid}#{collision}"
-    from_uid = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
-    mixed = (from_uid & ~_NAMESPACE_BITS) | _bits_of(namespace)
-    return ScheduleId(mixed.to_bytes(8, "big"))
+    own = hashlib.sha256(text.encode()).digest()
+    return ScheduleId(own[:6] + _last_bytes(namespace)[own[7] & 3])
 
 
 @functools.lru_cache(maxsize=10_000)
-def _bits_of(namespace: str) -> int:
+def _last_bytes(namespace: str) -> tuple[bytes, ...]:
+    """The last two bytes of an id, for each value of the two bits that are its own."""
     digest = hashlib.sha256(namespace.encode()).digest()
-    return int.from_bytes(digest[:8], "big") & _NAMESPACE_BITS
+    bits = int.from_bytes(digest[6:8], "big") & _NAMESPACE_BITS
+    return tuple((bits | own).to_bytes(2, "big") for own in range(4))
 
 
-@functools.lru_cache(maxsize=10_000)
 def timing_version(uid: str, timing_generation: int) -> TimingVersion:
     """The tag of everything armed since the last edit of a timing field."""
     digest = hashlib.sha256(f"{uid}/{timing_generation}".encode()).digest()

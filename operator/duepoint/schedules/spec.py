@@ -169,12 +169,9 @@ def parse(
         errors.InvalidSpec: with every error found, in field order.
     """
     shape = _shape(raw) if len(raw) <= _SHAPE_LIMIT else _shape.__wrapped__(raw)
-    findings = _Findings(list(shape.errors))
-    if not findings.errors and not shape.has_sound_slots:
-        _check_slots(shape.rule, findings, identity=f"{namespace}/{name}", created_us=created_us)
-        shape.has_sound_slots = not findings.errors and slots.are_shared(shape.rule.timing)
-    if findings.errors or shape.action is None:
-        raise errors.InvalidSpec(tuple(findings.errors))
+    if not shape.has_sound_slots:
+        _check(shape, identity=f"{namespace}/{name}", created_us=created_us)
+    assert shape.action is not None  # noqa: S101 - or the check has raised
     return ScheduleSpec(
         namespace=namespace,
         name=name,
@@ -186,6 +183,17 @@ def parse(
         blob=shape.blob,
         suspend_reason=shape.suspend_reason,
     )
+
+
+def _check(shape: _Shape, *, identity: str, created_us: int) -> None:
+    """Raises what is wrong with the spec; notes where that is nothing, of whomever it is."""
+    findings = _Findings(list(shape.errors))
+    if not findings.errors:
+        _check_slots(shape.rule, findings, identity=identity, created_us=created_us)
+        are_sound = not findings.errors and shape.action is not None
+        shape.has_sound_slots = are_sound and slots.are_shared(shape.rule.timing)
+    if findings.errors or shape.action is None:
+        raise errors.InvalidSpec(tuple(findings.errors))
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ def written(times):
     made = pace.Pace()
     for now in times:
         assert made.rest(now) == 0, f"not yet at {now}"
-        made.note_written(now)
+        made = made.written(now)
     return made
 
 
@@ -26,7 +26,7 @@ def test_a_schedule_that_never_pauses_is_written_every_ten_seconds():
     writes, now = [], 0.0
     while now < 60:
         now += made.rest(now)
-        made.note_written(now)
+        made = made.written(now)
         writes.append(now)
         now += 0.1  # there is news again
     assert writes[:3] == [0.0, 2.0, 6.0]
@@ -35,12 +35,12 @@ def test_a_schedule_that_never_pauses_is_written_every_ten_seconds():
 
 def test_a_pause_makes_it_quick_again():
     made = written([0.0, 2.0, 6.0, 14.0])
-    made.note_written(40.0)
+    made = made.written(40.0)
     assert made.rest(40.0) == pace.STALENESS_SECONDS
 
 
 def test_another_result_is_told_as_soon_as_the_first():
     made = written([0.0, 2.0, 6.0, 14.0])
     assert made.rest(14.0) == pace.STEADY_SECONDS
-    made.hurry()
+    made = made.hurried()
     assert made.rest(14.0) == pace.STALENESS_SECONDS

@@ -12,9 +12,10 @@ Raises QueueUnavailable, and WorldChanged where a newer leader has been here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
+from msgspec import structs
 
 from duepoint import errors
 from duepoint.controller import sighting
@@ -34,8 +35,7 @@ _MOST_COLLISIONS = 8
 _MOST_ROUNDS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What came of one look.
 
     Attributes:
@@ -171,10 +171,11 @@ class Reconcile:
 
     def _refusal(self, seen: Sighting, shown: plan.Shown) -> str:
         """Why the API server refuses the Jobs of this generation, known here or to a forerunner."""
-        generation, message = self._refused.get(seen.uid, (-1, ""))
-        if generation >= seen.generation:
-            return message
-        self._refused.pop(seen.uid, None)
+        if (known := self._refused.get(seen.uid)) is not None:
+            generation, message = known
+            if generation >= seen.generation:
+                return message
+            del self._refused[seen.uid]
         is_of_this = shown.observed_generation == seen.generation
         is_refused = is_of_this and shown.stalled.startswith(verdicts.REFUSED)
         return shown.stalled if is_refused else ""
@@ -252,7 +253,7 @@ class Reconcile:
                 return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
             if await self._is_held(made, blob, awaits_check=awaits_check):
                 applied = _applied(wanted, made, verdict, awaits_check=awaits_check)
-                return replace(applied, is_wider=plan.is_wider(stored, made.definition))
+                return structs.replace(applied, is_wider=plan.is_wider(stored, made.definition))
         raise errors.Bug(f"the definition of {wanted.identity} does not come to rest")
 
     async def _verdict(
@@ -313,7 +314,7 @@ def _with_limits(refused: Applied, seen: Sighting) -> Applied:
     if refused.report is None or seen.spec == sighting.UNKNOWN:
         return refused
     keeps = spec.history_limits(seen.spec)
-    return replace(refused, report=replace(refused.report, keeps=keeps))
+    return structs.replace(refused, report=replace(refused.report, keeps=keeps))
 
 
 def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:

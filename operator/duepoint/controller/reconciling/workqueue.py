@@ -15,6 +15,7 @@ those behind them: the more at once, the less each costs. One that comes alone i
 from __future__ import annotations
 
 import asyncio
+import collections
 import heapq
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -59,7 +60,9 @@ class WorkQueue(Generic[ItemT]):
         self._dirty: dict[str, ItemT] = {}
         self._busy: set[str] = set()
         self._alone: asyncio.Queue[str] = asyncio.Queue()
-        self._in_company: asyncio.Queue[str] = asyncio.Queue()
+        # A queue of asyncio's costs more for each key than all else that is done with it here.
+        self._in_company: collections.deque[str] = collections.deque()
+        self._company = asyncio.Event()
         self._gathering = asyncio.Lock()
         self._retry_at: dict[str, float] = {}
         self._retries: list[tuple[float, str]] = []
@@ -110,10 +113,12 @@ class WorkQueue(Generic[ItemT]):
     async def _work_together(self, together: Together[ItemT]) -> None:
         while True:
             async with self._gathering:  # those who wait beside each other would share a crowd
-                first = await self._in_company.get()
+                while not self._in_company:
+                    self._company.clear()
+                    await self._company.wait()
                 await self._wait_out_pause()
                 await self._gather(together)
-                taken = self._take_fitting(first, together)
+                taken = self._take_fitting(together)
             if not taken:
                 continue
             try:
@@ -126,12 +131,12 @@ class WorkQueue(Generic[ItemT]):
     async def _gather(self, together: Together[ItemT]) -> None:
         """While many keep coming, until they are enough."""
         latest = self._clock.monotonic() + _GATHERING_SECONDS
-        while _CROWD <= (waiting := self._in_company.qsize()) < together.most:
+        while _CROWD <= (waiting := len(self._in_company)) < together.most:
             left = latest - self._clock.monotonic()
             if left <= 0:
                 return
             await self._clock.sleep(min(_LULL_SECONDS, left))
-            if self._in_company.qsize() == waiting:
+            if len(self._in_company) == waiting:
                 return
 
     async def _wait_out_pause(self) -> None:
@@ -142,17 +147,18 @@ class WorkQueue(Generic[ItemT]):
         self._busy.add(key)
         return self._dirty.pop(key)
 
-    def _take_fitting(self, key: str, together: Together[ItemT]) -> dict[str, ItemT]:
-        """The key and those behind it; what does not fit any more goes to the other line."""
+    def _take_fitting(self, together: Together[ItemT]) -> dict[str, ItemT]:
+        """The first in the line; what does not fit any more goes to the other line."""
         taken: dict[str, ItemT] = {}
-        while True:
-            if together.fits(self._dirty[key]):
-                taken[key] = self._take(key)
+        line, dirty, fits = self._in_company, self._dirty, together.fits
+        while line and len(taken) < together.most:
+            key = line.popleft()
+            if fits(dirty[key]):
+                taken[key] = dirty.pop(key)
             else:
                 self._alone.put_nowait(key)
-            if len(taken) == together.most or self._in_company.empty():
-                return taken
-            key = self._in_company.get_nowait()
+        self._busy.update(taken)
+        return taken
 
     def _after(self, key: str, item: ItemT, again: float | None) -> None:
         if key in self._dirty:
@@ -177,5 +183,8 @@ class WorkQueue(Generic[ItemT]):
             await clocks.wait_for(self._retry_news, wait, self._clock)
 
     def _enqueue(self, key: str) -> None:
-        fits = self._together is not None and self._together.fits(self._dirty[key])
-        (self._in_company if fits else self._alone).put_nowait(key)
+        if self._together is not None and self._together.fits(self._dirty[key]):
+            self._in_company.append(key)
+            self._company.set()
+        else:
+            self._alone.put_nowait(key)

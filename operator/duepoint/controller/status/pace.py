@@ -8,7 +8,7 @@ seconds. A change of the result, or a moment without news, ends that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 #: A status follows the runs of its schedule by no more than this when the cluster is calm.
 STALENESS_SECONDS = 2.0
@@ -18,9 +18,11 @@ STEADY_SECONDS = 10.0
 _WAITED_SECONDS = 0.5
 
 
-@dataclass(slots=True)
-class Pace:
-    """The writes of one status; times are monotonic seconds."""
+class Pace(msgspec.Struct, frozen=True, gc=False):
+    """The writes of one status; times are monotonic seconds.
+
+    Frozen, so that the many statuses that nobody writes share one.
+    """
 
     written_at: float = -STEADY_SECONDS
     distance: float = STALENESS_SECONDS
@@ -29,11 +31,12 @@ class Pace:
         """Seconds until a run's news may be written again."""
         return max(0.0, self.written_at + self.distance - now)
 
-    def note_written(self, now: float) -> None:
+    def written(self, now: float) -> Pace:
+        """After a write."""
         waited = now <= self.written_at + self.distance + _WAITED_SECONDS
-        self.distance = min(2 * self.distance, STEADY_SECONDS) if waited else STALENESS_SECONDS
-        self.written_at = now
+        distance = min(2 * self.distance, STEADY_SECONDS) if waited else STALENESS_SECONDS
+        return Pace(written_at=now, distance=distance)
 
-    def hurry(self) -> None:
-        """The news is not more of the same."""
-        self.distance = STALENESS_SECONDS
+    def hurried(self) -> Pace:
+        """After news that is not more of the same."""
+        return Pace(written_at=self.written_at, distance=STALENESS_SECONDS)

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
@@ -73,12 +74,11 @@ OtherMark = Callable[[Sighting], None]
 Started = Callable[[Unended], None]
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(msgspec.Struct):
     """One object in the reporter's hands."""
 
     entry: book.Entry
-    pace: pace.Pace = field(default_factory=pace.Pace)
+    pace: pace.Pace = pace.Pace()
     changed_at: float | None = None
     writing: bool = False
     due_after_write: float | None = None
@@ -196,7 +196,7 @@ class Reporter:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
         if not summaries.same_result(before, entry.runs()):
-            line.pace.hurry()
+            line.pace = line.pace.hurried()
         running = event.state is RunState.RUNNING
         if running and event.job_name:
             self.on_started(_unended(event))
@@ -439,7 +439,7 @@ class Reporter:
         line.waits = None
         match answer:
             case status.Written():
-                line.pace.note_written(self._clock.monotonic())
+                line.pace = line.pace.written(self._clock.monotonic())
                 entry.note_written(wanted)
                 self.on_written(entry.uid)
                 telemetry.status_writes_total.labels("written").inc()

@@ -12,15 +12,18 @@ Callers run a few of these side by side: one is put together here while the serv
 from __future__ import annotations
 
 import asyncio
+import bisect
+import collections
 import itertools
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
+
+import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.definitions import arming, interning, records, seal
+from duepoint.delayqueue.definitions import arming, interning, seal
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -41,61 +44,94 @@ Wanted = tuple[messages.Arming, bytes]
 ItemT = TypeVar("ItemT")
 
 
-class _Row(NamedTuple):
+class _Row(msgspec.Struct, frozen=True, gc=False):
     """One schedule to be written; ``place`` is where the caller has it."""
 
-    shard: messages.ShardId  # first, so that rows of one shard and bucket are sorted together
-    bucket: int
     place: int
     id: points.ScheduleId
     arming: messages.Arming
-    blob: bytes
+    kind: _Kind
+
+
+class _Bucket(NamedTuple):
+    """Rows whose definitions lie in one bucket, as ``keys.place_of`` numbers them."""
+
+    shard: messages.ShardId
+    bucket: int
+    rows: list[_Row]
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One call of the script, and whose id stands where in its ARGV."""
+    """One call of the script, and whose ids stand where in its ARGV."""
 
     shard: messages.ShardId
-    rows: list[_Row]
+    buckets: list[_Bucket]
     call: scripting.Call
-    row_at: dict[int, _Row]
+    firsts: list[int]
+
+    def rows(self) -> Iterator[_Row]:
+        return itertools.chain.from_iterable(bucket.rows for bucket in self.buckets)
+
+    def row_at(self, position: int) -> _Row:
+        number = bisect.bisect_right(self.firsts, position) - 1
+        return self.buckets[number].rows[(position - self.firsts[number]) // 2]
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """How the texts of a definition are stored; ``rule`` None: in the definition itself."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """What definitions of one namespace, target and rule have in common, as it is stored.
+
+    Attributes:
+        rule: None: its text stands in the definition itself.
+        made_from: the rule, whose identity stands for it while this lives.
+    """
 
     namespace: bytes
     target: bytes
     rule: bytes | None
+    digest: str
+    blob: bytes
+    made_from: rules.Rule
+
+    def texts(self) -> list[bytes]:
+        texts = self.namespace, self.target, self.rule
+        return [text for text in texts if text is not None]
 
 
-class _Shared:
-    """What rows have in common, worked out once."""
+class _Numbers(NamedTuple):
+    """The texts of a kind as a shard numbers them."""
+
+    namespace: int
+    target: int
+    rule: int | None
+
+
+class _Kinds:
+    """The kinds of one call, each worked out once."""
 
     def __init__(self, sealed: seal.Seal) -> None:
         self._seal = sealed
-        self._texts: dict[tuple[str, str, int], _Stored] = {}
-        self._kept: list[rules.Rule] = []  # whose identity is a key must not go away
+        self._kinds: dict[tuple[str, str, int, bytes], _Kind] = {}
         self._blobs: dict[str, bytes] = {}
 
-    def texts(self, known: definitions.Definition) -> _Stored:
-        key = known.namespace, known.target, id(known.rule)
-        found = self._texts.get(key)
-        if found is None:
-            self._kept.append(known.rule)
-            is_inline = known.rule.is_private
-            rule = None if is_inline else _entry(interning.Kind.RULE, rules.text(known.rule))
-            found = self._texts[key] = _Stored(
-                namespace=_entry(interning.Kind.NAMESPACE, known.namespace.encode()),
-                target=_entry(interning.Kind.TARGET, known.target.encode()),
-                rule=rule,
-            )
-        return found
+    def known(self, one: definitions.Definition, content: bytes) -> _Kind | None:
+        return self._kinds.get((one.namespace, one.target, id(one.rule), content))
 
-    def blob(self, digest: str, content: bytes) -> bytes:
-        """As it is stored."""
+    def learn(self, one: definitions.Definition, content: bytes) -> _Kind:
+        rule = one.rule
+        is_inline = rule.is_private
+        kind = self._kinds[one.namespace, one.target, id(rule), content] = _Kind(
+            namespace=_entry(interning.Kind.NAMESPACE, one.namespace.encode()),
+            target=_entry(interning.Kind.TARGET, one.target.encode()),
+            rule=None if is_inline else _entry(interning.Kind.RULE, rules.text(rule)),
+            digest=one.target,
+            blob=self._sealed(one.target, content),
+            made_from=rule,
+        )
+        return kind
+
+    def _sealed(self, digest: str, content: bytes) -> bytes:
         packed = self._blobs.get(digest)
         if packed is None:
             packed = self._blobs[digest] = self._seal.pack(content)
@@ -103,11 +139,6 @@ class _Shared:
 
 
 _entry = interning.entry
-_shard_of = operator.attrgetter("shard")
-
-
-def _bucket_of(paired: tuple[_Row, _Stored]) -> int:
-    return paired[0].bucket
 
 
 class Filling(arming.Arming):
@@ -116,48 +147,43 @@ class Filling(arming.Arming):
     async def upsert_many(
         self, wanted: Sequence[Wanted], epoch: messages.Epoch
     ) -> list[messages.Armed]:
-        answers: dict[int, messages.Armed] = {}
-        shared = _Shared(self._seal)
+        answers: list[messages.Armed | None] = [None] * len(wanted)
         waiting = self._fillable(wanted)
         for _ in range(_ROUNDS):
-            waiting = await self._fill(waiting, shared, answers, epoch)
-        left = [place for place in range(len(wanted)) if place not in answers]
+            waiting = await self._fill(waiting, answers, epoch)
+        left = [place for place, answer in enumerate(answers) if answer is None]
         for several in _slices(left, _UPSERTS_TOGETHER):
             told = await asyncio.gather(*(self.upsert(*wanted[place], epoch) for place in several))
-            answers.update(zip(several, told, strict=True))
-        return [answers[place] for place in range(len(wanted))]
+            for place, answer in zip(several, told, strict=True):
+                answers[place] = answer
+        return cast("list[messages.Armed]", answers)
 
     def _fillable(self, wanted: Sequence[Wanted]) -> list[_Row]:
         """What may be new, no id twice; raises what ``upsert`` raises of one that cannot be."""
         rows: dict[points.ScheduleId, _Row] = {}
-        checked: set[tuple[str, str, bytes]] = set()
-        layout, buckets = self._known_layout(), self._buckets
-        shards = sharding.own_shards(layout)
+        kinds = _Kinds(self._seal)
         for place, (one, blob) in enumerate(wanted):
-            known = one.definition
-            due_us = one.due_us
-            key = known.namespace, known.target, blob
-            if key not in checked or not (due_us is None or records.is_due(due_us)):
+            known, due_us = one.definition, one.due_us
+            kind = kinds.known(known, blob)
+            if kind is None or not (due_us is None or 0 <= due_us < points.DUE_LIMIT_US):
                 self._check(one, blob)
-                checked.add(key)
+                kind = kinds.learn(known, blob)
             if not one.keep_chain:
                 id_ = known.id
-                home = shards[sharding.shard_of(id_, layout.shards)]
-                bucket = keys.place_of(id_, buckets)
-                rows.setdefault(id_, _Row(home, bucket, place, id_, one, blob))
-        return list(rows.values()) if layout.former is None else []
+                if id_ not in rows:
+                    rows[id_] = _Row(place, id_, one, kind)
+        return list(rows.values()) if self._known_layout().former is None else []
 
     async def _fill(
         self,
-        rows: list[_Row],
-        shared: _Shared,
-        answers: dict[int, messages.Armed],
+        rows: Sequence[_Row],
+        answers: list[messages.Armed | None],
         epoch: messages.Epoch,
     ) -> list[_Row]:
         """Write what is new; the neighbours of what is not, to be tried without it."""
         again: list[_Row] = []
-        for several in _slices(self._by_shard(rows), _PARTS_TOGETHER):
-            parts = [await self._part(shard, listed, shared, epoch) for shard, listed in several]
+        for several in _slices(self._parts(rows), _PARTS_TOGETHER):
+            parts = [await self._part(buckets, epoch) for buckets in several]
             replies = await self._scripts.run_many_durably([part.call for part in parts])
             for part, reply in zip(parts, replies, strict=True):
                 if isinstance(reply, scripting.LayoutChanged):
@@ -165,103 +191,111 @@ class Filling(arming.Arming):
                 elif isinstance(reply, errors.DuepointError):
                     raise reply
                 elif reply:
-                    standing = {part.row_at[position].place for position in reply}
-                    again += [row for row in part.rows if row.place not in standing]
+                    standing = {part.row_at(position).place for position in reply}
+                    again += [row for row in part.rows() if row.place not in standing]
                 else:
-                    answers.update((row.place, messages.Armed.APPLIED) for row in part.rows)
+                    for row in part.rows():
+                        answers[row.place] = messages.Armed.APPLIED
         return again
 
-    def _by_shard(self, rows: list[_Row]) -> list[tuple[messages.ShardId, list[_Row]]]:
-        return [
-            (shard, part)
-            for shard, listed in itertools.groupby(sorted(rows), _shard_of)
-            for part in _slices(list(listed), _PART)
-        ]
+    def _parts(self, rows: Iterable[_Row]) -> list[list[_Bucket]]:
+        """The rows of each script, by bucket; all of a script are of one shard."""
+        layout, buckets = self._known_layout(), self._buckets
+        last_shard = layout.shards - 1
+        found: collections.defaultdict[tuple[int, int], list[_Row]]
+        found = collections.defaultdict(list)
+        for row in rows:
+            number = int.from_bytes(row.id, "big")
+            found[number & last_shard, keys.place_of_number(number, buckets)].append(row)
+        shards = sharding.own_shards(layout)
+        return list(_in_parts(_Bucket(shards[shard], bucket, found[shard, bucket])
+                              for shard, bucket in sorted(found)))  # fmt: skip
 
-    async def _part(
-        self,
-        shard: messages.ShardId,
-        rows: list[_Row],
-        shared: _Shared,
-        epoch: messages.Epoch,
-    ) -> _Part:
-        stored = [shared.texts(row.arming.definition) for row in rows]
-        distinct = {
-            text
-            for of_row in {id(one): one for one in stored}.values()
-            for text in (of_row.namespace, of_row.target, of_row.rule)
-            if text is not None
+    async def _part(self, buckets: list[_Bucket], epoch: messages.Epoch) -> _Part:
+        shard = buckets[0].shard
+        kinds = {row.kind for bucket in buckets for row in bucket.rows}
+        texts = set(itertools.chain.from_iterable(kind.texts() for kind in kinds))
+        numbers = await self._intern(shard, sorted(texts), epoch)
+        known = {
+            kind: _Numbers(
+                namespace=numbers[kind.namespace],
+                target=numbers[kind.target],
+                rule=None if kind.rule is None else numbers[kind.rule],
+            )
+            for kind in kinds
         }
-        numbers = await self._intern(shard, sorted(distinct), epoch)
-        built = _Script(self._shard(shard), self._buckets)
-        for bucket, listed in itertools.groupby(zip(rows, stored, strict=True), _bucket_of):
-            built.add(bucket, list(listed), numbers, shared)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             epoch=epoch,
             incarnation=self._interned.incarnation(shard),
             numbers=list(numbers.values()),
         )
-        return _Part(shard, rows, *built.call(arguments))
+        call, positions = self._fill_call(buckets, known, arguments)
+        return _Part(shard, buckets, call, positions)
 
-
-class _Script:
-    """The call of ``fill`` for some rows of one shard."""
-
-    def __init__(self, names: keys.ShardKeys, buckets: int) -> None:
-        self._names = names
-        self._number_of_buckets = buckets
-        self._buckets: dict[int, tuple[list[bytes], list[_Row]]] = {}
-        self._lanes: dict[int, list[bytes | str]] = {}
-        self._blobs: dict[str, bytes] = {}
-
-    def add(
+    def _fill_call(
         self,
-        bucket: int,
-        rows: Sequence[tuple[_Row, _Stored]],
-        numbers: dict[bytes, int],
-        shared: _Shared,
-    ) -> None:
-        """The rows of one bucket."""
-        values: list[bytes] = []
-        for row, texts in rows:
-            known, due_us = row.arming.definition, row.arming.due_us
-            lane = numbers[texts.namespace]
-            record = definitions.pack(
-                known,
-                namespace=lane,
-                target=numbers[texts.target],
-                rule=None if texts.rule is None else numbers[texts.rule],
-            )
-            values += (row.id, record)
-            chains = self._lanes.setdefault(lane, [])
-            if due_us is not None:
-                chains += (str(due_us), row.id + record[_VERSION])
-            if known.target not in self._blobs:
-                self._blobs[known.target] = shared.blob(known.target, row.blob)
-        self._buckets[bucket] = values, [row for row, _ in rows]
-
-    def call(self, arguments: scripting.Arguments) -> tuple[scripting.Call, dict[int, _Row]]:
-        """The call, and whose id stands where in its ARGV."""
-        names = self._names
+        buckets: Sequence[_Bucket],
+        known: Mapping[_Kind, _Numbers],
+        arguments: scripting.Arguments,
+    ) -> tuple[scripting.Call, list[int]]:
+        """The call, and where the first id of each bucket stands in its ARGV."""
+        names = self._shard(buckets[0].shard)
         used = [names.meta, names.heads, names.blobs, names.wake, names.interned]
-        sealed = [value.encode() if isinstance(value, str) else value
-                  for pair in self._blobs.items() for value in pair]  # fmt: skip
-        arguments.put("blobs", arguments.run(sealed))
-        row_at: dict[int, _Row] = {}
-        buckets = []
-        for place, (values, rows) in self._buckets.items():
-            used.append(names.bucket_at(place, self._number_of_buckets))
-            first, last = arguments.run(values)
-            buckets.append((len(used), first, last))
-            row_at.update(zip(range(first, last, 2), rows, strict=True))
+        blobs = {kind.digest: kind.blob for kind in known}
+        arguments.put("blobs", arguments.run(itertools.chain.from_iterable(blobs.items())))
+        chains: collections.defaultdict[int, list[bytes | str]]
+        chains = collections.defaultdict(list)
+        ranges = []
+        for _, bucket, rows in buckets:
+            used.append(names.bucket_at(bucket, self._buckets))
+            ranges.append((len(used), *arguments.run(_records(rows, known, chains))))
+        arguments.put("buckets", ranges)
         lanes = []
-        for lane, chains in self._lanes.items():
+        for lane, pairs in chains.items():
             used.append(names.lane(lane))
-            lanes.append((str(lane), len(used), *arguments.run(chains)))
-        arguments.put("buckets", buckets)
+            lanes.append((str(lane), len(used), *arguments.run(pairs)))
         arguments.put("lanes", lanes)
-        return arguments.call("fill", used), row_at
+        return arguments.call("fill", used), [first for _, first, _ in ranges]
+
+
+def _records(
+    rows: Iterable[_Row],
+    known: Mapping[_Kind, _Numbers],
+    chains: Mapping[int, list[bytes | str]],
+) -> list[bytes]:
+    """Id, record pairs of some rows; the due, member pairs of their chains go to their lanes."""
+    values: list[bytes] = []
+    for row in rows:
+        arming_, id_ = row.arming, row.id
+        definition = arming_.definition
+        lane, target, rule = known[row.kind]
+        record = definitions.pack(definition, namespace=lane, target=target, rule=rule)
+        values += (id_, record)
+        of_lane = chains[lane]
+        if arming_.due_us is not None:
+            of_lane += (str(arming_.due_us), id_ + record[_VERSION])
+    return values
+
+
+def _in_parts(buckets: Iterable[_Bucket]) -> Iterator[list[_Bucket]]:
+    """Buckets in order, so many as one script may carry; larger ones are divided."""
+    part: list[_Bucket] = []
+    room = _PART
+    for bucket in buckets:
+        if part and bucket.shard != part[0].shard:
+            yield part
+            part, room = [], _PART
+        rows = bucket.rows
+        while rows:
+            part.append(bucket._replace(rows=rows[:room]))
+            taken, rows = len(rows[:room]), rows[room:]
+            room -= taken
+            if not room:
+                yield part
+                part, room = [], _PART
+    if part:
+        yield part
 
 
 def _slices(items: list[ItemT], length: int) -> Iterator[list[ItemT]]:
