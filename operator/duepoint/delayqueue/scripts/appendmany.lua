@@ -15,10 +15,16 @@ local fields, ids = {}, {}
 for i = 1, width do
   fields[2 * i - 1] = ARGV[args.names[1] + i - 1]
 end
-for first = args.values[1], args.values[2], width do
+local last = args.values[2] - width + 1
+for first = args.values[1], last - 1, width do
   for i = 1, width do
     fields[2 * i] = ARGV[first + i - 1]
   end
-  ids[#ids + 1] = redis.call('XADD', KEYS[1], 'MAXLEN', '~', args.max_length, '*', unpack(fields))
+  ids[#ids + 1] = redis.call('XADD', KEYS[1], '*', unpack(fields))
 end
+for i = 1, width do
+  fields[2 * i] = ARGV[last + i - 1]
+end
+-- The stream is cut back once: each argument costs more than what it asks for here.
+ids[#ids + 1] = redis.call('XADD', KEYS[1], 'MAXLEN', '~', args.max_length, '*', unpack(fields))
 return ids

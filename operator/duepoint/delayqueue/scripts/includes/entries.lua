@@ -25,7 +25,8 @@ local function told_missing(groups, is_held)
   return missing and { 'partial', held } or nil
 end
 
--- Adds the entries of a group, all or none; '' or the server's error.
+-- Adds the entries of a group, all or none; '' or the server's error. The stream is cut back with the
+-- last one: each argument of a command costs more than what it asks for here.
 local function append_group(group)
   local fields, own, width = {}, {}, #group.own
   for i = 0, group.names[2] - group.names[1] do
@@ -35,12 +36,17 @@ local function append_group(group)
   for i, column in ipairs(group.own) do
     own[i] = 2 * column
   end
+  local key, last = KEYS[group.key], group.values[2] - width + 1
   for first = group.values[1], group.values[2], width do
     for i = 1, width do
       fields[own[i]] = ARGV[first + i - 1]
     end
-    local added = redis.pcall('XADD', KEYS[group.key], 'MAXLEN', '~', group.max_length, '*',
-      unpack(fields))
+    local added
+    if first == last then
+      added = redis.pcall('XADD', key, 'MAXLEN', '~', group.max_length, '*', unpack(fields))
+    else
+      added = redis.pcall('XADD', key, '*', unpack(fields))
+    end
     if added.err then -- a key of another type, no right to it: the first entry finds out
       return added.err
     end
