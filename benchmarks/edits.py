@@ -17,12 +17,21 @@ WITH_JOBS = 10
 NAME = "edits"
 
 
+#: Progress is told this often.
+_STEP = 500
+
+
+def _tell(seen: int) -> None:
+    if seen % _STEP == 0:
+        report.say(f"  {seen} seen Ready")
+
+
 async def run() -> list[Figure]:
     async with scene.stack() as stack:
         await stack.running()
         report.say(f"{EDITS} random edits of {SCHEDULES} Schedules that fire every second or two")
         editor = editing.Editor(stack, schedules=SCHEDULES, jobs=WITH_JOBS, seed=1)
-        found = await editor.run(edits=EDITS)
+        found = await editor.run(edits=EDITS, on_seen=_tell)
     waits = [seconds * 1000 for seconds in found.ready_seconds]
     spread = (min(waits), max(waits))
     report.say(f"{found.runs} runs, {found.judged} of them after a generation seen Ready")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import pytest
@@ -329,6 +329,27 @@ async def test_a_status_is_written_whole_and_leaves_the_spec_alone(world: World)
     assert after["status"] == {"observedGeneration": OURS}
     assert after["spec"] == before["spec"]
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
+
+
+class _Noting:
+    """Keeps what a server answers."""
+
+    def __init__(self, api: port.Api) -> None:
+        self._api = api
+        self.answers: list[bytes] = []
+
+    async def request(self, *args: Any, **named: Any) -> bytes:
+        self.answers.append(await self._api.request(*args, **named))
+        return self.answers[-1]
+
+
+async def test_the_answer_to_a_status_has_no_spec_where_the_server_can_leave_it_out(world: World):
+    object_ = await world.a_schedule()
+    noting = _Noting(world.api)
+    await status.write(cast("port.Api", noting), object_, {"observedGeneration": OURS})
+    (answer,) = map(msgspec.json.decode, noting.answers)
+    assert answer["metadata"]["uid"] == object_.uid
+    assert ("spec" in answer) == (world.fake is not None)
 
 
 async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World):

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import contextlib
 import copy
 import dataclasses
 import json
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import msgspec
+
+from duepoint.kube import errors, port
 from tests.e2e.test_firing import slot_us
 from tests.support.builders import JOB_TEMPLATE
-from tests.support.stack import Object, Stack, _Any
+from tests.support.stack import JOBS, Object, Stack, _Any
 
 #: No edit is silent for longer.
 _READY_SECONDS = 120.0
@@ -51,6 +56,11 @@ class Found:
     ready_seconds: tuple[float, ...]
 
 
+class _Job(msgspec.Struct, frozen=True):
+    metadata: port.Metadata
+    spec: dict[str, Any]
+
+
 class Editor:
     """Edits so many Schedules side by side."""
 
@@ -62,9 +72,16 @@ class Editor:
         self._waiting: dict[tuple[str, int], asyncio.Future[int]] = {}
         self._ready: dict[str, list[tuple[int, int]]] = {name: [] for name in self._names}
         self._took: list[float] = []
+        self._on_seen: Callable[[int], None] = lambda _: None
 
-    async def run(self, edits: int) -> Found:
-        """Make so many edits in all; then judge what was run."""
+    async def run(self, edits: int, *, on_seen: Callable[[int], None] = lambda _: None) -> Found:
+        """Make so many edits in all; then judge what was run.
+
+        Args:
+            edits: how many.
+            on_seen: told how many of them have been seen Ready, each time.
+        """
+        self._on_seen = on_seen
         watching = asyncio.create_task(self._watch())
         left = iter(range(edits))
         try:
@@ -85,13 +102,22 @@ class Editor:
     async def _edit_again_and_again(self, name: str, left: Iterable[int]) -> None:
         for number, _ in enumerate(left, start=1):
             began = time.monotonic()
-            applied = await self._stack.apply(name, self._spec(name, number))
+            applied = await self._applied(name, self._spec(name, number))
             generation = applied["metadata"]["generation"]
             assert generation == number
             seen_us = await self._seen(name, generation)
             self._took.append(time.monotonic() - began)
             self._ready[name].append((seen_us, number))
+            self._on_seen(len(self._took))
             await asyncio.sleep(self._dice.uniform(0, 1.5))
+
+    async def _applied(self, name: str, spec: Object) -> Object:
+        """Repeated while a busy API server gives no answer: applying it twice changes nothing."""
+        async with asyncio.timeout(_READY_SECONDS):
+            while True:
+                with contextlib.suppress(errors.Unavailable):
+                    return await self._stack.apply(name, spec)
+                await asyncio.sleep(1)
 
     def _spec(self, name: str, number: int) -> Object:
         dice = self._dice
@@ -148,15 +174,17 @@ class Editor:
 
     async def _created(self) -> list[Run]:
         runs = []
-        for job in await self._stack.jobs():
-            annotations = job["spec"]["template"]["metadata"]["annotations"]
-            runs.append(
-                Run(
-                    schedule=job["metadata"]["labels"]["duepoint.dev/schedule"],
-                    slot_us=slot_us(annotations["duepoint.dev/scheduled-time"]),
-                    edit=json.loads(annotations["duepoint.dev/payload"])["edit"],
+        path = JOBS.format(ns=self._stack.namespace)
+        async for page in self._stack.api.list_pages(path, _Job):
+            for job in page.items:
+                annotations = job.spec["template"]["metadata"]["annotations"]
+                runs.append(
+                    Run(
+                        schedule=(job.metadata.labels or {})["duepoint.dev/schedule"],
+                        slot_us=slot_us(annotations["duepoint.dev/scheduled-time"]),
+                        edit=json.loads(annotations["duepoint.dev/payload"])["edit"],
+                    )
                 )
-            )
         return runs
 
     def _newest(self, run: Run) -> int:

@@ -59,6 +59,7 @@ async def write(
             f"{schedules.path(object_.namespace, object_.name, plural=object_.plural)}/status",
             _patch(object_.uid, status),
             content_type=port.JSON_PATCH,
+            accept=port.JSON_METADATA,
             timeout_seconds=timeout_seconds,
         )
     except errors.NotFound:
