@@ -75,7 +75,8 @@ async def test_connections_are_kept_between_requests():
 
 @pytest.mark.parametrize("trouble", [hangs, hangs_up], ids=["hangs", "hangs up"])
 async def test_a_request_without_an_answer_may_have_been_accepted(trouble: Any):
-    async with serving(trouble) as server, a_session(server) as session:
+    async with serving(answers(200), trouble) as server, a_session(server) as session:
+        await session.request("GET", PATH)  # now there is a connection
         with pytest.raises(errors.Unavailable) as failed:
             await session.request("POST", PATH, {}, timeout_seconds=0.2)
         assert failed.value.sent

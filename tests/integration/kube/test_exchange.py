@@ -117,13 +117,15 @@ async def test_a_late_answer_costs_the_connection_and_not_the_next_request():
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal begun
         begun += 1
-        number = begun
-        await read_request(reader)
-        if number == 1:
-            await reader.read(-1)
-        writer.write(OK)
+        is_first = begun == 1
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+            if is_first:
+                await reader.read(-1)
 
     async with a_server(talk) as lines:
+        await ask(lines)
         with pytest.raises(TimeoutError):
             await ask(lines, seconds=0.05)
         assert (await ask(lines)).body == b"ok"
