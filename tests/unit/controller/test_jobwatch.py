@@ -10,7 +10,7 @@ from duepoint.controller.jobs import history
 from duepoint.controller.jobs.history import FinishedJob
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs
+from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunState
 from duepoint.schedules import points
 from duepoint.schedules.rule import Policy
@@ -84,6 +84,18 @@ async def test_a_job_deleted_while_it_runs_is_a_failed_run():
         await world.clock.advance(5)
         assert world.status()["lastRun"]["outcome"] == "Failed"
         assert "activeCount" not in world.status()
+
+
+async def test_a_deleted_schedules_job_that_is_seen_to_go_before_it_is_no_failure():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(5)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.settle()
+        await world.api.request("DELETE", f"{schedules.collection(NAMESPACE)}/nightly")
+        await world.clock.advance(30)
+        assert [one.reason for one in world.news] == []
 
 
 async def test_jobs_that_ended_while_nobody_led_are_counted_once():

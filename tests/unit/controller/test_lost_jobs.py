@@ -69,6 +69,36 @@ async def test_of_several_that_vanished_each_is_a_failed_run():
         assert "activeCount" not in world.status()
 
 
+async def test_a_lost_run_takes_no_newer_ones_place():
+    world = World()
+    async with world.leader():
+        made = await world.apply_job()
+        older, newer = [await run_slot(world, made, slot_us) for slot_us in (FIRST, SECOND)]
+        await world.clock.advance(5)
+    await forgotten(world, older)
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["jobName"] == newer
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        assert world.status()["runs"]["failed"] == 1
+
+
+async def test_a_lost_run_by_hand_is_not_started_twice():
+    world = World()
+    async with world.leader():
+        made = await world.apply_job()
+        await world.clock.advance(300)
+        name = f"nightly-{FIRST // 1_000_000}-0123456789"
+        running = event(made, FIRST, RunState.RUNNING, job_name=name, trigger="Manual")
+        await world.tell(made["metadata"]["uid"], running)
+        await world.clock.advance(5)
+        assert world.status()["runs"]["manual"] == 1
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        counts = world.status()["runs"]
+        assert (counts["started"], counts["manual"], counts["failed"]) == (1, 1, 1)
+
+
 async def test_a_job_that_still_runs_is_asked_for_by_nobody_and_stays_active():
     world = World()
     async with world.leader():

@@ -61,15 +61,18 @@ class JobBook:
             owned.finished[uid] = _finished(job, ended)
         return owner.uid, _event(job, owner, ended)
 
-    def drop(self, job: jobs.Job) -> tuple[str, RunEvent | None]:
-        """The Job is gone: the Schedule's uid, or "", and its end where that is news."""
+    def drop(self, job: jobs.Job) -> tuple[str, RunEvent | None, RunEvent | None]:
+        """The Job is gone: the Schedule's uid, or "", and its end where that is news.
+
+        The third is the end of a run that was cut short: nobody saw it end.
+        """
         schedule_uid, ended = self.put(job)
         if not schedule_uid:
-            return "", None
+            return "", None, None
         was_active = job.metadata.uid in self._by_schedule[schedule_uid].active
         self.drop_uid(schedule_uid, job.metadata.uid)
         self._names.discard((job.metadata.namespace, job.metadata.name))
-        return schedule_uid, _deleted_event(job) if was_active else ended
+        return schedule_uid, ended, _deleted_event(job) if was_active else None
 
     def drop_uid(self, schedule_uid: str, job_uid: str) -> None:
         """The Job of that uid is gone."""

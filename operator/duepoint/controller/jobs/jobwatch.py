@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs import history
+from duepoint.controller.jobs.cutshort import CutShort
 from duepoint.controller.jobs.jobbook import JobBook
 from duepoint.controller.jobs.lostjobs import LostJobs
 from duepoint.controller.jobs.podless import Podless
@@ -72,6 +73,7 @@ class JobWatch:
         self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
+        self._cut_short = CutShort(clock=clock, tell=reporter.event)
         self._podless = Podless(api=api, clock=clock, jobs=self._book, tell=reporter.pods_refused)
         reporter.on_started = lambda run: self._lost.doubt([run])
         self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
@@ -82,6 +84,7 @@ class JobWatch:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cleaning.run(self._clean, _CLEANERS))
             group.create_task(self._lost.run())
+            group.create_task(self._cut_short.run())
             group.create_task(self._podless.run())
             for namespace in self._namespaces or (None,):
                 group.create_task(self._follow(namespace))
@@ -128,8 +131,10 @@ class JobWatch:
         )
         async for change in changes:
             if change.type is port.ChangeType.DELETED:
-                schedule_uid, ended = self._book.drop(change.item)
+                schedule_uid, ended, cut_short = self._book.drop(change.item)
                 self._tell(schedule_uid, ended, replayed=False)
+                if cut_short is not None:
+                    self._cut_short.note(cut_short)
                 self._tell_end(schedule_uid, change.item)
             else:
                 self._put(change.item, replayed=False)

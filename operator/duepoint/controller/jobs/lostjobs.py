@@ -109,6 +109,7 @@ def _lost(run: Unended, now_us: int) -> RunEvent:
         reason=Reason.JOB_FAILED,
         message=GONE,
         at_us=now_us,
+        started_us=min(run.slot_us, now_us),  # or it would be the newest run, begun now
         finished_us=now_us,
         job_name=run.job_name,
     )
