@@ -58,6 +58,18 @@ async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_
     assert await ledger.read_outcomes("status", "reader") == []
 
 
+async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server, monkeypatch):
+    """What is known of its former numbers costs a second try, not a script for each Schedule."""
+    many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), BLOB) for n in range(99)]
+    assert set(await lonely.queue.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    with own_server.client() as client:
+        client.flushall()
+    await lonely.queue.open_layout(4, EPOCH)
+    monkeypatch.setattr(lonely.queue, "upsert", None)
+    assert set(await lonely.queue.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert (await lonely.total()).points == 99
+
+
 async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server):
     for namespace in ("a", "b", "c"):
         await lonely.arm(namespace=namespace, name=namespace)

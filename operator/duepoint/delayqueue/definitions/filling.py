@@ -33,7 +33,8 @@ from duepoint.schedules import rule as rules
 _PART = 250
 #: Parts of one round trip: a few milliseconds of the server's time, between others' commands.
 _PARTS_TOGETHER = 8
-#: Tries without those that were found standing, before the rest goes by ``upsert``.
+#: Tries with other numbers, and without those that were found standing, before the rest goes by
+#: ``upsert``.
 _ROUNDS = 3
 _UPSERTS_TOGETHER = 64
 
@@ -180,14 +181,15 @@ class Filling(arming.Arming):
         answers: list[messages.Armed | None],
         epoch: messages.Epoch,
     ) -> list[_Row]:
-        """Write what is new; the neighbours of what is not, to be tried without it."""
+        """Write what is new; what is to be tried once more."""
         again: list[_Row] = []
         for several in _slices(self._parts(rows), _PARTS_TOGETHER):
             parts = [await self._part(buckets, epoch) for buckets in several]
             replies = await self._scripts.run_many_durably([part.call for part in parts])
             for part, reply in zip(parts, replies, strict=True):
                 if isinstance(reply, scripting.LayoutChanged):
-                    self._interned.forget(part.shard)
+                    self._interned.forget(part.shard)  # made anew: its numbers are others
+                    again += part.rows()
                 elif isinstance(reply, errors.DuepointError):
                     raise reply
                 elif reply:
