@@ -82,12 +82,12 @@ class Editor:
             on_seen: told how many of them have been seen Ready, each time.
         """
         self._on_seen = on_seen
-        watching = asyncio.create_task(self._watch())
         left = iter(range(edits))
-        try:
-            await asyncio.gather(*(self._edit_again_and_again(name, left) for name in self._names))
+        async with asyncio.TaskGroup() as group:  # a watch that ends ends the edits
+            watching = group.create_task(self._watch())
+            editing = (self._edit_again_and_again(name, left) for name in self._names)
+            await asyncio.gather(*editing)
             await asyncio.sleep(2.5)  # slots of the last generations
-        finally:
             watching.cancel()
         runs = [*self._delivered(), *await self._created()]
         judged = [(run, newest) for run in runs if (newest := self._newest(run)) > 0]

@@ -19,18 +19,10 @@ class Content:
 
     def __init__(self, *chunks: bytes) -> None:
         self._chunks = chunks
-        self._protocol = self
-        self.pauses: list[str] = []
 
     async def iter_chunked(self, _size):
         for chunk in self._chunks:
             yield chunk
-
-    def pause_reading(self):
-        self.pauses.append("pause")
-
-    def resume_reading(self):
-        self.pauses.append("resume")
 
 
 def a_line(kind: str, number: int, **fields) -> bytes:
@@ -130,16 +122,14 @@ async def test_other_watches_are_read_as_kopf_does():
     assert (taken, found) == ([], [("ADDED", "1")])
 
 
-async def test_where_many_come_the_connection_rests_between_looks(monkeypatch):
-    monkeypatch.setattr(shortlines, "_REST_SECONDS", 0.001)
-    many = b"".join(a_line("ADDED", number) for number in range(100))
-    content = Content(many, a_line("ADDED", 100))
-    taken, _ = await _read(content)
-    assert content.pauses[:2] == ["pause", "resume"]
-    assert sum(len(together) for together in taken) == 101
+@pytest.mark.parametrize(("count", "rests"), [(100, 1), (1, 0)], ids=["many", "one"])
+async def test_after_many_nobody_looks_for_a_moment(monkeypatch, count, rests):
+    slept = []
 
+    async def sleep(seconds):
+        slept.append(seconds)
 
-async def test_a_change_that_comes_alone_is_followed_by_no_rest():
-    content = Content(a_line("ADDED", 1))
-    await _read(content)
-    assert content.pauses == []
+    monkeypatch.setattr(shortlines.asyncio, "sleep", sleep)
+    taken, _ = await _read(Content(b"".join(a_line("ADDED", number) for number in range(count))))
+    assert sum(len(together) for together in taken) == count
+    assert slept == [shortlines._REST_SECONDS] * rests

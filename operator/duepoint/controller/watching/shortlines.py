@@ -5,9 +5,10 @@ which we want eight fields. Here the lines of what a connection has ready become
 and kopf gets one line that says where it stands. Lines that tell no change, or that cannot be read
 so, go kopf's way.
 
-The API server sends each event by itself. While many come, the connection is left alone for a
-moment after each look, so that the next look finds many: waking up for each costs as much again as
-reading it. A change that comes alone is read at once.
+The API server sends each event by itself. While many come, nobody looks for a moment after each
+look, so that the next one finds many: what they cost together is much less than one by one. A change
+that comes alone is read at once. The connection itself is left to the HTTP library, which stops
+reading when enough is waiting; stopping it by hand ends the watch when the stream ends meanwhile.
 
 kopf has no setting for this: the function that cuts its streams into lines is wrapped. Which watch
 a stream belongs to is known by its context.
@@ -32,8 +33,8 @@ from duepoint.kube import lines
 
 _CHANGES = frozenset(("ADDED", "MODIFIED", "DELETED"))
 
-#: How long the connection is left alone while many changes come. What comes meanwhile waits in
-#: the sockets' buffers: some 100 KB where 1,000 objects change in a second.
+#: How long nobody looks while many changes come. What comes meanwhile waits in the library's
+#: buffer: some 100 KB where 1,000 objects change in a second.
 _REST_SECONDS = 0.1
 #: More changes than this in about a quarter of a second are many.
 _MANY = 20
@@ -90,16 +91,7 @@ async def _lines(content: Any, chunk_size: int = 1024 * 1024) -> AsyncIterator[b
         for line in _shortened(found, reading.take):
             yield line
         if is_many:
-            await _left_alone(content)
-
-
-async def _left_alone(content: Any) -> None:  # noqa: ANN401 - aiohttp's StreamReader
-    """As its own flow control does it, which goes on at the next read."""
-    content._protocol.pause_reading()  # noqa: SLF001 - nothing public does it
-    try:
-        await asyncio.sleep(_REST_SECONDS)
-    finally:
-        content._protocol.resume_reading()  # noqa: SLF001
+            await asyncio.sleep(_REST_SECONDS)
 
 
 def _shortened(
