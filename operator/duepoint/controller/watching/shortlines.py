@@ -6,9 +6,9 @@ and kopf gets one line that says where it stands. Lines that tell no change, or 
 so, go kopf's way.
 
 The API server sends each event by itself. While many come, nobody looks for a moment after each
-look, so that the next one finds many: what they cost together is much less than one by one. A change
-that comes alone is read at once. The connection itself is left to the HTTP library, which stops
-reading when enough is waiting; stopping it by hand ends the watch when the stream ends meanwhile.
+look, so that the next one finds many: what they cost together is much less than one by one. A
+change that comes alone is read at once. The connection itself is left to the HTTP library, which
+stops reading when enough is waiting; stopping it by hand fails where the stream ends meanwhile.
 
 kopf has no setting for this: the function that cuts its streams into lines is wrapped. Which watch
 a stream belongs to is known by its context.
