@@ -11,9 +11,11 @@ Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import NoReturn
 
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
@@ -135,6 +137,21 @@ def configure_logging(level: str, form: str) -> None:
         cache_logger_on_first_use=True,
     )
     _route_libraries(level, shared, renderer)
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Nothing is logged: for commands, which say in their rows what they could not read."""
+    former = structlog.get_config()
+    structlog.configure(processors=[_drop])
+    try:
+        yield
+    finally:
+        structlog.configure(**former)
+
+
+def _drop(*_: object) -> NoReturn:
+    raise structlog.DropEvent
 
 
 def _route_libraries(

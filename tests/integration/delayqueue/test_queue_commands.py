@@ -351,3 +351,59 @@ def test_looking_changes_nothing(duepoint, own_server):
     assert "zrange" in called
     assert called & writing == set()
     assert after == before
+
+
+def _strange_points(client, names, lane):
+    client.zadd(lane, {b"x": float("-inf"), b"q" * 25: float("inf"), b"z" * 21: -5.0})
+
+
+def _strange_claims(client, names, lane):
+    client.zadd(names.claims, {b"x" * 12: float("-inf"), b"y" * 12: 4e18})
+
+
+def _strange_heads(client, names, lane):
+    client.zadd(names.heads, {b"abc": float("-inf"), b"\xff": 5})
+
+
+def _strange_texts(client, names, lane):
+    for field, text in client.hgetall(names.interned).items():
+        if field[:2] == b"n:":
+            client.hset(names.interned, field, text[:1] + b"\xff")
+        elif field[:2] == b"t:":
+            client.hset(names.interned, field, "no number")
+
+
+def _strange_records(client, names, lane):
+    for member in client.hkeys(names.occrec):
+        client.hset(names.occrec, member, b"\xc1")
+
+
+def _strange_layout(client, names, lane):
+    client.hset(keys.Keys().layout, mapping={"epoch": "abc", "wanted": "x", "state": b"\xff"})
+
+
+def _strange_letters(client, names, lane):
+    for fields in ({"x": "y"}, {"member": b"\xff"}, {b"\xff": b"\xff"}):
+        client.xadd(names.dead, fields)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _strange_points, _strange_claims, _strange_heads, _strange_texts, _strange_records,
+        _strange_layout, _strange_letters,
+    ],
+)  # fmt: skip
+def test_what_nobody_of_us_wrote_is_looked_at_all_the_same(duepoint, own_server, change, damage):
+    with own_server.client() as client:
+        for shard in range(goldenindex.SHARDS):
+            names = keys.Keys().shard(1, shard)
+            for lane in client.scan_iter(match=f"{names.tag}:points:*", count=1000):
+                damage(client, names, lane)
+    for arguments in (("queue", "stats"), ("queue", "peek"), ("dlq", "list")):
+        duepoint.rows(*arguments)
+    leases = CliRunner().invoke(
+        cli.commands, ("queue", "leases"), env={"DUEPOINT_REDIS_URL": duepoint._url}
+    )
+    assert isinstance(leases.exception, SystemExit | None), "nobody holds anything, at worst"
+    assert change(lambda harness: harness.queue.totals()).lag_us >= 0

@@ -75,12 +75,14 @@ def run(
 
 
 async def _look(chosen: Any, look: Callable[[DelayQueue], Coroutine[Any, Any, int]]) -> int:  # noqa: ANN401
+    from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
     from duepoint.delayqueue.wire import scripting  # noqa: PLC0415 - only these commands pay for it
 
     async with _opened(chosen) as queue:
         try:
-            await queue.layout()
-            return await look(queue)
+            with telemetry.silence():
+                await queue.layout()
+                return await look(queue)
         except scripting.Uninitialised as nothing:
             output.complain(str(nothing))
             return 0

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.inspection import peeking, sights
+from duepoint.delayqueue.inspection import counting, peeking, sights
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -46,12 +46,12 @@ class Holding(peeking.Peeking):
         self, shard: messages.ShardId, now_us: int, claim: list[Any]
     ) -> sights.LeaseSight:
         claim_id, expiry, worker, attempts, by_lane = claim
-        until = int(float(expiry))
+        until = int(counting.finite(expiry))
         band = _CLAIMED + until
         names = self._shard(shard)
         lanes = [int(lane) for lane in by_lane[::2]]
         dues = {
-            member: int(float(due))
+            member: int(counting.finite(due))
             for found in by_lane[1::2]
             for member, due in zip(found[::2], found[1::2], strict=True)
         }

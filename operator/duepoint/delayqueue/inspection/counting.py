@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from duepoint.delayqueue import keys, messages, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.inspection import sights
+from duepoint.delayqueue.layout import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -29,6 +30,8 @@ _TEXTS_WALKED = 20_000
 _KINDS_COUNTED = 2_000
 _COMMANDS_TOGETHER = 1_000
 _CLAIMED = points.DUE_LIMIT_US
+#: Later than any due and any lease.
+_NEVER = 2.0 * _CLAIMED
 
 T = TypeVar("T")
 
@@ -52,8 +55,8 @@ class Counting(reading.Reading):
         memories = [memory for _, memory in told]
         return sights.IndexSight(
             layout=messages.Layout(number=int(record[0]), shards=int(record[1])),
-            state=(record[2] or b"stable").decode(),
-            epoch=int(record[3] or 0),
+            state=(record[2] or b"stable").decode(errors="replace"),
+            epoch=layouts.number_of(record[3]),
             now_us=now,
             server=_server_name(told[0][0]),
             workers=tuple(
@@ -118,7 +121,7 @@ class Counting(reading.Reading):
         oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
         return sights.ShardSight(
             shard=shard,
-            state=(state or b"empty").decode(),
+            state=(state or b"empty").decode(errors="replace"),
             definitions=definitions_,
             armed=max(0, sum(lane.points for lane in lanes) - occurrences),
             occurrences=occurrences,
@@ -142,7 +145,7 @@ class Counting(reading.Reading):
             ("ZRANGE", names.heads, 0, -1, "WITHSCORES"),
         )
         now = time_us(time)
-        waiting = [(names.lane(int(lane)), due) for lane, due in scored(heads) if lane]
+        waiting = [(names.lane(lane), due) for lane, due in lanes_of(scored(heads))]
         counts = await self._read_all(
             "count what waits", [("ZCOUNT", lane, "-inf", f"({_CLAIMED}") for lane, _ in waiting]
         )
@@ -165,7 +168,7 @@ class Counting(reading.Reading):
             ("TIME",),
             ("ZRANGE", self._shard(shard).heads, 0, -1, "WITHSCORES"),
         )
-        namespaces = await self._names_of(shard, [int(lane) for lane, _ in scored(heads) if lane])
+        namespaces = await self._names_of(shard, [lane for lane, _ in lanes_of(scored(heads))])
         return await self._lane_counts(shard, namespaces, time_us((seconds, micros)))
 
     async def _known_namespaces(self, shard: messages.ShardId) -> tuple[dict[int, str], bool]:
@@ -176,7 +179,8 @@ class Counting(reading.Reading):
         )
         if texts <= _TEXTS_WALKED:
             return await self.namespaces(shard), True
-        return await self._names_of(shard, [int(lane) for lane in heads if lane]), False
+        lanes = [int(lane) for lane in heads if lane.isdigit()]
+        return await self._names_of(shard, lanes), False
 
     async def _names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
         if not lanes:
@@ -186,7 +190,7 @@ class Counting(reading.Reading):
             ("HMGET", self._shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
         )
         return {
-            lane: text[1:].decode()
+            lane: text[1:].decode(errors="replace")
             for lane, text in zip(lanes, texts, strict=True)
             if text is not None
         }
@@ -256,10 +260,20 @@ def _kind_of(member: bytes) -> points.PointKind | None:
 
 
 def scored(found: Sequence[Any]) -> list[tuple[bytes, float]]:
-    """Pairs of member and score, as the library gives them or flat."""
+    """Pairs of member and finite score, as the library gives them or flat."""
     if found and isinstance(found[0], tuple | list):
-        return [(member, float(score)) for member, score in found]
-    return [(member, float(score)) for member, score in zip(found[::2], found[1::2], strict=True)]
+        return [(member, finite(score)) for member, score in found]
+    return [(member, finite(score)) for member, score in zip(found[::2], found[1::2], strict=True)]
+
+
+def finite(score: float | bytes) -> float:
+    """Of a sentinel, or of what a stranger wrote, an instant before or after all others."""
+    return min(max(float(score), 0.0), _NEVER)
+
+
+def lanes_of(heads: Iterable[tuple[bytes, float]]) -> list[tuple[int, float]]:
+    """The heads that name lanes, with their dues."""
+    return [(int(lane), due) for lane, due in heads if lane.isdigit()]
 
 
 def time_us(reply: Any) -> int:  # noqa: ANN401 - as the library parses TIME

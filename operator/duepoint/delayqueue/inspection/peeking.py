@@ -8,6 +8,7 @@ namespace, up to a limit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Iterable, Sequence
 
@@ -82,19 +83,19 @@ class Peeking(counting.Counting):
             (found,) = await self._read(
                 "look at the heads", ("ZRANGE", names.heads, 0, count, "WITHSCORES")
             )
-            return [(score, shard, int(lane)) for lane, score in counting.scored(found) if lane]
+            return [(due, shard, lane) for lane, due in counting.lanes_of(counting.scored(found))]
         number = await self._lane_of(shard, namespace)
         if number is None:
             return []
         (score,) = await self._read("look at the heads", ("ZSCORE", names.heads, str(number)))
-        return [] if score is None else [(float(score), shard, number)]
+        return [] if score is None else [(counting.finite(score), shard, number)]
 
     async def _lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
         text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
         (number,) = await self._read(
             "read the namespaces", ("HGET", self._shard(shard).interned, b"t:" + text)
         )
-        return None if number is None else int(number)
+        return int(number) if number is not None and number.isdigit() else None
 
     async def points_of_lane(
         self, shard: messages.ShardId, lane: int, offset: int, count: int
@@ -158,11 +159,12 @@ class Peeking(counting.Counting):
         (found,) = await self._read(
             "look at the occurrences", ("HMGET", self._shard(shard).occrec, *occurrences)
         )
-        return {
-            member: records.unpack(record)
-            for member, record in zip(occurrences, found, strict=True)
-            if record is not None
-        }
+        known: dict[bytes, messages.OccurrenceRecord] = {}
+        for member, record in zip(occurrences, found, strict=True):
+            if record is not None:
+                with contextlib.suppress(records.UnknownFormat):
+                    known[member] = records.unpack(record)
+        return known
 
     # -- one schedule ------------------------------------------------------------------------------
 
@@ -232,7 +234,7 @@ class Peeking(counting.Counting):
             "look at a schedule", ("ZMSCORE", names.lane(lane or 0), *members)
         )
         there = [
-            (lane or 0, member, int(float(score)))
+            (lane or 0, member, int(counting.finite(score)))
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]

@@ -138,7 +138,7 @@ class Replaying(core.Core):
         (number,) = await self._read(
             "read the namespaces", ("HGET", self._shard(shard).interned, b"t:" + text)
         )
-        return None if number is None else int(number)
+        return int(number) if number is not None and number.isdigit() else None
 
     def _replay_call(
         self, letter: messages.DeadEntry, slot: Slot, where: Where, lane: int, now_us: int

@@ -39,7 +39,7 @@ class Layouts(core.Core):
     async def newest_epoch(self) -> int:
         """The newest term that this index has seen; 0 where there is no index."""
         (epoch,) = await self._read("read the newest epoch", ("HGET", self._keys.layout, "epoch"))
-        return _number(epoch)
+        return number_of(epoch)
 
     async def _layout_record(self) -> messages.Layout | None:
         (reply,) = await self._read(
@@ -49,7 +49,7 @@ class Layouts(core.Core):
             self._wanted_shards = 0
             return None
         try:
-            self._wanted_shards = _number(reply[6])
+            self._wanted_shards = number_of(reply[6])
             return self._remember(reply)
         except (ValueError, TypeError) as garbage:
             raise errors.QueueUnavailable(
@@ -116,6 +116,6 @@ class Layouts(core.Core):
         return by_home
 
 
-def _number(field: bytes | None) -> int:
+def number_of(field: bytes | None) -> int:
     """0 where there is none, or something that is none."""
     return int(field) if field is not None and field.isdigit() else 0
