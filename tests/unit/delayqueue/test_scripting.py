@@ -43,6 +43,10 @@ def test_an_error_is_translated_by_what_to_do_next(case):
     assert str(translated).startswith("could not claim: ")
 
 
+def test_silence_says_what_may_be_wrong():
+    assert "TLS" in str(scripting.translated(TimeoutError(), "load the scripts"))
+
+
 def test_a_long_message_is_cut():
     error = redis_errors.ResponseError("ERR " + "x" * 10_000)
     assert len(str(scripting.translated(error, "claim"))) < 300

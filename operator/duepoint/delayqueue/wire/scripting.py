@@ -269,6 +269,10 @@ _MOVING = (
 )
 
 
+#: What a time limit of ours says: nothing by itself.
+_SILENCE = "no answer in time; nor is there one where only one side speaks TLS"
+
+
 def refused_entry(text: str) -> WrongType | Refused:
     """Why a user's stream takes no entry, where nothing else was done either."""
     message = f"could not append to the stream: {errors.quoted(text)}"
@@ -277,7 +281,7 @@ def refused_entry(text: str) -> WrongType | Refused:
 
 def translated(error: Exception, attempted: str) -> errors.DuepointError:
     """Our error for one of the library's, by what the reader should do next."""
-    text = str(error) or type(error).__name__
+    text = str(error) or (_SILENCE if isinstance(error, TimeoutError) else type(error).__name__)
     message = f"could not {attempted}: {errors.quoted(text)}"
     match = _CODE.match(text)
     code = match[1] if match else ""
