@@ -924,8 +924,9 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
         await harness.pass_time(2.0)
     async with asyncio.timeout(30):
         assert await sleeping == (1,)
-    # How old a wake-up is can only be estimated: too early by a trifle, it is told to wait.
-    assert harness.now_us() >= following.due_us - 5_000
+    # How old a wake-up is can only be estimated, to half of a round trip, which takes its time on a
+    # busy machine: too early by that, it is told to wait.
+    assert harness.now_us() >= following.due_us - 600_000
     await wakeups.close()
 
 
