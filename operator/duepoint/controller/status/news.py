@@ -66,10 +66,10 @@ def of_report(about: Object, report: Report) -> Iterator[News]:
             reason = told.reason if told.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
             yield _warning(about, "Reconcile", reason, told.message)
     if report.missed:
-        note = f"{report.missed} of the slots that it names lie in the past"
+        note = f"slots that it names and that lay in the past: {report.missed}"
         yield _warning(about, "Reconcile", RUN_MISSED, note)
     if report.skipped:
-        yield _change(about, RUN_SKIPPED, f"{report.skipped} slots passed while it was suspended")
+        yield _change(about, RUN_SKIPPED, f"slots that passed while it was suspended: {report.skipped}")
     if report.definition is not None and report.definition.is_complete:
         yield _change(about, Reason.COMPLETED, "no slot is left")
 

@@ -326,17 +326,6 @@ def _records(occurrences: list[bytes]) -> dict[str, Any]:
     return {"records": found, "unreadable": frozenset(unreadable)}
 
 
-def _lanes_of_chains(found_by_lane: list[Any]) -> dict[bytes, int]:
-    lanes: dict[bytes, int] = {}
-    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
-        lanes.update(dict.fromkeys((member[:_ID_LENGTH] for member in found[::2]), int(lane)))
-    return lanes
-
-
-def _lanes_of(claim: messages.Claim) -> list[int]:
-    return sorted(set(claim.lanes.values()))
-
-
 def _look_again(
     shard: messages.ShardId, after_seconds: float = _FAILED_WAIT_SECONDS
 ) -> messages.Claimed:
