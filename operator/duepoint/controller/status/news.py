@@ -69,7 +69,9 @@ def of_report(about: Object, report: Report) -> Iterator[News]:
         note = f"slots that it names and that lay in the past: {report.missed}"
         yield _warning(about, "Reconcile", RUN_MISSED, note)
     if report.skipped:
-        yield _change(about, RUN_SKIPPED, f"slots that passed while it was suspended: {report.skipped}")
+        yield _change(
+            about, RUN_SKIPPED, f"slots that passed while it was suspended: {report.skipped}"
+        )
     if report.definition is not None and report.definition.is_complete:
         yield _change(about, Reason.COMPLETED, "no slot is left")
 
