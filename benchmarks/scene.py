@@ -47,6 +47,7 @@ async def stack() -> AsyncIterator[stacks.Stack]:
 def _folder() -> Iterator[Path]:
     """Where processes log: below BENCH_LOGS it stays, for who wants to know why one ended."""
     if kept := os.environ.get("BENCH_LOGS"):
+        Path(kept).mkdir(parents=True, exist_ok=True)
         yield Path(tempfile.mkdtemp(dir=kept))
         return
     with tempfile.TemporaryDirectory() as folder:
