@@ -226,7 +226,7 @@ class _Talk(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.was_heard = True
-        if self._answer is None:  # something came while nobody asked
+        if self._answer is None or self._answer.done():  # something came while nobody asked
             self.abort()
             return
         try:

@@ -13,7 +13,6 @@ import httptools
 
 #: Longest head, interim answers included.
 HEAD_LIMIT_BYTES = 64 * 1024
-_SWITCHING_PROTOCOLS = 101
 _FRAMED_BY = ("content-length", "transfer-encoding")
 
 
@@ -37,7 +36,8 @@ class Reading:
     """Of one answer. Feed it what comes, until it gives the answer."""
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._status = 0
         self._fed_bytes = 0
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
@@ -45,7 +45,9 @@ class Reading:
         self._whole: Answer | None = None
 
     def feed(self, data: bytes) -> Answer | None:
-        """The answer, once it is whole; raises NotHttp."""
+        """The answer, once it is whole; raises NotHttp, also where more comes after that."""
+        if self._parser is None:
+            raise NotHttp("more came than an answer")
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -55,7 +57,7 @@ class Reading:
         self._fed_bytes += len(data)
         if not self._is_body and self._whole is None and self._fed_bytes > HEAD_LIMIT_BYTES:
             raise NotHttp(f"a head of more than {HEAD_LIMIT_BYTES} bytes")
-        return self._whole
+        return self._whole and self._given(self._whole)
 
     def end(self) -> Answer | None:
         """The connection has ended: the answer, where its body lasts until then."""
@@ -63,9 +65,14 @@ class Reading:
             return None
         return Answer(self._status, self._headers, b"".join(self._parts), keeps=False)
 
-    @property
-    def _status(self) -> int:
-        return self._parser.get_status_code()
+    def _given(self, whole: Answer) -> Answer:
+        """Nothing of it stays here: parser and reading hold each other, and with them megabytes.
+
+        Only a collection of garbage, which is rare in a process of many objects, would end that.
+        """
+        self._parser = self._whole = None
+        self._parts = []
+        return whole
 
     def _say_no_more(self) -> None:
         """More came than was asked for: nobody knows what follows."""
@@ -85,7 +92,9 @@ class Reading:
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        self._is_body = self._whole is None and self._status >= 200
+        if self._whole is None and self._parser is not None:
+            self._status = self._parser.get_status_code()
+            self._is_body = self._status >= 200
 
     def on_body(self, part: bytes) -> None:
         """A piece of the body."""
@@ -98,9 +107,5 @@ class Reading:
             self._headers.clear()
             return
         self._is_body = False
-        self._whole = Answer(
-            self._status,
-            self._headers,
-            b"".join(self._parts),
-            keeps=self._parser.should_keep_alive(),
-        )
+        keeps = self._parser is not None and self._parser.should_keep_alive()
+        self._whole = Answer(self._status, self._headers, b"".join(self._parts), keeps)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from duepoint.kube import httpanswer
@@ -39,6 +42,19 @@ def test_an_answer_may_come_in_any_pieces(content: bytes, status: int, body: byt
     found = read(content, piece)
     assert found is not None
     assert (found.status, found.body, found.keeps) == (status, body, True)
+
+
+def test_a_reading_lets_go_of_what_it_gave():
+    gc.collect()
+    gc.disable()
+    try:
+        reading = httpanswer.Reading()
+        known = weakref.ref(reading)
+        assert reading.feed(SIZED) is not None
+        del reading
+        assert known() is None, "it waits for a collection of garbage, with its whole body"
+    finally:
+        gc.enable()
 
 
 def test_names_of_headers_are_in_lower_case():
