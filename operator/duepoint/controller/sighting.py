@@ -27,26 +27,6 @@ _UNTIL = b'"suspendUntil"'
 UNKNOWN = b"{}"
 
 
-class _Metadata(msgspec.Struct, rename="camel", gc=False):
-    """As much of an object's metadata as a sighting has."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    generation: int = 0
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-
-
-class Watched(msgspec.Struct, gc=False):
-    """A Schedule in a line of a watch."""
-
-    metadata: _Metadata
-    spec: msgspec.Raw = msgspec.Raw(UNKNOWN)
-    status: msgspec.Raw = msgspec.Raw(UNKNOWN)
-
-
 class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One state of one Schedule.
 
@@ -86,6 +66,11 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def of_listed(schedule: schedules.Schedule) -> Sighting:
     """A Schedule of one of our own lists."""
+    return of_change("", schedule)
+
+
+def of_change(change: str, schedule: schedules.Schedule) -> Sighting:
+    """A Schedule of a watch; ``change`` is ADDED, MODIFIED or DELETED, empty where it is listed."""
     metadata = schedule.metadata
     return Sighting(
         namespace=metadata.namespace,
@@ -93,24 +78,9 @@ def of_listed(schedule: schedules.Schedule) -> Sighting:
         uid=metadata.uid,
         generation=metadata.generation,
         created=metadata.creation_timestamp or "",
-        deleted=metadata.deletion_timestamp is not None,
+        deleted=change == "DELETED" or metadata.deletion_timestamp is not None,
         spec=bytes(schedule.spec),
         status=bytes(schedule.status),
-    )
-
-
-def of_change(change: str, watched: Watched) -> Sighting:
-    """A Schedule of a watch; ``change`` is ADDED, MODIFIED or DELETED."""
-    metadata = watched.metadata
-    return Sighting(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        uid=metadata.uid,
-        generation=metadata.generation,
-        created=metadata.creation_timestamp or "",
-        deleted=change == "DELETED" or metadata.deletion_timestamp is not None,
-        spec=bytes(watched.spec),
-        status=bytes(watched.status),
     )
 
 

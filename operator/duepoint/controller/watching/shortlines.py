@@ -29,7 +29,7 @@ import msgspec
 
 from duepoint.controller import sighting
 from duepoint.controller.sighting import Sighting
-from duepoint.kube import lines
+from duepoint.kube import lines, schedules
 
 _CHANGES = frozenset(("ADDED", "MODIFIED", "DELETED"))
 
@@ -47,7 +47,7 @@ class _Event(msgspec.Struct, gc=False):
     """One line of a watch; of an ERROR the object is none of ours."""
 
     type: str
-    object: sighting.Watched
+    object: schedules.Schedule
 
 
 _decoder = msgspec.json.Decoder(_Event)
