@@ -120,6 +120,14 @@ class Reading(layouts.Layouts):
         )
         return found
 
+    async def _lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
+        """The number of a namespace's lane, for a look; None where the shard never met it."""
+        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
+        (number,) = await self._read(
+            "read the namespaces", ("HGET", self._shard(shard).interned, b"t:" + text)
+        )
+        return int(number) if number is not None and number.isdigit() else None
+
     def _by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
         names = self._shard(shard)
         by_bucket: _Buckets = {}

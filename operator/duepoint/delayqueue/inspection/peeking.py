@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import interning, records
+from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.inspection import counting, sights
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -89,13 +89,6 @@ class Peeking(counting.Counting):
             return []
         (score,) = await self._read("look at the heads", ("ZSCORE", names.heads, str(number)))
         return [] if score is None else [(counting.finite(score), shard, number)]
-
-    async def _lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
-        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
-        (number,) = await self._read(
-            "read the namespaces", ("HGET", self._shard(shard).interned, b"t:" + text)
-        )
-        return int(number) if number is not None and number.isdigit() else None
 
     async def points_of_lane(
         self, shard: messages.ShardId, lane: int, offset: int, count: int

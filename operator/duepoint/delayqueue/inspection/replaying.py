@@ -13,8 +13,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue import core, messages, sharding
-from duepoint.delayqueue.definitions import arming, interning, records
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import arming, reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -88,7 +88,7 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
     )
 
 
-class Replaying(core.Core):
+class Replaying(reading.Reading):
     """replay, purge, count_letters."""
 
     async def replay(
@@ -104,7 +104,7 @@ class Replaying(core.Core):
         shard, known = where
         if self._servers.is_cluster and shard != letter.shard:
             return Replayed.BUSY  # the letter follows its schedule when the move is over
-        lane = await self._lane(shard, known.namespace)
+        lane = await self._lane_of(shard, known.namespace)
         if lane is None:
             return Replayed.GONE
         reply: bytes = await self._scripts.run(self._replay_call(letter, slot, where, lane, now_us))
@@ -132,13 +132,6 @@ class Replaying(core.Core):
             "count dead letters", *(("XLEN", self._shard(shard).dead) for shard in shards)
         )
         return sum(counts)
-
-    async def _lane(self, shard: messages.ShardId, namespace: str) -> int | None:
-        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
-        (number,) = await self._read(
-            "read the namespaces", ("HGET", self._shard(shard).interned, b"t:" + text)
-        )
-        return int(number) if number is not None and number.isdigit() else None
 
     def _replay_call(
         self, letter: messages.DeadEntry, slot: Slot, where: Where, lane: int, now_us: int
