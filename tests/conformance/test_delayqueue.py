@@ -534,6 +534,24 @@ async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(ha
     assert (await harness.total()).points == 100 - settled
 
 
+async def test_a_wary_worker_leaves_alone_what_has_lost_two_owners_and_takes_the_rest(harness):
+    await harness.arm(name="old", uid=_uid_in_shard(harness, 0, 1))
+    for _ in range(2):
+        died = await harness.claim_one(lease_seconds=0.01)
+    await harness.arm(name="new", uid=_uid_in_shard(harness, 0, 2))
+    await harness.pass_time(0.02)
+    shard = [died.shard]
+    (first,) = await harness.queue.claim(shard, worker="w", wary=True)
+    assert [point.schedule_id for point in first.claim.points] != [died.points[0].schedule_id]
+    assert (first.left_alone, first.more, first.claim.is_doubtful) == (True, False, False)
+    (second,) = await harness.queue.claim(shard, worker="w", wary=True)
+    assert (second.claim, second.left_alone) == (None, True)
+    assert second.wait_seconds > 1.0
+    (third,) = await harness.queue.claim(shard, worker="w")
+    assert (third.claim.points, third.claim.is_doubtful) == (died.points, True)
+    assert not third.left_alone
+
+
 async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poison(harness):
     await harness.arm()
     owner = await harness.claim_one(lease_seconds=0.02)

@@ -118,7 +118,7 @@ async def test_the_callers_clock_behind_delays_and_ahead_does_not_hasten(bench):
     now = await _server_us(bench)
     await bench.put(A, now - 1_000)
     hour = 3_600_000_000
-    kind, wait, _ = await bench.claim(MINE, cap=now - hour)
+    kind, wait, *_ = await bench.claim(MINE, cap=now - hour)
     assert kind == b"idle"
     assert abs(int(wait) - hour) < 60_000_000
     await bench.put(B, now + hour)
@@ -128,7 +128,7 @@ async def test_the_callers_clock_behind_delays_and_ahead_does_not_hasten(bench):
 
 async def test_a_wait_is_never_so_short_that_the_next_look_comes_too_early_again(bench):
     await bench.put(A, 1_000_000)
-    kind, wait, _ = await bench.claim(MINE, cap=1_000_000 - 10)
+    kind, wait, *_ = await bench.claim(MINE, cap=1_000_000 - 10)
     assert (kind, int(wait)) == (b"idle", 200)
 
 
@@ -150,6 +150,32 @@ async def test_an_orphaned_claim_disappears_at_the_next_look(bench):
     assert reply[0] == b"idle"
     assert await bench.client.zcard(bench.names.claims) == 1
     assert await bench.client.hlen(bench.names.leases) == 1
+
+
+async def test_a_wary_worker_is_given_nothing_that_has_lost_two_owners(bench):
+    await bench.put(A, 1_000)
+    for died in (b"died first..", b"died second."):
+        await bench.claim(died, lease=0)
+    await bench.put(B, await _server_us(bench) + 5_000_000)
+    kind, wait, _, left_alone = await bench.claim(MINE, wary=True)
+    assert (kind, left_alone) == (b"idle", 1)
+    assert 4_000_000 < int(wait) <= 5_000_000, "what is left alone is nothing to wait for"
+    await bench.put(C, 1_500)
+    fresh = await bench.claim(MINE, wary=True)
+    assert fresh[8] == [b"1", [C, b"1500"]]
+    assert (fresh[6], fresh[11]) == (0, 1)
+    taken_over = await bench.claim(OTHER)
+    assert (taken_over[4], taken_over[8], taken_over[11]) == (2, [b"1", [A, b"1000"]], 0)
+
+
+async def test_a_wary_worker_takes_over_what_lost_one_owner_behind_what_lost_two(bench):
+    await bench.put(A, 1_000)
+    for died in (b"died first..", b"died second."):
+        await bench.claim(died, lease=0)
+    await bench.put(B, 2_000)
+    await bench.claim(b"died of late", lease=1, wary=True)
+    taken_over = await bench.claim(MINE, wary=True)
+    assert (taken_over[4], taken_over[8], taken_over[11]) == (1, [b"1", [B, b"2000"]], 1)
 
 
 @pytest.mark.parametrize("score", [-1.0, float("-inf")])

@@ -25,6 +25,8 @@ Epoch = NewType("Epoch", int)
 
 #: A point reclaimed so often, each time alone, belongs to the dead letters instead of a target.
 POISON_RECLAIMS = 3
+#: Points taken over so often have lost two owners: a worker has one such claim in hand at a time.
+DOUBTFUL_RECLAIMS = 2
 
 #: Retries of one schedule that may be open; of more, the oldest becomes a dead letter.
 OPEN_RETRIES = 100
@@ -140,6 +142,11 @@ class Claim:
         """Whether its owners vanished so often with nothing else in hand that it is given up on."""
         return self.alone >= POISON_RECLAIMS
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether two owners have lost these points: one of them may be what ends workers."""
+        return self.reclaimed >= DOUBTFUL_RECLAIMS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
@@ -149,12 +156,14 @@ class Claimed:
         claim: None when nothing was due.
         wait_seconds: time to the next due or claim expiry, >= 0.001; None when the shard is empty.
         more: more points are due than the batch could take.
+        left_alone: there are points here that have lost two owners, and the caller was wary.
     """
 
     shard: ShardId
     claim: Claim | None
     wait_seconds: float | None
     more: bool = False
+    left_alone: bool = False
 
 
 # -- settling (worker) ----------------------------------------------------------------------

@@ -342,11 +342,13 @@ class Queue(Protocol):
         batch: int = BATCH,
         lease_seconds: float = LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
+        wary: bool = False,
     ) -> list[messages.Claimed]:
         """Look at these shards in one round trip; one answer per shard, in their order.
 
         Shards in ``standby`` have another preferred worker: their dues are taken only when
-        200-500 ms late, their expired claims 0-100 ms late.
+        200-500 ms late, their expired claims 0-100 ms late. ``wary``: what has lost two owners
+        already is left alone, and the answer says so.
         """
         ...
 

@@ -290,10 +290,13 @@ class MemoryDelayQueue:
         batch: int = port.BATCH,
         lease_seconds: float = port.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
+        wary: bool = False,
     ) -> list[messages.Claimed]:
         await asyncio.sleep(0)  # a claim is never instantaneous for the others
         return [
-            self._claim_one(self._shard(shard), batch, lease_seconds, shard in standby)
+            self._claim_one(
+                self._shard(shard), batch, lease_seconds, standby=shard in standby, wary=wary
+            )
             for shard in shards
         ]
 
@@ -644,20 +647,29 @@ class MemoryDelayQueue:
         shard: memoryshard.MemoryShard,
         batch: int,
         lease_seconds: float,
-        standby: bool,  # noqa: FBT001 - private
+        *,
+        standby: bool,
+        wary: bool,
     ) -> messages.Claimed:
         now = self._clock.now_us()
         cap = now - (claiming.STANDBY_DUE_DELAY_US[0] if standby else 0)
         claim_id = messages.ClaimId(os.urandom(12))
+        left = shard.doubtful(now) if wary else set()
         members = shard.claim(
-            claim_id, now_us=now, cap_us=cap, batch=batch, lease_us=int(lease_seconds * 1_000_000)
+            claim_id,
+            now_us=now,
+            cap_us=cap,
+            batch=batch,
+            lease_us=int(lease_seconds * 1_000_000),
+            without=left,
         )
-        wait = shard.wait_us(now_us=now, cap_us=cap)
+        wait = shard.wait_us(now_us=now, cap_us=cap, without=left)
         return messages.Claimed(
             shard=shard.number,
             claim=self._as_claim(shard, claim_id, members, now) if members else None,
             wait_seconds=None if wait is None else wait / 1_000_000,
-            more=bool(members) and shard.is_due(now_us=now, cap_us=cap),
+            more=bool(members) and shard.is_due(now_us=now, cap_us=cap, without=left),
+            left_alone=bool(left),
         )
 
     def _as_claim(

@@ -129,14 +129,29 @@ class MemoryShard:
 
     # -- claiming -------------------------------------------------------------------------------
 
+    def doubtful(self, now_us: int) -> set[messages.ClaimId]:
+        """Claims that have ended, of points that had lost an owner before."""
+        return {
+            other
+            for other, lease in self.leases.items()
+            if lease.expiry_us <= now_us and lease.attempts
+        }
+
     def claim(
-        self, claim_id: messages.ClaimId, *, now_us: int, cap_us: int, batch: int, lease_us: int
+        self,
+        claim_id: messages.ClaimId,
+        *,
+        now_us: int,
+        cap_us: int,
+        batch: int,
+        lease_us: int,
+        without: Collection[messages.ClaimId] = (),
     ) -> list[bytes]:
         """Members that are the claim's now; empty when nothing is due."""
         while True:
             expired = sorted(
                 (lease.expiry_us, other) for other, lease in self.leases.items()
-                if lease.expiry_us <= now_us
+                if lease.expiry_us <= now_us and other not in without
             )  # fmt: skip
             if not expired:
                 break
@@ -148,16 +163,26 @@ class MemoryShard:
             self._own(members, claim_id, Lease(self._free_token(now_us + lease_us)))
         return members
 
-    def wait_us(self, *, now_us: int, cap_us: int) -> int | None:
+    def wait_us(
+        self, *, now_us: int, cap_us: int, without: Collection[messages.ClaimId] = ()
+    ) -> int | None:
         """Until the next due or the first expiry, at least a millisecond."""
         waits = [point.due_us - cap_us for point in self.members.values() if point.holder is None]
-        waits += [lease.expiry_us - now_us for lease in self.leases.values()]
+        waits += [
+            lease.expiry_us - now_us for other, lease in self.leases.items() if other not in without
+        ]
         return max(1_000, min(waits)) if waits else None
 
-    def is_due(self, *, now_us: int, cap_us: int) -> bool:
+    def is_due(
+        self, *, now_us: int, cap_us: int, without: Collection[messages.ClaimId] = ()
+    ) -> bool:
         return any(
             point.holder is None and point.due_us <= cap_us for point in self.members.values()
-        ) or any(lease.expiry_us <= now_us for lease in self.leases.values())
+        ) or any(
+            lease.expiry_us <= now_us
+            for other, lease in self.leases.items()
+            if other not in without
+        )
 
     def held(self, claim_id: messages.ClaimId) -> list[bytes]:
         return sorted(m for m, point in self.members.items() if point.holder == claim_id)

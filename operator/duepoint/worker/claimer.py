@@ -23,7 +23,7 @@ from duepoint.clock import Clock
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.port import Queue, Wakeups
 from duepoint.delayqueue.wire import fitness, scripting
-from duepoint.worker import room
+from duepoint.worker import doubtful, room
 from duepoint.worker.dispatcher import Dispatcher
 
 #: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
@@ -78,6 +78,8 @@ class Claimer:
         self._draining = asyncio.Event()
         self._under_way = 0
         self._in_hand = room.Room()
+        self._doubtful = doubtful.Doubtful(limits.lease_seconds)
+        self._wakeups: Wakeups | None = None
         dispatcher.ended_together = self._note_together
         self._is_unfit = False
         self._room = asyncio.Event()
@@ -88,6 +90,7 @@ class Claimer:
     def drain(self) -> None:
         """Claim nothing more; what runs may end within the grace period."""
         self._draining.set()
+        self._dispatcher.drain()
         self._room.set()  # whoever waits for room has to learn of it
 
     async def run(self) -> None:
@@ -130,7 +133,7 @@ class Claimer:
         await self._queue.start()
         await self._look_at_server()
         layout = await self._queue.layout()
-        wakeups = self._queue.wakeups()
+        wakeups = self._wakeups = self._queue.wakeups()
         looks: set[asyncio.Task[None]] = set()
         wakeups.before_due = functools.partial(self._look_ahead, wakeups, looks)
         await wakeups.start()
@@ -200,6 +203,7 @@ class Claimer:
             batch=ask.batch,
             lease_seconds=self._limits.lease_seconds,
             standby=wakeups.standby,
+            wary=True,
         )
         telemetry.claim_seconds.observe(self._clock.monotonic() - started)
         for answer in answers:
@@ -207,6 +211,37 @@ class Claimer:
             self._in_hand.note(answer)
             if answer.claim is not None:
                 self._hand_over(answer.claim)
+        for answer in answers:
+            if answer.left_alone:
+                await self._claim_doubtful(wakeups, answer.shard)
+
+    async def _claim_doubtful(self, wakeups: Wakeups, shard: messages.ShardId) -> None:
+        """One claim of points that have lost two owners, if none is in hand."""
+        now = self._clock.monotonic()
+        if not self._doubtful.begin(now):
+            wakeups.look_again([shard], after_seconds=self._doubtful.wait(shard, now))
+            return
+        claim = None
+        try:
+            (answer,) = await self._queue.claim(
+                [shard],
+                worker=self._worker,
+                batch=self._limits.batch,
+                lease_seconds=self._limits.lease_seconds,
+                standby=wakeups.standby,
+            )
+            wakeups.note(answer)
+            claim = answer.claim
+        finally:
+            if claim is None or not claim.is_doubtful:  # somebody else was quicker
+                self._end_doubtful()
+        if claim is not None:
+            self._hand_over(claim)
+
+    def _end_doubtful(self) -> None:
+        shards = self._doubtful.end()
+        if self._wakeups is not None and shards:
+            self._wakeups.look_again(shards)
 
     async def _wait_until_due(
         self, wakeups: Wakeups, beating: asyncio.Task[None], draining: asyncio.Task[Any]
@@ -255,6 +290,8 @@ class Claimer:
             found_out()
             note_points(size)
             self._note_end(ended)
+            if claim.is_doubtful:
+                self._end_doubtful()
 
         task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points, found_out))
         self._running.add(task)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
@@ -36,6 +37,7 @@ from duepoint.worker.batchroad import BatchRoad, Told
 from duepoint.worker.failurelog import FailureLog
 from duepoint.worker.handover import Handover
 from duepoint.worker.leasekeeper import LeaseKeeper
+from duepoint.worker.unbegun import Unbegun
 
 #: Planned slots in one script; a chain with more goes alone.
 _MOST_PLANNED = 500
@@ -97,6 +99,8 @@ class Dispatcher:
         self._settled_target = target if isinstance(target, batches.SettledTarget) else None
         self._batches = BatchRoad(queue, target, clock, self._actions, self.jobs)
         self.ended_together: Ended = lambda _: None
+        self._is_ending = False
+        self._unbegun: set[Unbegun] = set()
         self.keeper = LeaseKeeper(queue, clock, lease_seconds=bounds.lease_seconds)
 
     async def dispatch(
@@ -125,6 +129,12 @@ class Dispatcher:
             telemetry.inflight.dec(len(claim.points))
             self.keeper.let_go(settler)
 
+    def drain(self) -> None:
+        """No attempt begins from now on; those that have not are due for other workers at once."""
+        self._is_ending = True
+        for unbegun in list(self._unbegun):
+            unbegun.end()
+
     async def _carry_out(
         self,
         claim: messages.Claim,
@@ -140,7 +150,9 @@ class Dispatcher:
             ended(points)
 
         informed = Told(ended=note_ended, found_out=found_out)
-        rest = await self._batches.fire(settler, self._slots, informed)
+        rest = claim
+        if not self._is_ending:
+            rest = await self._batches.fire(settler, self._slots, informed)
         if together := len(claim.points) - len(rest.points) - told:
             self.ended_together(together)
             ended(together)
@@ -179,28 +191,41 @@ class Dispatcher:
                 "point not judged", point=point.member.hex(), error=repr(trouble)
             )
         eager = [one for one in work.attempts if one[0].eager]
-        async with asyncio.TaskGroup() as group:
-            split = asyncio.Event()
+        async with self._unbegun_of(settler) as unbegun, asyncio.TaskGroup() as group:
             handover = Handover(settler)
+            unbegun.add(itertools.chain.from_iterable(eager))
             tries = [
-                group.create_task(self._try_each(handover, one, ended, split)) for one in eager
+                group.create_task(self._try_each(handover, one, ended, unbegun)) for one in eager
             ]
             await _step_aside()  # the attempts first: they are due, the split is not
             attempts = await self._split(settler, work)
-            split.set()
+            unbegun.add(itertools.chain.from_iterable(attempts))
+            unbegun.split.set()
             under_way = len(attempts) + len(eager) + len(work.checks)
             ended(len(claim.points) + len(claim.strangers) - under_way)
             settling = group.create_task(settler.run())
             if work.closes_points:
                 settler.add(_closing_of(work))
             tries += [
-                group.create_task(self._try_each(handover, one, ended, split)) for one in attempts
+                group.create_task(self._try_each(handover, one, ended, unbegun)) for one in attempts
             ]
             tries += [group.create_task(self._check(settler, one, ended)) for one in work.checks]
             asyncio.get_running_loop().call_soon(found_out)  # each has begun by then
             await asyncio.gather(*tries)
             settler.finish()
             await settling
+
+    @contextlib.asynccontextmanager
+    async def _unbegun_of(self, settler: settlers.Settler) -> AsyncIterator[Unbegun]:
+        unbegun = Unbegun(self._queue, settler)
+        self._unbegun.add(unbegun)
+        if self._is_ending:
+            unbegun.end()
+        try:
+            yield unbegun
+        finally:
+            self._unbegun.discard(unbegun)
+            await unbegun.close()
 
     async def _definitions(
         self, claim: messages.Claim, settler: settlers.Settler
@@ -317,18 +342,21 @@ class Dispatcher:
         handover: Handover,
         group: tuple[Attempt, ...],
         ended: Ended,
-        split: asyncio.Event,
+        unbegun: Unbegun,
     ) -> None:
         """Make the attempts of a group in turn; tell of each once its point exists.
 
         Until the chain has moved on, the claim holds the chain and not yet its planned slot.
         """
-        for attempt in group:
+        for number, attempt in enumerate(group):
             async with self._line_of(attempt), self._slots:
-                closed = await self._try(handover, attempt, split)
-            await split.wait()
+                if not unbegun.begins(group[number:]):
+                    break
+                closed = await self._try(handover, attempt, unbegun.split)
+            await unbegun.split.wait()
             if closed is not None:
                 handover.settler.add(closed)
+            unbegun.add(group[number + 1 :])
         ended(1)
 
     def _line_of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[object]:

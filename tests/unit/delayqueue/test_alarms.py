@@ -89,6 +89,13 @@ async def test_a_failed_look_is_repeated_after_the_wait(quiet, clock):
     assert await sleeping == (2,)
 
 
+async def test_what_is_long_due_waits_for_no_preferred_worker(quiet):
+    """Points that somebody gave back: whoever was preferred has had his time."""
+    quiet.standby = frozenset({messages.ShardId(1)})
+    quiet.wake(messages.ShardId(1), -0.6)
+    assert await quiet.wait_until_due(0) == (1,)
+
+
 async def test_a_standby_shard_is_woken_after_the_preferred_worker(quiet, clock):
     quiet.standby = frozenset({messages.ShardId(1)})
     quiet.wake(messages.ShardId(1), 0.0)

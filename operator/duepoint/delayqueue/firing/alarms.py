@@ -68,9 +68,9 @@ class Alarms:
         self._incarnation = beat.incarnation
 
     def wake(self, shard: messages.ShardId, in_seconds: float) -> None:
-        """Something was put in front of this shard."""
+        """Something was put in front of this shard; what is long due waits for nobody."""
         delay = random.uniform(*_STANDBY_DELAY_SECONDS) if shard in self.standby else 0.0  # noqa: S311
-        self._set(shard, max(0.0, in_seconds) + delay)
+        self._set(shard, max(0.0, in_seconds + delay))
 
     async def wait_until_due(self, timeout_seconds: float) -> tuple[messages.ShardId, ...]:
         deadline = self._clock.monotonic() + timeout_seconds

@@ -68,6 +68,7 @@ class Claiming(moving.Moving, briefing.Briefing):
         batch: int = port.BATCH,
         lease_seconds: float = port.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
+        wary: bool = False,
     ) -> list[messages.Claimed]:
         if self._is_outdated:
             self._is_outdated = False
@@ -93,6 +94,7 @@ class Claiming(moving.Moving, briefing.Briefing):
                             batch=batch,
                             lease_seconds=lease_seconds,
                             standby=shard in standby,
+                            wary=wary,
                         )
                         for shard, id_ in zip(asked, ids, strict=True)
                     ),
@@ -226,6 +228,7 @@ class Claiming(moving.Moving, briefing.Briefing):
         batch: int,
         lease_seconds: float,
         standby: bool,
+        wary: bool,
     ) -> scripting.Call:
         names = self._shard(shard)
         lanes = self._lanes.get(shard, [])
@@ -238,6 +241,7 @@ class Claiming(moving.Moving, briefing.Briefing):
             lanes=[lane.decode() for lane in lanes],
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
+            wary=wary,
         )
         arguments.put("id", arguments.position(claim_id))
         keys = [names.meta, names.heads, names.claims, names.leases, names.occrec]
@@ -258,10 +262,13 @@ class Claiming(moving.Moving, briefing.Briefing):
         if reply[0] == b"idle":
             self._lanes[shard] = _lanes_among(reply[2])
             return messages.Claimed(
-                shard=shard, claim=None, wait_seconds=_seconds(reply[1], passed)
+                shard=shard,
+                claim=None,
+                wait_seconds=_seconds(reply[1], passed),
+                left_alone=bool(reply[3]),
             )
         self._server_clock.note_answer(int(reply[3]), asked=started)
-        _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes = reply
+        _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes, left = reply
         self._lanes[shard] = _lanes_among(lanes)
         claim = messages.Claim(
             id=claim_id,
@@ -276,7 +283,11 @@ class Claiming(moving.Moving, briefing.Briefing):
             **_points(found),
         )
         return messages.Claimed(
-            shard=shard, claim=claim, wait_seconds=_seconds(wait, passed), more=bool(more)
+            shard=shard,
+            claim=claim,
+            wait_seconds=_seconds(wait, passed),
+            more=bool(more),
+            left_alone=bool(left),
         )
 
 

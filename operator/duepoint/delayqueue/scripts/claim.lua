@@ -3,15 +3,17 @@
   Due points belong to the claim id until its lease ends, and to nobody else. A point is due when
   both the server's clock and the caller's say so; leases know the server's clock alone. An
   expired claim comes first: of its points ceil(batch / 8^attempts) change owner, so that a
-  poisonous one is soon alone. Each lane with something due gets its share of the batch.
+  poisonous one is soon alone. Each lane with something due gets its share of the batch. A wary
+  caller is given nothing that has lost two owners already, and told that there is some.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6... lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        id (position)
+        wary (bool), id (position)
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
-           {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...}}
-        {'idle', wait us (-1: nothing to wait for), {lane of each head ...}}
+           {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
+           left alone (0 or 1)}
+        {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1)}
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
         {'move', batch}: it is on its way to another shard for too long; finish it, then ask again
   Error UNINIT, WRONGLAYOUT
@@ -26,6 +28,7 @@
 local META, HEADS, CLAIMS, LEASES, OCCREC = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local MOST_LANES = 64
 local MOST_EMPTY_CLAIMS = 8
+local MOST_LEFT_ALONE = 100
 local LEAST_WAIT = 200 -- microseconds; who comes a little early does not come a millisecond late
 
 local refused = refusal(META)
@@ -49,9 +52,38 @@ local function first_lanes()
   return lanes
 end
 
+-- Claims that have ended, oldest first; those that the caller may not have are counted only.
+local left_alone = 0
+
+local function ended_claims()
+  local most = args.wary and MOST_LEFT_ALONE or MOST_EMPTY_CLAIMS
+  local ended = redis.call('ZRANGE', CLAIMS, '-inf', now - args.expiry_delay, 'BYSCORE', 'LIMIT', 0, most)
+  if not args.wary or #ended == 0 then
+    return ended
+  end
+  local counts, given = {}, {}
+  for i, ended_id in ipairs(ended) do
+    counts[i] = ended_id .. ':a'
+  end
+  for i, counted in ipairs(redis.call('HMGET', LEASES, unpack(counts))) do
+    if counted then
+      left_alone = left_alone + 1
+    elseif #given < MOST_EMPTY_CLAIMS then
+      given[#given + 1] = ended[i]
+    end
+  end
+  return given
+end
+
 local function wait()
   local due_in = shard_head(HEADS) - limit
-  local expiry = redis.call('ZRANGE', CLAIMS, 0, 0, 'WITHSCORES')
+  local expiry
+  if left_alone > 0 then -- they wait for somebody, and nobody for them
+    local passed = string.format('(%.0f', now - args.expiry_delay)
+    expiry = redis.call('ZRANGE', CLAIMS, passed, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  else
+    expiry = redis.call('ZRANGE', CLAIMS, 0, 0, 'WITHSCORES')
+  end
   local expires_in = math.huge
   if expiry[1] and expiry[1] ~= '' then
     expires_in = tonumber(expiry[2]) + args.expiry_delay - now
@@ -94,10 +126,10 @@ local function own(found_by_lane, attempts, suspects)
     end
   end
   local more = shard_head(HEADS) <= limit
-    or redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > 0
+    or redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > left_alone
   return { 'claimed', string.format('%.0f', cap), string.format('%.0f', token),
     string.format('%.0f', now), attempts, alone, more and 1 or 0, wait(), found_by_lane, records,
-    first_lanes() }
+    first_lanes(), math.min(left_alone, 1) }
 end
 
 local function reclaim(expired)
@@ -142,16 +174,12 @@ local function reclaim(expired)
   return own(found_by_lane, attempts + 1, taken == 1 and (counted[2] or '') .. expired or '')
 end
 
-for _ = 1, MOST_EMPTY_CLAIMS do
-  local expired = redis.call('ZRANGE', CLAIMS, '-inf', now - args.expiry_delay, 'BYSCORE', 'LIMIT', 0, 1)
-  if not expired[1] then
-    break
+for _, expired in ipairs(ended_claims()) do
+  if #expired == MOVE_LENGTH then
+    redis.call('ZADD', CLAIMS, 'XX', now + MOVE_PATIENCE, expired) -- one finisher at a time
+    return { 'move', expired }
   end
-  if #expired[1] == MOVE_LENGTH then
-    redis.call('ZADD', CLAIMS, 'XX', now + MOVE_PATIENCE, expired[1]) -- one finisher at a time
-    return { 'move', expired[1] }
-  end
-  local reply = reclaim(expired[1])
+  local reply = reclaim(expired)
   if reply then
     return reply
   end
@@ -159,7 +187,8 @@ end
 
 local hold = shard_state == 'draining' and tonumber(redis.call('HGET', META, 'hold') or '0') or 0
 if now < hold then
-  return { 'idle', string.format('%.0f', math.max(hold - now, 1000)), first_lanes() }
+  return { 'idle', string.format('%.0f', math.max(hold - now, 1000)), first_lanes(),
+    math.min(left_alone, 1) }
 end
 local due = redis.call('ZRANGE', HEADS, '-inf', limit, 'BYSCORE', 'LIMIT', 0, MOST_LANES)
 local known, unknown = {}, {}
@@ -193,4 +222,4 @@ end
 if #found_by_lane > 0 then
   return own(found_by_lane, 0, '')
 end
-return { 'idle', wait(), first_lanes() }
+return { 'idle', wait(), first_lanes(), math.min(left_alone, 1) }

@@ -1,0 +1,152 @@
+"""What ends workers is buried alone: neighbours are kept away from it, however slow they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.delayqueue import messages
+from duepoint.runs import outcome as outcomes
+from duepoint.schedules import actions
+from duepoint.targets import target
+from duepoint.worker import doubtful
+from tests.support.builders import a_definition, at
+from tests.support.workplace import LEASE_SECONDS, a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+SLOW = actions.Action(
+    target=actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=300)
+)
+FIRST, SECOND = messages.ShardId(1), messages.ShardId(2)
+
+
+class Deadly:
+    """Neighbours take a second; one slot ends its worker before that."""
+
+    def __init__(self, clock, delivered):
+        self._clock = clock
+        self._delivered = delivered
+        self.died = False
+
+    async def fire(self, firing):
+        if target.seconds_left(firing, self._clock) <= 0:
+            return target.not_started()
+        self.died = self.died or firing.name == "poison"
+        await self._clock.sleep(1)
+        self._delivered.add(firing.name)
+        return outcomes.Delivered(accepted_us=self._clock.now_us())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_slot_that_ends_workers_takes_no_slow_neighbour_along(workers):
+    place = await a_workplace()
+    names = {"poison", *(f"good-{number}" for number in range(80))}
+    for name in sorted(names):
+        known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON, uid=name, name=name)
+        await place.arm(known)
+    await place.clock.advance(3600)
+    delivered, staff, deaths = set(), {}, 0
+    while delivered | _buried(place) != names:
+        while len(staff) < workers:
+            place.target = Deadly(place.clock, delivered)
+            worker = place.a_worker(f"w{deaths}-{len(staff)}", concurrency=100)
+            staff[asyncio.create_task(worker.run())] = place.target
+        await place.clock.advance(0.1)
+        for task in [task for task, one in staff.items() if one.died]:
+            del staff[task]
+            await _kill(place, [task])
+            deaths += 1
+            assert deaths < 20
+    await _kill(place, staff)
+    assert _buried(place) == {"poison"}
+
+
+async def test_what_lost_two_owners_is_taken_over_piece_by_piece_without_a_pause(place_of_dead):
+    """Nobody dies any more: each piece follows the one before at once."""
+    place = place_of_dead
+    place.target.hold()
+    async with place.working(place.a_worker("heir", concurrency=100)):
+        await place.clock.advance(0.1)
+        assert 0 < len(place.target.fired) < 50
+        place.target.let_go()
+        await place.clock.advance(1.0)
+    assert len({firing.name for firing in place.target.fired}) == 50
+
+
+async def test_a_piece_that_hangs_holds_up_the_next_for_a_lease_only(place_of_dead):
+    place = place_of_dead
+    place.target.hold()
+    async with place.working(place.a_worker("heir", concurrency=100)):
+        await place.clock.advance(0.1)
+        first = len(place.target.fired)
+        await place.clock.advance(LEASE_SECONDS - 1)
+        assert len(place.target.fired) == first
+        await place.clock.advance(2)
+        assert len(place.target.fired) > first
+
+
+async def test_fresh_points_do_not_wait_for_those_in_doubt(place_of_dead):
+    place = place_of_dead
+    place.target.hold()
+    async with place.working(place.a_worker("heir", concurrency=100)):
+        await place.clock.advance(0.1)
+        soon = a_definition(
+            "@every 2s",
+            created_us=place.clock.now_us(),
+            not_before_us=place.clock.now_us(),
+            uid="fresh",
+            name="fresh",
+        )
+        await place.arm(soon)
+        await place.clock.advance(2.5)
+        assert "fresh" in {firing.name for firing in place.target.fired}
+
+
+def test_one_is_asked_for_at_a_time():
+    waiting = doubtful.Doubtful(10.0)
+    assert waiting.begin(100.0)
+    assert not waiting.begin(105.0)
+    assert waiting.wait(FIRST, 105.0) == 5.0
+    assert waiting.wait(SECOND, 112.0) == 0.0
+    assert set(waiting.end()) == {FIRST, SECOND}
+    assert waiting.begin(106.0)
+    assert waiting.end() == ()
+
+
+def test_one_that_was_in_hand_for_long_holds_up_no_other():
+    waiting = doubtful.Doubtful(10.0)
+    assert waiting.begin(100.0)
+    assert waiting.begin(110.0)
+
+
+@pytest.fixture
+async def place_of_dead():
+    """Fifty points of one shard that lost two owners."""
+    place = await a_workplace()
+    await place.queue.open_layout(4, messages.Epoch(1))
+    wanted, number = [], 0
+    while len(wanted) < 50:
+        number += 1
+        name = f"s-{number}"
+        known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON, uid=name, name=name)
+        if int.from_bytes(known.id, "big") % 4 == 0:
+            wanted.append(await place.arm(known, SLOW))
+    await place.clock.advance(3600)
+    for _ in range(2):
+        await place.queue.claim([messages.ShardId(0)], worker="dead", batch=100, lease_seconds=1.0)
+        await place.clock.advance(1.5)
+    return place
+
+
+async def _kill(place, tasks):
+    place.queue.available = False
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    place.queue.available = True
+
+
+def _buried(place):
+    letters = (one for shard in place.queue.shards.values() for one in shard.dead)
+    return {letter.entry["name"] for letter in letters}
