@@ -26,14 +26,9 @@ if refused then
 end
 local id, member = ARGV[args.id], ARGV[args.member]
 local stored = redis.call('HGET', BUCKET, id)
-
-if shard_state == 'draining' then
-  if redis.call('HEXISTS', LEASES, mark_of(id)) == 1 then
-    return 'BUSY'
-  end
-  if not stored then
-    return 'ABSENT'
-  end
+local elsewhere = where_else(LEASES, id, stored)
+if elsewhere then
+  return elsewhere
 end
 if not stored or identity(stored) ~= ARGV[args.uid] then
   return 'GONE'

@@ -28,14 +28,9 @@ if refused then
 end
 local id, record, digest = ARGV[args.id], ARGV[args.record], ARGV[args.digest]
 local stored = redis.call('HGET', BUCKET, id)
-
-if shard_state == 'draining' then
-  if redis.call('HEXISTS', LEASES, mark_of(id)) == 1 then
-    return 'BUSY'
-  end
-  if not stored then
-    return 'ABSENT'
-  end
+local elsewhere = where_else(LEASES, id, stored)
+if elsewhere then
+  return elsewhere
 end
 local is_known = stored and is_readable(stored)
 if is_known then
