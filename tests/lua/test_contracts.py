@@ -13,7 +13,8 @@ SCRIPTS = scripting.names()
 DRAINING = {
     *("beat", "claim", "collect", "collecttexts", "extend", "plan", "release", "remove", "settle"),
     "withdraw",
-    *("import", "forget", "moves", "rebury", "close", "filled", "progress"),
+    *("import", "adopt", "forget", "moves", "rebury", "close", "filled", "progress"),
+    *("init", "open"),  # whoever has just become the leader deletes, too
     *("admit", "finish", "vouch"),  # without them nothing of such a schedule drains
     "circuits",  # bounded, and it ends what it began
 }

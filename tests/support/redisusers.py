@@ -32,7 +32,7 @@ VIEWER_SCRIPTS = frozenset({"leases"})
 REPLAYER_SCRIPTS = frozenset({"replay"})
 #: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
 #: tells of Jobs that have ended.
-SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "import", "forget"})
+SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "adopt", "import", "forget"})
 #: Plain commands of either process besides its scripts.
 PLAIN = frozenset(
     {

@@ -11,6 +11,7 @@ from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.definitions import seal
 from duepoint.delayqueue.wire import connecting, nodes, scripting
+from duepoint.schedules import points
 from tests.support import queueing, redisserver
 from tests.support.queueing import BLOB, EPOCH, moved
 
@@ -138,6 +139,44 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
         client.config_set("maxmemory", 0)
     assert await lonely.arm(name="refused") is messages.Armed.APPLIED
     assert set(await lonely.queue.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+
+
+async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely, own_server):
+    """It remembers no number of any text, and a full server gives no new ones."""
+    await lonely.arm(name="too much", namespace="team-a")
+    known = lonely.definition(name="too much", namespace="team-a")
+    run = points.manual(known.id, known.created_us, "a-run", points.PointKind.MANUAL)
+    await lonely.queue.enqueue(known, run, messages.OccurrenceRecord(), EPOCH)
+    before = (await lonely.total()).points
+    successor = queueing.a_queue(own_server.url, lonely.queue._keys.prefix, users=False)
+    await successor.start()
+    with own_server.client() as client:
+        client.config_set("maxmemory", 1)
+    term = messages.Epoch(EPOCH + 1)
+    await successor.open_layout(4, term)
+    assert (await successor.finish(known, ["a-job"], term)).removed == 0
+    assert await successor.withdraw(known, run, term) is messages.Armed.APPLIED
+    assert await successor.remove(known.id, known.uid, "team-a", term) is messages.Armed.APPLIED
+    with pytest.raises(errors.QueueUnavailable):
+        await successor.upsert(lonely.arming(name="new", namespace="team-b"), BLOB, term)
+    assert (await lonely.total()).points == before - 2
+    await successor.close()
+
+
+async def test_a_full_server_that_lost_a_text_gives_no_number_of_another(lonely, own_server):
+    await lonely.arm(namespace="team-a")
+    known = lonely.definition(namespace="team-a")
+    shard = sharding.shard_of(known.id, 4)
+    names = lonely.queue._shard(shard)
+    successor = queueing.a_queue(own_server.url, lonely.queue._keys.prefix, users=False)
+    await successor.layout()
+    with own_server.client() as client:
+        number = client.hget(names.interned, "t:nteam-a")
+        client.hset(names.interned, f"n:{number.decode()}", "nteam-b")
+        client.config_set("maxmemory", 1)
+    with pytest.raises(errors.QueueUnavailable):
+        await successor.remove(known.id, known.uid, "team-a", EPOCH)
+    await successor.close()
 
 
 async def test_a_silent_server_is_given_up_after_the_time_limit(lonely, own_server, monkeypatch):

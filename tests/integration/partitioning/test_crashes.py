@@ -97,8 +97,10 @@ async def _is_killed(scene: Scene, mover) -> bool:
     return False
 
 
-async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(valkey, key_prefix):
-    scene = await _a_scene(valkey.url, key_prefix)
+@pytest.mark.parametrize("memory", [0, 1], ids=["room", "full"])
+async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, key_prefix, memory):
+    """On a full server too: what is on its way is nowhere to be claimed."""
+    scene = await _a_scene(own_server.url, key_prefix)
     worker, mover = scene.opened[0], await scene.open()
     await mover.announce_partition(4, queueing.EPOCH)
     (first,) = sharding.own_shards(mover.known_layout().former)
@@ -116,6 +118,8 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(valkey, key_p
     names = worker._shard(first)
     (batch,) = [one for one, _ in await mover._moves(first, None)]
     await worker._client.zadd(names.claims, {batch: 1})  # five seconds have passed
+    with own_server.client() as client:
+        client.config_set("maxmemory", memory)
     await worker.claim([first], worker="w")
     assert await mover._moves(first, None) == []
     held = {

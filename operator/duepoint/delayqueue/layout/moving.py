@@ -138,7 +138,8 @@ class Moving(numbering.Numbering, reading.Reading):
         epoch = messages.Epoch(await self.newest_epoch())
         texts = {n: self._interned_text(shard, n) for n in _numbers(travellers)}
         for last in (False, True):
-            numbers = await self._intern(home, sorted(set(texts.values())), epoch)
+            wanted = sorted(set(texts.values()))
+            numbers = await self._intern(home, wanted, epoch, script="adopt")
             numbered = {former: numbers[text] for former, text in texts.items()}
             blobs = await self._blobs_to_bring(shard, home, texts.values())
             try:

@@ -1,8 +1,9 @@
-#!lua
+#!lua flags=allow-oom
 --[[
   Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for
   one that merely holds no schedules. Run again it changes nothing but a lower epoch. A `meta` that
   says nothing is made anew; what else the shard holds stays.
+  Runs on a full server: a new leader has to be able to delete.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
   ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group), state

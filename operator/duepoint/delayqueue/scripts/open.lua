@@ -1,12 +1,13 @@
-#!lua
+#!lua flags=allow-oom
 --[[
   The layout record exists; the first caller's wish is what it says.
+  Runs on a full server: a new leader has to be able to delete.
 
   KEYS  1 layout
   ARGV  layout, shards, buckets, epoch, incarnation (text), former, former_shards (absent: it is
         not being cut anew), by (name of the installation that opens it; absent: it stays)
   Reply {layout, shards, buckets, incarnation, former, former_shards}
-  Error FENCED, OOM
+  Error FENCED
 ]]
 -- include layout
 
