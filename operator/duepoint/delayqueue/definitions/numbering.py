@@ -2,8 +2,8 @@
 
 A shard gives each text (namespace, rule, target) a number, for as long as it lives; what was given
 is remembered here. A shard made anew in between says so by its incarnation, and is asked again. A
-full server gives no new numbers; those it has given are read, so that who does not remember them can
-delete by them, which makes room.
+full server gives no new numbers; those it has given are read, so that somebody without a memory of
+them can delete by them, which makes room.
 """
 
 from __future__ import annotations
