@@ -48,7 +48,9 @@ class Move:
     async def export(self, *schedules, batch=None, most=100, epoch=queueing.EPOCH):
         n = self.names(FROM)
         keys = moving.Keys(n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.dead)
-        arguments = scripting.Arguments(layout=1, epoch=epoch, most=most, followers=[])
+        arguments = scripting.Arguments(
+            layout=1, epoch=epoch, most=most, latest=60_000_000, followers=[]
+        )
         groups = []
         for one in schedules:
             lane = await self.lane(one)
@@ -57,7 +59,7 @@ class Move:
             groups.append((str(lane), lane_key, keys.position(self.bucket(FROM, one)), first, last))
         arguments.put("schedules", groups)
         arguments.put("batch", arguments.position(batch or os.urandom(16)))
-        left_out, taken = await self.run("export", keys, arguments)
+        left_out, taken, _ = await self.run("export", keys, arguments)
         return left_out, taken
 
     async def import_(self, taken, batch):

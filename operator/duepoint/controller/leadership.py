@@ -185,6 +185,7 @@ class Leadership:
             clock=clock,
             health=health,
             on_layout=lambda layout: term.annotate(layoutnote.of(layout)),
+            on_damage=lambda: resyncer.request(),  # noqa: PLW0108 - it is made further down
         )
         recorder = events.Recorder(self._api, clock, "operator")
         reporter = Reporter(

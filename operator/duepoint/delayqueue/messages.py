@@ -395,11 +395,14 @@ class Moved:
         cursor: where to go on, or None at the end of a pass over the shard.
         moved: schedules that went.
         left_out: schedules and points that a worker holds; they go in a later pass.
+        damaged: schedules and points that could not be read, or had lost their chain: they are to
+            be compared with the objects.
     """
 
     cursor: str | None
     moved: int = 0
     left_out: int = 0
+    damaged: int = 0
 
 
 # -- looking (resync, repair, inspection) -----------------------------------------------------

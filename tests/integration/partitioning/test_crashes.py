@@ -141,7 +141,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     async def slowly(*given):
         on_its_way.set()
         await go_on.wait()
-        await bring(*given)
+        return await bring(*given)
 
     mover._bring = slowly
     (shard,) = sharding.own_shards(mover.known_layout().former)

@@ -116,7 +116,7 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(va
     async def sleeps(*given):
         asleep.set()
         await awake.wait()
-        await bring(*given)
+        return await bring(*given)
 
     sleeper._bring = sleeps
     shard = sharding.home(next(iter(scene.live)), sleeper.known_layout().former)

@@ -58,6 +58,7 @@ class Partitioner:
 
     Args:
         on_layout: told of each layout that begins, before anything moves to it.
+        on_damage: told when something was met that is to be compared with the objects.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Partitioner:
         clock: Clock,
         health: services.Health,
         on_layout: Callable[[messages.Layout], None] = lambda _layout: None,
+        on_damage: Callable[[], None] = lambda: None,
     ) -> None:
         self._queue = queue
         self._epoch = epoch
         self._clock = clock
         self._health = health
         self._on_layout = on_layout
+        self._on_damage = on_damage
         self._asked = asyncio.Event()
         self._asked.set()
         self._progress = _Progress()
@@ -90,7 +93,8 @@ class Partitioner:
             await self._asked.wait()
             try:
                 await self._turn()
-            except errors.TryLater as trouble:
+            except (errors.TryLater, errors.Bug) as trouble:
+                # What no script of ours expects ends the move for now, and not the whole term.
                 if self._health.unwell("partition", str(trouble)):
                     telemetry.logger.warning("partitioning waits", error=str(trouble))
                 await self._clock.sleep(next(waits))
@@ -170,6 +174,8 @@ class Partitioner:
             step = await self._queue.move(shard, cursor, self._epoch, hold_seconds=hold_seconds)
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
             self._note_moved(step.moved)
+            if step.damaged:
+                self._on_damage()
             await self._tell(messages.Phase.MOVING)
             if cursor is None:
                 return moved, left_out

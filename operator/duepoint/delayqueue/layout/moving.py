@@ -11,13 +11,13 @@ Definitions name texts by the numbers of their shard, so they are written anew o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import structlog
 
-from duepoint import errors
+from duepoint import errors, telemetry
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import interning, numbering, reading
 from duepoint.delayqueue.wire import scripting
@@ -31,6 +31,8 @@ BUSY_SECONDS = 0.005
 #: A batch that is on its way for longer is finished by whoever meets it; the scripts know it, too.
 PATIENCE_SECONDS = 5.0
 _MOST_BATCHES = 16
+#: A number that no text is ever given.
+_NOTHING = 0
 #: Blobs that are known to be in a new shard already; forgotten all together.
 _BLOBS_REMEMBERED = 100_000
 
@@ -110,18 +112,38 @@ class Moving(numbering.Numbering, reading.Reading):
 
     async def _bring(
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
-    ) -> None:
-        """The batch is in its new shards, and nothing of it in the former one."""
+    ) -> int:
+        """The batch is in its new shards, and nothing of it in the former one.
+
+        How many of it name a text that is lost: they arrive as unreadable as they were.
+        """
         (meta,) = await self._read(
             "read a shard's life", ("HMGET", self._shard(shard).meta, "layout", "incarnation")
         )
         self._check_meta(shard, meta)
-        await self._learn_numbers(shard, _numbers(travellers))
-        for home, group in (await self._groups(shard, travellers)).items():
-            await self._import(shard, home, batch, group)
+        texts = await self._texts_of(shard, batch, _numbers(travellers))
+        for home, group in (await self._homes(shard, travellers)).items():
+            await self._import(shard, home, batch, group, texts)
         await self._forget(shard, batch, travellers)
+        lost = sum(not texts.keys() >= _numbers([one]) for one in travellers)
+        if lost:
+            telemetry.unreadable_total.labels("text").inc(lost)
+            log.warning("texts of definitions are lost", shard=shard, definitions=lost)
+        return lost
 
-    async def _groups(
+    async def _texts_of(
+        self, shard: messages.ShardId, batch: bytes, numbers: set[int]
+    ) -> dict[int, bytes]:
+        """What the numbers of a batch stand for; without those that stand for nothing."""
+        is_whole = await self._learn_numbers(shard, numbers)
+        texts = {number: self._interned.text(shard, number) for number in numbers}
+        known = {number: text for number, text in texts.items() if text is not None}
+        # A server that went back in time has neither the texts nor the batch.
+        if len(known) < len(texts) and (is_whole or not await self._moves(shard, batch)):
+            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+        return known
+
+    async def _homes(
         self, shard: messages.ShardId, travellers: Sequence[Traveller]
     ) -> dict[messages.ShardId, list[Traveller]]:
         by_home = await self._by_home((one.id for one in travellers), beyond=shard)
@@ -134,9 +156,10 @@ class Moving(numbering.Numbering, reading.Reading):
         home: messages.ShardId,
         batch: bytes,
         travellers: Sequence[Traveller],
+        known: Mapping[int, bytes],
     ) -> None:
         epoch = messages.Epoch(await self.newest_epoch())
-        texts = {n: self._interned_text(shard, n) for n in _numbers(travellers)}
+        texts = {n: known[n] for n in _numbers(travellers) & known.keys()}
         for last in (False, True):
             wanted = sorted(set(texts.values()))
             numbers = await self._intern(home, wanted, epoch, script="adopt")
@@ -151,12 +174,6 @@ class Moving(numbering.Numbering, reading.Reading):
             else:
                 self._note_blobs(home, blobs)
                 return
-
-    def _interned_text(self, shard: messages.ShardId, number: int) -> bytes:
-        text = self._interned.text(shard, number)
-        if text is None:
-            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
-        return text
 
     async def _blobs_to_bring(
         self, shard: messages.ShardId, home: messages.ShardId, texts: Iterable[bytes]
@@ -187,7 +204,7 @@ class Moving(numbering.Numbering, reading.Reading):
         home: messages.ShardId,
         batch: bytes,
         travellers: Sequence[Traveller],
-        numbered: dict[int, int],
+        numbered: Mapping[int, int],
         blobs: dict[bytes, bytes],
     ) -> scripting.Call:
         names = self._shard(home)
@@ -202,8 +219,8 @@ class Moving(numbering.Numbering, reading.Reading):
         arguments.put("blobs", arguments.run(part for pair in blobs.items() for part in pair))
         schedules = []
         for one in travellers:
-            lane = numbered[one.lane]
-            record = definitions.renumbered(one.record, numbered) if one.record else b""
+            lane = numbered.get(one.lane, _NOTHING)
+            record = _renumbered(one.record, numbered) if one.record else b""
             schedules.append(
                 (
                     str(lane),
@@ -250,6 +267,17 @@ class Keys:
             self.names.append(name)
             self._positions[name] = len(self.names)
         return self._positions[name]
+
+
+def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:
+    """The record with the numbers of its new shard; one that lacks a text names none at all.
+
+    So the comparison with the objects knows it as little as whoever claims it.
+    """
+    numbers = definitions.numbers(record)
+    if not all(number in numbered for number in numbers):
+        numbered = dict.fromkeys(numbers, _NOTHING)
+    return definitions.renumbered(record, numbered)
 
 
 def _numbers(travellers: Iterable[Traveller]) -> set[int]:

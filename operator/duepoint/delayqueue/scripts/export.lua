@@ -5,20 +5,24 @@
   (of one whose runs are counted: anything) is left out, a claimed occurrence follows later. All of
   it is noted under the batch, so that
   whoever finds the move unfinished after five seconds finishes it. Definitions, and the list of
-  occurrences, stay readable here until `forget`.
+  occurrences, stay readable here until `forget`. What stands in the band of claims without a claim
+  is held by nobody: a chain goes without its due, which the sweep finds again, an occurrence is due
+  at its slot. Points whose definition cannot be read are buried.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 dead  8... lanes, buckets
-  ARGV  layout, epoch, most (occurrences), batch (position; 16 bytes),
+  ARGV  layout, epoch, most (occurrences), latest (us after now that no lease can end), batch
+        (position; 16 bytes),
         schedules {{lane, lane key, bucket key, from, to}}: ids in ARGV; their definitions go,
         followers {{lane, lane key, bucket key, from, to}}: members in ARGV whose definition has
           gone before; a chain among them belongs to nobody and is buried
-  Reply {left out for now, {lane, bucket key, id, record or '', due or '', {member, due, record,
-         ...}}...}: nothing is noted when nothing was taken
+  Reply {left out for now, {{lane, bucket key, id, record or '', due or '', {member, due, record,
+         ...}}...}, buried}: nothing is noted when nothing was taken
   Error UNINIT, WRONGLAYOUT, FENCED, OOM
 ]]
 -- include meta
 -- include time
 -- include heads
+-- include record
 -- include claims
 -- include definition
 -- include moves
@@ -32,8 +36,40 @@ if shard_state ~= 'draining' then
   return redis.error_reply('WRONGLAYOUT the shard is ' .. shard_state .. ' and gives nothing away')
 end
 
-local left_out, taken, room = 0, {}, args.most
+local left_out, taken, buried, room = 0, {}, 0, args.most
 local has_occurrences = redis.call('ZCARD', OCC) > 1
+local now = server_time()
+
+local function whole(value)
+  return string.format('%.0f', math.floor(value))
+end
+
+-- Whether a point with this score is somebody's. A lease that ends later than any can was written
+-- while the server's clock was wrong.
+local function is_held(score)
+  local token = tonumber(score) - CLAIMED
+  return token >= 0 and token <= now + args.latest
+    and redis.call('ZCOUNT', CLAIMS, whole(token), whole(token)) > 0
+end
+
+-- When a point that nobody holds is due; '' of a chain that does not say so.
+local function due_of(member, score)
+  local due = tonumber(score)
+  if due >= 0 and due < CLAIMED then
+    return whole(due)
+  end
+  local before = due_before({}, member, now)
+  return before and whole(before) or ''
+end
+
+-- Whether a batch that is on its way has it. A mark without its batch is nobody's, and goes.
+local function is_moving(id, batch)
+  if not batch or redis.call('ZSCORE', CLAIMS, batch) then
+    return batch
+  end
+  redis.call('HDEL', LEASES, mark_of(id))
+  return false
+end
 
 -- Member, due, record triples of the members that nobody holds; stale entries of the list go.
 local function free_occurrences(lane_key, members)
@@ -44,10 +80,10 @@ local function free_occurrences(lane_key, members)
   local scores = redis.call('ZMSCORE', lane_key, unpack(members))
   local states = redis.call('HMGET', OCCREC, unpack(members))
   for i, member in ipairs(members) do
-    if scores[i] and tonumber(scores[i]) < CLAIMED and room > 0 then
+    if scores[i] and not is_held(scores[i]) and room > 0 then
       room = room - 1
       triples[#triples + 1] = member
-      triples[#triples + 1] = scores[i]
+      triples[#triples + 1] = due_of(member, scores[i])
       triples[#triples + 1] = states[i] or ''
     end
   end
@@ -70,7 +106,7 @@ end
 local function is_tried(id, lane_key)
   local members = redis.call('ZRANGE', OCC, '[' .. id, '[' .. id .. string.rep('\255', 18), 'BYLEX')
   for _, score in ipairs(#members > 0 and redis.call('ZMSCORE', lane_key, unpack(members)) or {}) do
-    if score and tonumber(score) >= CLAIMED then
+    if score and is_held(score) then
       return true
     end
   end
@@ -95,11 +131,12 @@ local function take_schedules(group)
   local scores = redis.call('ZMSCORE', lane_key, unpack(chains))
   local moving = redis.call('HMGET', LEASES, unpack(marks))
   for i, id in ipairs(ids) do
-    if moving[i] or (scores[i] and tonumber(scores[i]) >= CLAIMED)
+    if is_moving(id, moving[i]) or (scores[i] and is_held(scores[i]))
       or (counts_runs(found[i]) and is_tried(id, lane_key)) then
       left_out = left_out + 1
     else
-      note(lane, group[3], id, found[i], scores[i] or '', occurrences_of(id, lane_key))
+      local due = scores[i] and due_of(chains[i], scores[i]) or ''
+      note(lane, group[3], id, found[i], due, occurrences_of(id, lane_key))
       if scores[i] then
         redis.call('ZREM', lane_key, chains[i])
       end
@@ -107,10 +144,13 @@ local function take_schedules(group)
   end
 end
 
-local function bury(lane_key, member)
+local function bury(lane_key, member, message)
   redis.call('XADD', DEAD, '*', 'member', member, 'reason', 'Unknown', 'message',
-    'a point without a schedule, found when the index was cut anew')
+    message .. ', found when the index was cut anew')
   redis.call('ZREM', lane_key, member)
+  redis.call('ZREM', OCC, member)
+  redis.call('HDEL', OCCREC, member)
+  buried = buried + 1
 end
 
 local function take_followers(group)
@@ -119,14 +159,17 @@ local function take_followers(group)
     local member = ARGV[i]
     local id = string.sub(member, 1, 8)
     local score = redis.call('ZSCORE', lane_key, member)
+    local record = redis.call('HGET', bucket, id)
     if not score then
       -- gone meanwhile
-    elseif tonumber(score) >= CLAIMED or redis.call('HEXISTS', LEASES, mark_of(id)) == 1 then
+    elseif is_held(score) or is_moving(id, redis.call('HGET', LEASES, mark_of(id))) then
       left_out = left_out + 1
-    elseif redis.call('HEXISTS', bucket, id) == 1 then
+    elseif record and is_readable(record) then
       left_out = left_out + 1 -- goes with its definition
+    elseif record then
+      bury(lane_key, member, 'the definition of its schedule cannot be read')
     elseif #member < OCCURRENCE_LENGTH then
-      bury(lane_key, member)
+      bury(lane_key, member, 'a point without a schedule')
     else
       local triples = free_occurrences(lane_key, { member })
       if #triples > 0 then
@@ -164,6 +207,6 @@ if #taken > 0 then
     marked[#marked + 1] = batch
   end
   redis.call('HSET', LEASES, batch, pack_move(taken), unpack(marked))
-  redis.call('ZADD', CLAIMS, server_time() + MOVE_PATIENCE, batch)
+  redis.call('ZADD', CLAIMS, now + MOVE_PATIENCE, batch)
 end
-return { left_out, taken }
+return { left_out, taken, buried }

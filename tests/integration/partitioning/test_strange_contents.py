@@ -1,0 +1,231 @@
+"""What nobody of us wrote into a shard does not keep it from being emptied, nor ends its mover."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import msgspec
+import pytest
+
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import interning
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+from tests.integration.partitioning.scene import Scene
+from tests.support import queueing
+
+FAR_US = 4_000_000_000_000_000
+BAND = points.DUE_LIMIT_US
+A_BATCH, A_CLAIM = b"B" * 16, b"A" * 12
+SHARD = messages.ShardId(0)
+
+
+@dataclasses.dataclass
+class Damaged:
+    """A shard of six schedules that are due in years, one of which is not as it should be."""
+
+    scene: Scene
+    queue: object
+    client: object
+    one: definitions.Definition
+
+    @property
+    def names(self):
+        return self.queue._shard(SHARD)
+
+    @property
+    def bucket(self):
+        return self.names.bucket_of(self.one.id, self.queue._buckets)
+
+    @property
+    def chain(self):
+        return self.one.id + self.one.timing_version
+
+    @property
+    def retry(self):
+        return self.chain + bytes([points.PointKind.RETRY]) + (10**15).to_bytes(8, "big")
+
+    async def record(self):
+        return await self.client.hget(self.bucket, self.one.id)
+
+    async def lane(self):
+        return definitions.numbers(await self.record())[0]
+
+    async def score(self, member, score):
+        await self.client.zadd(self.names.lane(await self.lane()), {member: score})
+
+    async def write(self, record, field=None):
+        await self.client.hset(self.bucket, field or self.one.id, record)
+
+    async def note(self, batch, record):
+        await self.client.zadd(self.names.claims, {batch: 1})
+        await self.client.hset(self.names.leases, batch, record)
+
+    async def lose(self, kind):
+        numbers = definitions.numbers(await self.record())
+        place = {interning.Kind.TARGET: 1, interning.Kind.RULE: 2}[kind]
+        await self.client.hdel(self.names.interned, f"n:{numbers[place]}")
+        for queue in self.scene.opened:
+            queue._interned.forget_all()
+
+
+async def another_format(it):
+    await it.write(b"\x63" + (await it.record())[1:])
+
+
+async def a_rule_that_is_lost(it):
+    await it.lose(interning.Kind.RULE)
+
+
+async def a_target_that_is_lost(it):
+    await it.lose(interning.Kind.TARGET)
+
+
+async def fields_that_are_no_ids(it):
+    record = await it.record()
+    for field in (b"x", b"y" * 30, b"z" * 8):
+        await it.write(record, field)
+
+
+async def a_chain_of_no_claim(it):
+    await it.score(it.chain, BAND + 5)
+
+
+async def a_chain_at_infinity(it):
+    await it.score(it.chain, "+inf")
+
+
+async def a_chain_before_all_time(it):
+    await it.score(it.chain, "-inf")
+
+
+async def a_retry_of_no_claim(it):
+    await it.score(it.retry, BAND + 5)
+    await it.client.zadd(it.names.occ, {it.retry: 0})
+
+
+async def a_lease_of_a_wrong_clock(it):
+    token = 3_900_000_000_000_000
+    await it.score(it.chain, BAND + token)
+    await it.client.zadd(it.names.claims, {A_CLAIM: token})
+    points_ = [str(await it.lane()), [it.chain, "5"]]
+    record = b"".join(msgspec.msgpack.encode(part) for part in (1, "w", points_))
+    await it.client.hset(it.names.leases, A_CLAIM, record)
+
+
+async def a_batch_that_is_none(it):
+    await it.note(A_BATCH, b"\xc1 no MessagePack")
+
+
+async def a_batch_that_is_a_number(it):
+    await it.note(A_BATCH, msgspec.msgpack.encode(5))
+
+
+async def a_batch_of_nonsense(it):
+    await it.note(A_BATCH, msgspec.msgpack.encode([1, [["a", 5], 7]]))
+
+
+async def a_mark_without_its_batch(it):
+    await it.client.hset(it.names.leases, b"i" + it.one.id, A_BATCH)
+
+
+async def a_letter_that_is_no_text(it):
+    await it.client.xadd(it.names.dead, {"uid": b"\xff\xfe", "namespace": b"\xff"})
+
+
+async def workers_of_no_name_and_no_layout(it):
+    await it.client.zadd(it.queue._keys.workers, {b"\xff": FAR_US})
+    await it.client.hset(it.queue._keys.seen, mapping={b"\xff": 99, "gone": "abc"})
+
+
+async def progress_that_is_none(it):
+    strange = {"phase": "hovering", "moved": "many", "left": "", "waiting": b"\xff"}
+    await it.client.hset(it.queue._keys.layout, mapping=strange)
+
+
+DAMAGES = [
+    another_format, a_rule_that_is_lost, a_target_that_is_lost, fields_that_are_no_ids,
+    a_chain_of_no_claim, a_chain_at_infinity, a_chain_before_all_time, a_retry_of_no_claim,
+    a_lease_of_a_wrong_clock, a_batch_that_is_none, a_batch_that_is_a_number, a_batch_of_nonsense,
+    a_mark_without_its_batch, a_letter_that_is_no_text, workers_of_no_name_and_no_layout,
+    progress_that_is_none,
+]  # fmt: skip
+
+
+@pytest.fixture
+async def it(valkey, key_prefix):
+    scene = Scene(valkey.url, key_prefix)
+    queue = await scene.open(read=False)
+    await queue.open_layout(1, queueing.EPOCH)
+    for number in range(6):
+        await scene.arm(queue, f"report-{number}", due_us=FAR_US)
+    await scene.arm(queue, "report-0", generation=2, due_us=FAR_US)  # with a rule of its own
+    one = next(one for one in scene.live.values() if one.name == "report-0")
+    yield Damaged(scene, queue, queue._client, one)
+    await scene.close()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__.replace("_", " "))
+async def test_the_index_is_cut_anew_all_the_same(it, damage):
+    await damage(it)
+    mover, worker = await it.scene.open(), await it.scene.open()
+    working = asyncio.create_task(it.scene.work(worker, "w"))
+    try:
+        await it.scene.partition(mover, 4)
+    finally:
+        working.cancel()
+        (ended,) = await asyncio.gather(working, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError)
+    layout = await it.queue.layout()
+    held = {
+        stored.id
+        for shard in sharding.own_shards(layout)
+        for stored in [one async for one in it.queue.all_definitions(shard)]
+        if stored.due_us == FAR_US
+    }
+    others = it.scene.live.keys() - {it.one.id}
+    assert held >= others
+    left = await it.client.keys(f"{it.scene.prefix}{{g1.*")
+    assert [name for name in left if not name.endswith(b":meta")] == []
+
+
+@pytest.mark.parametrize(
+    "damage", [another_format, a_rule_that_is_lost, a_chain_of_no_claim], ids=lambda d: d.__name__
+)
+async def test_what_the_objects_have_to_mend_is_told(it, damage):
+    await damage(it)
+    mover = await it.scene.open()
+    await mover.announce_partition(4, queueing.EPOCH)
+    cursor, damaged = None, 0
+    while True:
+        step = await mover.move(SHARD, cursor, queueing.EPOCH)
+        cursor, damaged = step.cursor, damaged + step.damaged
+        if cursor is None:
+            break
+    assert damaged == 1
+
+
+async def test_a_point_whose_definition_cannot_be_read_is_a_dead_letter_once(it):
+    await another_format(it)
+    await it.scene.partition(await it.scene.open(), 4)
+    layout = await it.queue.layout()
+    letters = [
+        letter
+        for shard in sharding.own_shards(layout)
+        for letter in await it.queue.ledger().dead_letters(shard)
+    ]
+    assert [letter.member for letter in letters] == [it.chain]
+    assert letters[0].entry["message"].startswith("the definition of its schedule cannot be read")
+
+
+async def test_a_definition_without_its_text_is_made_anew_by_the_objects(it):
+    """It arrives under its id, so that whoever claims its point buries it, and is not known."""
+    await a_rule_that_is_lost(it)
+    await it.scene.partition(await it.scene.open(), 4)
+    shard = sharding.home(it.one.id, await it.queue.layout())
+    found = await it.queue.read_definitions(shard, [it.one.id])
+    assert (dict(found), found.unreadable) == ({}, {it.one.id})
+    known = [one.uid async for chunk in it.queue.known(shard) for one in chunk]
+    assert it.one.uid not in known
