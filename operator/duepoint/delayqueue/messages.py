@@ -15,6 +15,7 @@ from typing import NamedTuple, NewType
 
 import msgspec
 
+from duepoint import errors
 from duepoint.schedules import definition, points
 
 ShardId = NewType("ShardId", int)
@@ -157,6 +158,7 @@ class Claimed:
         wait_seconds: time to the next due or claim expiry, >= 0.001; None when the shard is empty.
         more: more points are due than the batch could take.
         left_alone: there are points here that have lost two owners, and the caller was wary.
+        trouble: why this shard could not be looked at, though others could.
     """
 
     shard: ShardId
@@ -164,6 +166,7 @@ class Claimed:
     wait_seconds: float | None
     more: bool = False
     left_alone: bool = False
+    trouble: errors.TryLater | None = None
 
 
 # -- settling (worker) ----------------------------------------------------------------------

@@ -28,6 +28,8 @@ LEASE_SECONDS = 10.0
 #: No worker asks for a longer one: whatever ends much later was written by a wrong clock.
 LONGEST_LEASE_SECONDS = settings.LONGEST_LEASE_SECONDS
 BATCH = 500
+#: A shard that is away while others answer is looked at again after so long.
+AWAY_SECONDS = 1.0
 
 
 class Wakeups(Protocol):
@@ -348,8 +350,13 @@ class Queue(Protocol):
 
         Shards in ``standby`` have another preferred worker: their dues are taken only when
         200-500 ms late, their expired claims 0-100 ms late. ``wary``: what has lost two owners
-        already is left alone, and the answer says so.
+        already is left alone, and the answer says so. A shard that cannot be looked at says why
+        in its answer, and is raised only where none of them can be.
         """
+        ...
+
+    def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+        """The shards of servers that hold none of these; none where there is one server."""
         ...
 
     async def read_definitions(

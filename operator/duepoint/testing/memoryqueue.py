@@ -31,6 +31,8 @@ from duepoint.testing import (
     memoryshard,
 )
 
+_AWAY = errors.QueueUnavailable("the test took the server of this shard away")
+
 
 class MemoryWakeups(alarms.Alarms):
     """Alarms that the queue rings itself."""
@@ -47,6 +49,8 @@ class MemoryDelayQueue:
 
     def __init__(self, clock: clocks.Clock, *, blob_key: bytes = b"a key for tests!") -> None:
         self.available = True
+        #: Shards of another server, which does not answer.
+        self.away: set[messages.ShardId] = set()
         self.upheavals = 0
         self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
         self.streams: dict[str, list[dict[str, bytes | str]]] = {}
@@ -293,12 +297,28 @@ class MemoryDelayQueue:
         wary: bool = False,
     ) -> list[messages.Claimed]:
         await asyncio.sleep(0)  # a claim is never instantaneous for the others
-        return [
-            self._claim_one(
-                self._shard(shard), batch, lease_seconds, standby=shard in standby, wary=wary
-            )
+        answers = [
+            self._looked_at(shard, batch, lease_seconds, standby=shard in standby, wary=wary)
             for shard in shards
         ]
+        troubles = [answer.trouble for answer in answers if answer.trouble is not None]
+        if troubles and len(troubles) == len(answers):
+            raise troubles[0]
+        return answers
+
+    def _looked_at(
+        self, shard: messages.ShardId, batch: int, lease_seconds: float, **how: bool
+    ) -> messages.Claimed:
+        try:
+            return self._claim_one(self._shard(shard), batch, lease_seconds, **how)
+        except errors.QueueUnavailable as trouble:
+            return messages.Claimed(
+                shard=shard, claim=None, wait_seconds=port.AWAY_SECONDS, trouble=trouble
+            )
+
+    def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+        is_away = not self.away.isdisjoint(shards)
+        return tuple(shard for shard in self.shards if is_away and shard not in self.away)
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
@@ -729,6 +749,8 @@ class MemoryDelayQueue:
 
     def _shard(self, shard: messages.ShardId) -> memoryshard.MemoryShard:
         self._check()
+        if shard in self.away:
+            raise _AWAY
         found = self.shards.get(shard)
         if found is None:
             raise scripting.Uninitialised(f"shard {shard} holds no index")

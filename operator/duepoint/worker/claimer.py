@@ -4,7 +4,8 @@ Owns the loop of a worker and its end. Sleeping is local (``Wakeups``): subscrib
 exactly as long as the reply said, so an idle worker sends nothing but a keepalive. Every worker
 looks at every shard; for each there is a preferred one, and the others come 200-500 ms later, so
 that a dead worker costs half a second and no configuration. Redis away: bounded, jittered
-retries, said in readiness; nothing claimed is lost, because claims run out by themselves.
+retries, said in readiness; nothing claimed is lost, because claims run out by themselves. A part of
+it away (one node of a cluster): its shards are waited for, the others fire on.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.port import Queue, Wakeups
 from duepoint.delayqueue.wire import fitness, scripting
-from duepoint.worker import doubtful, room
+from duepoint.worker import doubtful, outage, room
 from duepoint.worker.dispatcher import Dispatcher
 
 #: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
@@ -80,6 +81,8 @@ class Claimer:
         self._in_hand = room.Room()
         self._doubtful = doubtful.Doubtful(limits.lease_seconds)
         self._wakeups: Wakeups | None = None
+        self._shards: frozenset[messages.ShardId] = frozenset()
+        self._outage = outage.Outage(0)
         dispatcher.ended_together = self._note_together
         self._is_unfit = False
         self._room = asyncio.Event()
@@ -133,6 +136,8 @@ class Claimer:
         await self._queue.start()
         await self._look_at_server()
         layout = await self._queue.layout()
+        self._shards = frozenset(sharding.all_shards(layout))
+        self._outage = outage.Outage(len(self._shards))
         wakeups = self._wakeups = self._queue.wakeups()
         looks: set[asyncio.Task[None]] = set()
         wakeups.before_due = functools.partial(self._look_ahead, wakeups, looks)
@@ -140,9 +145,7 @@ class Claimer:
         beating = asyncio.create_task(self._beat(wakeups, layout))
         draining = asyncio.create_task(self._draining.wait())
         try:
-            telemetry.redis_up.set(1)
-            if self._health.well(PART):
-                telemetry.logger.info("claiming", worker=self._worker)
+            self._tell_outage()
             while not self._draining.is_set():
                 await self._turn(wakeups, beating, draining)
         finally:
@@ -197,15 +200,9 @@ class Claimer:
 
     async def _claim(self, wakeups: Wakeups, ask: room.Ask) -> None:
         started = self._clock.monotonic()
-        answers = await self._queue.claim(
-            ask.shards,
-            worker=self._worker,
-            batch=ask.batch,
-            lease_seconds=self._limits.lease_seconds,
-            standby=wakeups.standby,
-            wary=True,
-        )
-        telemetry.claim_seconds.observe(self._clock.monotonic() - started)
+        answers = await self._answers(wakeups, ask)
+        ended = self._clock.monotonic()
+        telemetry.claim_seconds.observe(ended - started)
         for answer in answers:
             wakeups.note(answer)
             self._in_hand.note(answer)
@@ -214,6 +211,46 @@ class Claimer:
         for answer in answers:
             if answer.left_alone:
                 await self._claim_doubtful(wakeups, answer.shard)
+        if self._outage.note(answers, ended):
+            self._tell_outage()
+
+    async def _answers(self, wakeups: Wakeups, ask: room.Ask) -> list[messages.Claimed]:
+        """One for each shard, and more where none of them answers: are the others there?
+
+        Raises the trouble of a queue that is away as a whole.
+        """
+        try:
+            return await self._looked_at(wakeups, ask)
+        except errors.TryLater as trouble:
+            answers = [_away(shard, trouble) for shard in ask.shards]
+            if self._outage.has(ask.shards):
+                return answers
+            # A shard may be gone alone; whatever does not answer takes its server's others along.
+            is_gone = isinstance(trouble, scripting.Uninitialised)
+            here = self._shards.difference(ask.shards)
+            others = tuple(here) if is_gone else self._queue.elsewhere(ask.shards)
+            if not others:
+                raise
+            return answers + await self._looked_at(wakeups, room.Ask(shards=others, batch=1))
+
+    async def _looked_at(self, wakeups: Wakeups, ask: room.Ask) -> list[messages.Claimed]:
+        return await self._queue.claim(
+            ask.shards,
+            worker=self._worker,
+            batch=ask.batch,
+            lease_seconds=self._limits.lease_seconds,
+            standby=wakeups.standby,
+            wary=True,
+        )
+
+    def _tell_outage(self) -> None:
+        trouble = self._outage.trouble(self._clock.monotonic())
+        telemetry.redis_up.set(trouble is None)
+        if trouble is None:
+            if self._health.well(PART):
+                telemetry.logger.info("claiming", worker=self._worker)
+        elif self._health.unwell(PART, trouble):
+            telemetry.logger.warning("waiting for a part of the queue", error=trouble)
 
     async def _claim_doubtful(self, wakeups: Wakeups, shard: messages.ShardId) -> None:
         """One claim of points that have lost two owners, if none is in hand."""
@@ -232,6 +269,8 @@ class Claimer:
             )
             wakeups.note(answer)
             claim = answer.claim
+        except errors.TryLater:
+            wakeups.look_again([shard], after_seconds=port.AWAY_SECONDS)  # that look tells
         finally:
             if claim is None or not claim.is_doubtful:  # somebody else was quicker
                 self._end_doubtful()
@@ -319,20 +358,38 @@ class Claimer:
     # -- keepalive -----------------------------------------------------------------------------
 
     async def _beat(self, wakeups: Wakeups, layout: messages.Layout) -> None:
-        """Tell the others that we live; learn who else does, and how the index is cut now."""
+        """Tell the others that we live; learn who else does, and how the index is cut now.
+
+        Where that is not answered, every shard is looked at, which tells what else is away.
+        """
+        waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
         for beats in itertools.count(1):
-            beat = await self._queue.beat(self._worker)
-            wakeups.note_beat(beat)
-            if beat.layout not in (None, layout):
-                raise scripting.LayoutChanged("the index is cut anew")
-            if beat.layout is not None:
-                wakeups.standby = sharding.standby_shards(
-                    sharding.all_shards(beat.layout), beat.workers, self._worker
-                )
-            self._watch_clock(beat)
-            if self._is_unfit or beats % _BEATS_PER_JUDGEMENT == 0:
-                await self._look_at_server()
+            try:
+                await self._beat_once(wakeups, layout)
+                if self._is_unfit or beats % _BEATS_PER_JUDGEMENT == 0:
+                    await self._look_at_server()
+            except errors.TryLater as trouble:
+                self._outage.keepalive = trouble
+                self._tell_outage()
+                wakeups.look_again(self._shards)
+                await self._clock.sleep(next(waits))
+                continue
+            if self._outage.keepalive is not None:
+                self._outage.keepalive = None
+                self._tell_outage()
+            waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
             await self._clock.sleep(BEAT_SECONDS)
+
+    async def _beat_once(self, wakeups: Wakeups, layout: messages.Layout) -> None:
+        beat = await self._queue.beat(self._worker)
+        wakeups.note_beat(beat)
+        if beat.layout not in (None, layout):
+            raise scripting.LayoutChanged("the index is cut anew")
+        if beat.layout is not None:
+            wakeups.standby = sharding.standby_shards(
+                sharding.all_shards(beat.layout), beat.workers, self._worker
+            )
+        self._watch_clock(beat)
 
     def _watch_clock(self, beat: messages.Beat) -> None:
         skew_seconds = (self._clock.now_us() - beat.time_us) / 1_000_000
@@ -351,6 +408,12 @@ class Claimer:
             await self._queue.goodbye(self._worker)
         except (errors.TryLater, errors.WorldChanged):
             return
+
+
+def _away(shard: messages.ShardId, trouble: errors.TryLater) -> messages.Claimed:
+    return messages.Claimed(
+        shard=shard, claim=None, wait_seconds=port.AWAY_SECONDS, trouble=trouble
+    )
 
 
 def _forget_look(looks: set[asyncio.Task[None]], ended: asyncio.Task[None]) -> None:

@@ -243,8 +243,7 @@ class Dispatcher:
             try:
                 read = await self._queue.read_definitions(claim.shard, unread)
             except errors.TryLater as trouble:
-                settler.cut_off = True
-                telemetry.logger.warning("definitions not read", error=str(trouble))
+                settler.put_off("definitions not read", trouble)
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged:
                 return None
@@ -262,8 +261,7 @@ class Dispatcher:
             try:
                 return await runlimits.left(self._queue, claim, found)
             except errors.TryLater as trouble:
-                settler.cut_off = True
-                telemetry.logger.warning("open slots not read", error=str(trouble))
+                settler.put_off("open slots not read", trouble)
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged:
                 return None
@@ -316,8 +314,7 @@ class Dispatcher:
             try:
                 return await self._queue.split(settler.claim, splits)
             except errors.TryLater as trouble:
-                settler.cut_off = True
-                telemetry.logger.warning("chains not split yet", error=str(trouble))
+                settler.put_off("chains not split yet", trouble)
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged as change:
                 telemetry.logger.warning("chains not split", error=str(change))

@@ -401,6 +401,12 @@ class Settler:
         self._left += closed.left
         self._news.set()
 
+    def put_off(self, what: str, trouble: errors.TryLater) -> None:
+        """The queue could not be reached for this claim; the log is told so once."""
+        if not self.cut_off:
+            telemetry.logger.warning(what, shard=self.claim.shard, error=str(trouble))
+        self.cut_off = True
+
     def over(self, schedule_id: points.ScheduleId) -> tuple[activeruns.ActiveRun, ...]:
         """Runs of a schedule that have ended, of which the queue has not been told."""
         return tuple(left.run for left in self._left if left.definition.id == schedule_id)
@@ -470,8 +476,7 @@ class Settler:
             except scripting.Refused:
                 raise
             except errors.TryLater as trouble:
-                self.cut_off = True
-                telemetry.logger.warning("entries put off", error=str(trouble))
+                self.put_off("entries put off", trouble)
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged as change:
                 telemetry.logger.warning("entries refused", error=str(change))
@@ -487,8 +492,7 @@ class Settler:
                 self._note(await self._queue.settle(self.claim, settlement), settlement)
                 break
             except errors.TryLater as trouble:
-                self.cut_off = True
-                telemetry.logger.warning("settlement put off", error=str(trouble))
+                self.put_off("settlement put off", trouble)
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged as change:
                 # The index was made anew under us: the claim is gone, the rebuild arms again.

@@ -78,6 +78,14 @@ async def test_a_read_behind_a_script_that_was_sent_elsewhere_once_waits_for_its
     ]
 
 
+@pytest.mark.parametrize("nameless", ["", "?"], ids=["empty", "question mark"])
+async def test_a_node_without_a_name_is_at_the_host_that_was_asked(nameless):
+    there = (nameless, 1)
+    made, log = a_cluster(one=[[ask(there)], ["asking", moved(there)], ["claimed"]])
+    assert await made.exchange([CLAIM]) == ["claimed"]
+    assert {host for host, _ in log} == {ONE}
+
+
 async def test_a_script_that_ran_never_runs_again():
     made, log = a_cluster(one=[[moved(TWO), "claimed"]], two=[["settled"]])
     assert await made.exchange([SETTLE, CLAIM]) == ["settled", "claimed"]

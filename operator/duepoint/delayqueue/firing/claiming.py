@@ -36,9 +36,7 @@ STANDBY_EXPIRY_DELAY_US = (0, 100_000)
 _ROUNDS = 4
 _MOST_LANES = 64
 _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
-#: When one shard of several fails it is looked at again after so long.
-_FAILED_WAIT_SECONDS = 1.0
-#: And after so long where it is only on its way to another node.
+#: A shard that is only on its way to another node is looked at again after so long.
 _MOVING_WAIT_SECONDS = 0.1
 #: A look that came too early by less than this would come too early again.
 _LEAST_WAIT_SECONDS = 0.0002
@@ -74,7 +72,7 @@ class Claiming(moving.Moving, briefing.Briefing):
             self._is_outdated = False
             raise scripting.LayoutChanged("the index has been cut anew")
         answers: dict[messages.ShardId, messages.Claimed] = {}
-        failed: list[errors.DuepointError] = []
+        failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
         dues = self._foreseen(shards)
         expected = {shard: self._by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
@@ -120,26 +118,36 @@ class Claiming(moving.Moving, briefing.Briefing):
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
             asked = again
         if failed and not answers:
-            raise failed[0]
+            raise next(iter(failed.values()))
         for shard, taken in dues.items():
             if (answer := answers.get(shard)) is not None and answer.claim is None:
                 self._foresight.give_back(shard, taken)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
-        self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in failed)
-        return [answers.get(shard) or _look_again(shard) for shard in shards]
+        troubles = failed.values()
+        self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in troubles)
+        return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
+
+    def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+        by_meta = {
+            self._shard(shard).meta: shard for shard in sharding.all_shards(self._known_layout())
+        }
+        homes = [
+            [by_meta[meta] for meta in at] for at in self._servers.homes(tuple(by_meta)).values()
+        ]
+        return tuple(shard for home in homes if not {*home} & {*shards} for shard in home)
 
     def _put_off(
         self,
         shard: messages.ShardId,
         trouble: errors.DuepointError,
         answers: dict[messages.ShardId, messages.Claimed],
-        failed: list[errors.DuepointError],
+        failed: dict[messages.ShardId, errors.DuepointError],
     ) -> None:
         """What is the matter with this shard alone holds up no other one."""
         if isinstance(trouble, scripting.ShardMoving):
-            answers[shard] = _look_again(shard, _MOVING_WAIT_SECONDS)
+            answers[shard] = _look_again(shard, trouble, after_seconds=_MOVING_WAIT_SECONDS)
         elif not isinstance(trouble, (errors.Bug, scripting.Damaged)):
-            failed.append(trouble)
+            failed[shard] = trouble
         else:  # something is in it that no script of ours expects
             answers[shard] = _look_again(shard)
             telemetry.unreadable_total.labels("shard").inc()
@@ -338,9 +346,17 @@ def _records(occurrences: list[bytes]) -> dict[str, Any]:
 
 
 def _look_again(
-    shard: messages.ShardId, after_seconds: float = _FAILED_WAIT_SECONDS
+    shard: messages.ShardId,
+    trouble: errors.DuepointError | None = None,
+    *,
+    after_seconds: float = port.AWAY_SECONDS,
 ) -> messages.Claimed:
-    return messages.Claimed(shard=shard, claim=None, wait_seconds=after_seconds)
+    return messages.Claimed(
+        shard=shard,
+        claim=None,
+        wait_seconds=after_seconds,
+        trouble=trouble if isinstance(trouble, errors.TryLater) else None,
+    )
 
 
 def _seconds(wait_us: bytes | int, passed_seconds: float) -> float | None:

@@ -9,8 +9,8 @@ MOVED is followed at once and the map of slots read again; ASK is followed for t
 Behind a redirected command everything of its slot that is no script is asked again, because it
 may have been answered before the script ran; a script that ran is never run again. TRYAGAIN,
 CLUSTERDOWN and a node that does not answer are errors in place: the caller waits, only for the
-shards concerned. A slot whose new owner was a replica before, or unknown, is an upheaval: what had
-not reached it is lost.
+shards concerned. A silent node is waited for once; from then on ``silence`` alone asks it. A slot
+whose new owner was a replica before, or unknown, is an upheaval: what had not reached it is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import redis.crc
 import redis.exceptions
 import structlog
 
-from duepoint.delayqueue.wire import connecting, nodes
+from duepoint.delayqueue.wire import connecting, nodes, silence
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +43,8 @@ _KEY_AT = {
     "INFO": None, "PING": None, "SCRIPT": None, "CONFIG GET": None, "CONFIG SET": None,
     "ACL": None, "TIME": None, "CLUSTER": None, "ECHO": None,
 }  # fmt: skip
+#: In the place of a node's name: at the host that was asked, another port.
+_NAMELESS = ("", "?")
 #: Commands without a key go where this key is.
 _HOME_KEY = "{ctl}"
 
@@ -114,7 +116,7 @@ def read_map(reply: Sequence[Any], asked: connecting.Host) -> Map:
 
 def _host(entry: Sequence[Any], asked: connecting.Host) -> connecting.Host:
     name = entry[0].decode() if entry[0] else ""
-    return (name if name not in ("", "?") else asked[0], int(entry[1]))
+    return (asked[0] if name in _NAMELESS else name, int(entry[1]))
 
 
 @dataclass(slots=True)
@@ -139,6 +141,7 @@ class Cluster:
         self._trouble = "no node of the cluster has been found"
         self._connections = connections
         self._nodes: dict[connecting.Host, nodes.Node] = {}
+        self._silence = silence.Silence(self._ping, self._note_answer)
         self._map = Map([None] * SLOTS, {})
         self._is_stale = True
         self._refreshing = asyncio.Lock()
@@ -215,7 +218,7 @@ class Cluster:
             parts = [commands[position] for position in positions]
             if asking:
                 parts = [part for command in parts for part in (("ASKING",), command)]
-            found = await self._node(host).exchange(parts, confirmed=confirmed)
+            found = await self._exchange_with(host, parts, confirmed=confirmed)
             for position, reply in zip(positions, found[asking :: 1 + asking], strict=True):
                 replies[position] = reply
 
@@ -228,6 +231,15 @@ class Cluster:
             for (host, asking), positions in groups:
                 group.create_task(one(host, positions, asking=asking))
 
+    async def _exchange_with(
+        self, host: connecting.Host, commands: Sequence[nodes.Command], *, confirmed: bool = False
+    ) -> list[Any]:
+        if (trouble := self._silence.of(host)) is not None:
+            return [trouble] * len(commands)
+        replies = await self._node(host).exchange(commands, confirmed=confirmed)
+        self._silence.note(host, replies)
+        return replies
+
     async def _redirected(
         self, slots: Sequence[int], sent: Mapping[int, str], replies: Sequence[Any]
     ) -> dict[int, str]:
@@ -237,20 +249,21 @@ class Cluster:
         for position in sorted(sent):
             reply = replies[position]
             if isinstance(reply, redis.exceptions.MovedError):
-                moved[slots[position]] = self._moved_to(slots[position], reply)
+                moved[slots[position]] = self._sent_to(slots[position], reply)
                 again[position] = ""
             elif isinstance(reply, redis.exceptions.AskError):
-                again[position] = f"{reply.host}:{reply.port}"
+                host, port = self._sent_to(slots[position], reply)
+                again[position] = f"{host}:{port}"
         if moved:
             self._is_stale = True  # until a map was read that is newer than this
             await self.refresh()
             self._learn(moved)
         return again
 
-    def _moved_to(self, slot: int, error: redis.exceptions.MovedError) -> connecting.Host:
-        if error.host:
+    def _sent_to(self, slot: int, error: redis.exceptions.AskError) -> connecting.Host:
+        if error.host not in _NAMELESS:
             return (error.host, error.port)
-        owner = self._map.owners[slot]  # an empty name stands for the node that was asked
+        owner = self._map.owners[slot]
         return (owner[0] if owner else self._seeds[0][0], error.port)
 
     def _learn(self, moved: Mapping[int, connecting.Host]) -> None:
@@ -280,7 +293,7 @@ class Cluster:
         if not hosts:
             trouble = redis.exceptions.ConnectionError(self._trouble)
             return [[trouble] * len(commands)]
-        found = [asyncio.ensure_future(self._node(host).exchange(commands)) for host in hosts]
+        found = [asyncio.ensure_future(self._exchange_with(host, commands)) for host in hosts]
         replies = list(await asyncio.gather(*found))
         for each in replies:
             self._note_troubles(each)
@@ -308,7 +321,8 @@ class Cluster:
         """Of the first node that answers: known primaries, then replicas, then the seeds."""
         replicas = (each for hosts in self._map.replicas.values() for each in hosts)
         known = (*self._map.primaries, *replicas, *self._seeds)
-        for host in dict.fromkeys((self._teller, *known)):
+        hosts = dict.fromkeys((self._teller, *known))
+        for host in sorted(hosts, key=lambda host: self._silence.of(host) is not None):
             try:
                 async with asyncio.timeout(_REFRESH_TIMEOUT_SECONDS):
                     (reply,) = await self._node(host).exchange([("CLUSTER", "SLOTS")])
@@ -324,6 +338,7 @@ class Cluster:
 
     def _take(self, found: Map) -> None:
         former, self._map = self._map, found
+        self._silence.keep(found.primaries)
         for host, node in self._nodes.items():
             node.replicas = len(found.replicas.get(host, ()))
         if list(found.owners) == list(former.owners):
@@ -367,7 +382,15 @@ class Cluster:
             takes_replicas=True,
         ).client
 
+    async def _ping(self, host: connecting.Host) -> object:
+        (reply,) = await self._node(host).exchange([("PING",)])
+        return reply
+
+    def _note_answer(self) -> None:
+        self._is_stale = True  # what it held may be another's by now
+
     async def close(self) -> None:
+        await self._silence.close()
         for node in self._nodes.values():
             await node.close()
 

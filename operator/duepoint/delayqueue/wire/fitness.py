@@ -65,7 +65,7 @@ class Fitness(core.Core):
             fills: ask for the rights of the operator instead of a worker's.
         """
         nodes = await self._servers.everywhere([("INFO", "server"), ("INFO", "memory")])
-        told = [scripting.good(replies, "read what the server is") for replies in nodes]
+        told = scripting.of_those_there(nodes, "read what the server is")
         found = {
             "version": _first(connecting.version_problem(server) for server, _ in told),
             "eviction": _first(_eviction_problem(memory) for _, memory in told),

@@ -145,9 +145,8 @@ class Scripts:
         }
 
     async def load(self) -> None:
-        """Make sure that every server has every script."""
-        for replies in await self._load():
-            good(replies, "load the scripts")
+        """Make sure that every server that is there has every script."""
+        of_those_there(await self._load(), "load the scripts")
 
     async def _load(self) -> list[list[Any]]:
         return await self._servers.everywhere(
@@ -226,6 +225,21 @@ def good(replies: list[Any], attempted: str) -> list[Any]:
         if isinstance(reply, Exception):
             raise translated(reply, attempted) from reply
     return replies
+
+
+def of_those_there(nodes: Sequence[list[Any]], attempted: str) -> list[list[Any]]:
+    """The replies of each server that answers; raises where one says no, or none answers.
+
+    One node of a cluster that is away is told of by its shards, and holds up no others.
+    """
+    there = [replies for replies in nodes if not any(map(_is_absence, replies))]
+    return [good(replies, attempted) for replies in there or nodes]
+
+
+def _is_absence(reply: object) -> bool:
+    return isinstance(
+        reply, redis.exceptions.ConnectionError | redis.exceptions.TimeoutError | OSError
+    )
 
 
 _OURS: dict[str, type[errors.DuepointError]] = {

@@ -1,0 +1,140 @@
+"""A server of some shards is away: the others fire on, and somebody is told, once."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from duepoint import errors
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.wire import scripting
+from duepoint.worker import claimer, outage
+from tests.support.builders import a_definition, a_rule, at
+from tests.support.workplace import a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+SECOND = 1_000_000
+ALL = {"catch_up": "All", "catch_up_limit": 1_000}
+AWAY = errors.QueueUnavailable("connection refused")
+
+
+@pytest.fixture
+async def place():
+    """Two schedules, every ten seconds, in two shards."""
+    place = await a_workplace()
+    place.shards = {}
+    for number in range(20):
+        name = f"s-{number}"
+        known = a_definition(
+            rule=a_rule("@every 10s", policy=ALL),
+            uid=f"uid-{number}", name=name, namespace=name,
+            created_us=NOON, not_before_us=NOON,
+        )  # fmt: skip
+        shard = sharding.shard_of(known.id, 4)
+        if shard not in place.shards.values() and len(place.shards) < 2:
+            place.shards[await _name(place, known)] = shard
+    return place
+
+
+async def _name(place, known):
+    await place.arm(known)
+    return known.name
+
+
+def _fired(place, name):
+    return [(one.slot_us - NOON) // SECOND for one in place.target.fired if one.name == name]
+
+
+async def test_shards_of_other_servers_fire_on_time(place):
+    here, there = place.shards
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        place.queue.away = {place.shards[there]}
+        for second in range(20, 101, 10):
+            await place.clock.advance(10)
+            assert _fired(place, here)[-1] == second
+        assert _fired(place, there) == [10]
+        place.queue.away = set()
+        await place.clock.advance(2)
+        assert sorted(_fired(place, there)) == list(range(10, 101, 10))
+
+
+async def test_it_is_told_once_and_well_again(place):
+    _, there = place.shards
+    with capture_logs() as logs:
+        async with place.working(place.a_worker()):
+            await place.clock.advance(11)
+            place.queue.away = {place.shards[there]}
+            await place.clock.advance(60)
+            (trouble,) = place.health.troubles().values()
+            assert trouble.startswith("1 of 4 shards are waited for: ")
+            place.queue.away = set()
+            await place.clock.advance(2)
+            assert not place.health.troubles()
+    told = [line["event"] for line in logs]
+    assert told.count("waiting for a part of the queue") == 1
+    assert told.count("claiming") == 2
+    assert "waiting for the queue" not in told
+
+
+async def test_one_shard_that_is_gone_alone_is_waited_for_alone(place):
+    here, there = place.shards
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        gone = place.queue.shards.pop(place.shards[there])
+        for second in range(20, 61, 10):
+            await place.clock.advance(10)
+            assert _fired(place, here)[-1] == second
+        assert place.health.troubles()
+        place.queue.shards[place.shards[there]] = gone
+        await place.clock.advance(2)
+        assert not place.health.troubles()
+        assert sorted(_fired(place, there)) == list(range(10, 61, 10))
+
+
+async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, monkeypatch):
+    here, there = place.shards
+    beat = place.queue.beat
+
+    async def unanswered(worker):
+        raise AWAY
+
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        monkeypatch.setattr(place.queue, "beat", unanswered)
+        await place.clock.advance(50)
+        assert place.health.troubles() == {claimer.PART: str(AWAY)}
+        assert _fired(place, here) == _fired(place, there) == [10, 20, 30, 40, 50, 60]
+        monkeypatch.setattr(place.queue, "beat", beat)
+        await place.clock.advance(claimer.BEAT_SECONDS)
+        assert not place.health.troubles()
+
+
+async def test_what_follows_a_part_is_the_whole(place):
+    _, there = place.shards
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        place.queue.away = {place.shards[there]}
+        await place.clock.advance(10)
+        place.queue.available = False
+        await place.clock.advance(20)
+        assert place.health.troubles() == {claimer.PART: "the test took the queue away"}
+        place.queue.away, place.queue.available = set(), True
+        await place.clock.advance(3)
+        assert not place.health.troubles()
+
+
+def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
+    seen = outage.Outage(4)
+    moving = messages.Claimed(
+        shard=messages.ShardId(1), claim=None, wait_seconds=0.1,
+        trouble=scripting.ShardMoving("TRYAGAIN"),
+    )  # fmt: skip
+    seen.note([moving], 100.0)
+    assert seen.trouble(109.0) is None
+    seen.note([moving], 111.0)
+    assert seen.trouble(111.0) == "1 of 4 shards are waited for: TRYAGAIN"
+    arrived = messages.Claimed(shard=messages.ShardId(1), claim=None, wait_seconds=None)
+    assert seen.note([arrived], 112.0)
+    assert seen.trouble(112.0) is None
+    assert not seen.note([arrived], 113.0)
