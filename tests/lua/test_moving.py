@@ -10,12 +10,14 @@ import asyncio
 import dataclasses
 import os
 
+import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.layout import moving
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import definition
+from duepoint.schedules import definition, points
+from duepoint.schedules import rule as rules
 from tests.support import queueing
 
 FROM, TO = messages.ShardId(0), messages.ShardId(1)
@@ -199,6 +201,30 @@ async def test_a_claimed_chain_is_left_out_and_nothing_is_noted(move):
     await move.drain()
     assert await move.export(*move.schedules) == (len(move.schedules), [])
     assert await move.moves() == []
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["the last is held", "none is held"])
+async def test_a_counted_schedule_with_thousands_of_slots_that_wait_can_leave(move, held):
+    """As many as ``queueLimit`` allows are more than one command can be asked about."""
+    limited = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=20_000))
+    one = msgspec.structs.replace(move.schedules[0], generation=2, rule=limited)
+    arming = messages.Arming(definition=one, due_us=None, keep_chain=True)
+    await move.harness.queue.upsert(arming, queueing.BLOB, queueing.EPOCH)
+    head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
+    waiting = [head + slot.to_bytes(8, "big") for slot in range(9_000)]
+    names, far_us = move.names(FROM), points.DUE_LIMIT_US - 1
+    lane_key = names.lane(await move.lane(one))
+    for first in range(0, len(waiting), 3_000):
+        some = waiting[first : first + 3_000]
+        await move.client.zadd(lane_key, dict.fromkeys(some, far_us))
+        await move.client.zadd(names.occ, dict.fromkeys(some, 0))
+    if held:
+        await move.client.zadd(lane_key, {waiting[-1]: move.harness.now_us()})
+        claims = await move.harness.claim_all()
+        await move.harness.queue.release(claims[0], [one.id + one.timing_version])
+    await move.drain()
+    left_out, taken = await move.export(one)
+    assert (left_out, len(taken)) == ((1, 0) if held else (0, 1))
 
 
 async def test_nobody_claims_what_is_on_its_way(move):

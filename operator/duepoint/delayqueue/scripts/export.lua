@@ -103,14 +103,23 @@ local function occurrences_of(id, lane_key)
 end
 
 -- Whether a worker holds an occurrence, whose start would be counted in the definition.
+-- Ten thousand slots may wait, and unpack() carries 7,900: in parts.
+local MOST_LOOKED_AT = 1000
+
 local function is_tried(id, lane_key)
-  local members = redis.call('ZRANGE', OCC, '[' .. id, '[' .. id .. string.rep('\255', 18), 'BYLEX')
-  for _, score in ipairs(#members > 0 and redis.call('ZMSCORE', lane_key, unpack(members)) or {}) do
-    if score and is_held(score) then
-      return true
+  local from, to = '[' .. id, '[' .. id .. string.rep('\255', 18)
+  while true do
+    local members = redis.call('ZRANGE', OCC, from, to, 'BYLEX', 'LIMIT', 0, MOST_LOOKED_AT)
+    if #members == 0 then
+      return false
     end
+    for _, score in ipairs(redis.call('ZMSCORE', lane_key, unpack(members))) do
+      if score and is_held(score) then
+        return true
+      end
+    end
+    from = '(' .. members[#members]
   end
-  return false
 end
 
 local function take_schedules(group)
