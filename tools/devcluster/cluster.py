@@ -33,6 +33,8 @@ ATTEMPTS = 3
 READY_SECONDS = 90.0  # 5 s on an idle machine
 POLL_SECONDS = 0.05
 SERVER_GRACE_SECONDS = 0.5
+#: On a machine that is busy an API server says for a moment that its etcd does not answer.
+UNREADY_SECONDS = 10.0
 LOG_LINES = 12
 
 
@@ -90,10 +92,15 @@ def end_applications(record: Record) -> bool:
 
 
 def is_healthy(state: State, record: Record) -> bool:
-    """Every process lives and the API server answers."""
-    if not record.complete or not all(map(processes.is_alive, record.processes)):
-        return False
-    return record.kind != SIMULATED or client(state, record).is_ready()
+    """Every process lives and the API server answers, soon if not at once."""
+    deadline = time.monotonic() + UNREADY_SECONDS
+    while record.complete and all(map(processes.is_alive, record.processes)):
+        if record.kind != SIMULATED or client(state, record).is_ready():
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return False
 
 
 def suits(state: State, record: Record, kind: str, redis_url: str) -> bool:
