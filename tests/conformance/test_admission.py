@@ -415,6 +415,14 @@ async def test_an_end_that_is_told_twice_or_of_nobody_changes_nothing(gate):
     assert (await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)).removed == 0
 
 
+async def test_jobs_that_end_by_the_thousand_make_room(gate):
+    """All Jobs of a schedule deleted at once, or ended while nobody could be told."""
+    await gate.arm()
+    await gate.start(0)
+    ended = [f"report-{1_700_000_000 + number}" for number in range(9_000)]
+    assert (await gate.queue.finish(gate.definition(), [*ended, "report-0"], EPOCH)).removed == 1
+
+
 async def test_a_job_that_ends_before_its_slot_is_settled_makes_room_at_once(gate):
     await gate.arm()
     claim, (member,) = await gate.slots(0)
