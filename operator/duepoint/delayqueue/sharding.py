@@ -68,6 +68,11 @@ def is_power_of_two(shards: int) -> bool:
     return shards > 0 and shards & (shards - 1) == 0
 
 
+def is_possible(shards: int) -> bool:
+    """Whether an index can have so many shards."""
+    return is_power_of_two(shards) and shards <= MOST_SHARDS
+
+
 def fed_by(shard: messages.ShardId, layout: messages.Layout) -> tuple[messages.ShardId, ...]:
     """The shards of a layout to which a former shard's schedules move."""
     if layout.former is None:

@@ -387,11 +387,18 @@ def _strange_letters(client, names, lane):
         client.xadd(names.dead, fields)
 
 
+def _letters_of_no_time(client, names, lane):
+    """Of a slot and of a burial that no calendar has."""
+    client.delete(names.dead)
+    client.xadd(names.dead, {"slot_us": "9" * 60, "attempts": "9" * 5000}, id="99999999999999999-1")
+    client.xadd(names.dead, {"slot_us": str(2**62)}, id="*")
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         _strange_points, _strange_claims, _strange_heads, _strange_texts, _strange_records,
-        _strange_layout, _strange_letters,
+        _strange_layout, _strange_letters, _letters_of_no_time,
     ],
 )  # fmt: skip
 def test_what_nobody_of_us_wrote_is_looked_at_all_the_same(duepoint, own_server, change, damage):

@@ -86,9 +86,22 @@ async def test_a_worker_whose_name_is_no_text_is_one_of_several(harness):
     assert "w1" in (await harness.queue.beat("w1")).workers
 
 
-async def test_a_layout_that_cannot_be_read_is_said_in_one_line(harness):
+async def test_a_layout_that_is_no_number_is_none_to_a_worker(harness):
     await harness.queue._client.hset(harness.queue._keys.layout, "shards", "abc")
     assert (await harness.queue.beat("w1")).layout is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"shards": "abc"}, {"shards": "99999999999"}, {"shards": "3"}, {"shards": "-4"},
+        {"layout": "0"}, {"layout": "9" * 30}, {"buckets": "0"}, {"buckets": "9" * 12},
+        {"former": "1", "former_shards": "9" * 12},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_layout_that_cannot_be_is_said_in_one_line(harness, said):
+    await harness.queue._client.hset(harness.queue._keys.layout, mapping=said)
     with pytest.raises(errors.QueueUnavailable, match="layout says cannot be read"):
         await harness.queue.layout()
 

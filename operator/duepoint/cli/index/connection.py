@@ -108,7 +108,7 @@ def whole(option: str, text: str, *, most: int) -> int:
     Raises:
         errors.InvalidSetting: it is none.
     """
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:18]) <= most:
+    if not (text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most):
         raise errors.InvalidSetting(
             option, f"{errors.quoted(text)}: write a whole number from 1 to {most}"
         )

@@ -37,4 +37,4 @@ def row_of(letter: messages.DeadEntry) -> listing.Row:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() else None
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None

@@ -87,8 +87,11 @@ def _cut(text: str, width: int) -> str:
 
 
 def time(instant_us: int | None) -> str | None:
-    """RFC 3339 in UTC; None stays None."""
-    return None if instant_us is None else instants.utc_text(instant_us)
+    """RFC 3339 in UTC; None stays None, and so is an instant that has no such text."""
+    try:
+        return None if instant_us is None else instants.utc_text(instant_us)
+    except OverflowError:
+        return None
 
 
 def short_time(text: str | None) -> str:

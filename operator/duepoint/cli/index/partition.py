@@ -4,8 +4,11 @@ The command only asks, through Redis; the leading operator does it, so it goes o
 is stopped, and asking again is watching again. On a terminal one line shows how far it is;
 elsewhere, or with ``-o json``, one JSON object a line whenever something has changed.
 
+A server that is away for a moment (it restarts, or another one takes over) is waited for.
+
 Exit codes: 0 the index has that many shards (or, with ``--status`` and ``--no-wait``: answered),
-1 there is no index yet, or nothing came of it within ``--timeout``, 2 what was asked cannot be.
+1 there is no index yet, nothing came of it within ``--timeout``, or somebody has asked for another
+number since, 2 what was asked cannot be, or Redis cannot be used.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ _LOOK_SECONDS = 0.5
 _BAR = 30
 #: Nobody has begun for so long: there is no leader, or it is of a version that cannot.
 _UNHEARD_SECONDS = 60.0
+#: A server that was there at the beginning may be away for so long.
+_AWAY_SECONDS = 30.0
 
 
 @click.command("partition")
@@ -71,7 +76,7 @@ def partition(
             shown.tell(await opened.partitioning())
             shown.end()
             return 1
-        return await _watch(opened, shown, patience)
+        return await _watch(opened, shown, wanted, patience)
 
     connection.run(given, ask)
 
@@ -87,12 +92,18 @@ def _check_answer(answer: messages.Asked, wanted: int) -> None:
         )
 
 
-async def _watch(opened: DelayQueue, shown: _Shown, patience: int | None) -> int:
-    """Until it is done; 0 where the patience ended."""
+async def _watch(
+    opened: DelayQueue, shown: _Shown, wanted: int | None, patience: int | None
+) -> int:
+    """Until it is done; 0 where the patience ended, or it is cut otherwise."""
     began = time.monotonic()
     while True:
-        seen = await opened.partitioning()
+        seen = await _seen(opened)
         shown.tell(seen)
+        if wanted not in (None, seen.wanted or seen.shards):
+            shown.end()
+            output.complain(f"somebody has asked for {seen.wanted or seen.shards} shards since")
+            return 0
         if not seen.wanted and not seen.former_shards:
             shown.end()
             return 1
@@ -108,6 +119,18 @@ async def _watch(opened: DelayQueue, shown: _Shown, patience: int | None) -> int
             )
             return 0
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _seen(opened: DelayQueue) -> messages.Partitioning:
+    """How far it is, as soon as the server says so again."""
+    last = time.monotonic() + _AWAY_SECONDS
+    while True:
+        try:
+            return await opened.partitioning()
+        except errors.TryLater:
+            if time.monotonic() >= last:
+                raise
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 class _Shown:

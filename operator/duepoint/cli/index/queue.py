@@ -121,6 +121,7 @@ def _total_cells(row: listing.Row) -> listing.Cells:
 
 def _of_shard(shard: sights.ShardSight, now_us: int) -> listing.Row:
     return {
+        "layout": sightings.layout_number(shard.shard),
         "shard": sightings.shard_number(shard.shard),
         "state": shard.state,
         "definitions": shard.definitions,
@@ -140,7 +141,7 @@ def _of_shard(shard: sights.ShardSight, now_us: int) -> listing.Row:
 
 def _shard_cells(row: listing.Row) -> listing.Cells:
     return {
-        "shard": str(row["shard"]),
+        "shard": str(row["shard"] if row["state"] == "open" else f"{row['layout']}.{row['shard']}"),
         "state": row["state"],
         "defs": f"{row['definitions']}{'' if row['exact'] else '~'}",
         "armed": str(row["armed"]),

@@ -26,6 +26,11 @@ def shard_number(shard: messages.ShardId) -> int:
     return int(shard_name(shard).partition(".")[2])
 
 
+def layout_number(shard: messages.ShardId) -> int:
+    """The layout that a shard belongs to; while the number of shards changes there are two."""
+    return int(shard_name(shard).partition(".")[0])
+
+
 def shard_name(shard: messages.ShardId) -> str:
     """A shard's name while the number of shards changes, too: its layout and its number there."""
     from duepoint.delayqueue import sharding  # noqa: PLC0415 - only these commands pay for it

@@ -42,6 +42,6 @@ def _layout(text: str) -> Layout | None:
     if not (number.isascii() and number.isdigit() and shards.isascii() and shards.isdigit()):
         return None
     count = int(shards[:9])
-    if not (sharding.is_power_of_two(count) and count <= sharding.MOST_SHARDS):
+    if not sharding.is_possible(count):
         return None
     return Layout(number=max(1, int(number[:9])), shards=count)

@@ -109,7 +109,7 @@ class Partitioner:
         wanted = self._queue.wanted_shards()
         if layout.former is not None:
             await self._go_on(layout)
-        elif wanted and sharding.is_power_of_two(wanted):
+        elif sharding.is_possible(wanted):
             layout = await self._queue.announce_partition(wanted, self._epoch)
             telemetry.logger.info("partitioning begins", shards=layout.shards)
         else:

@@ -54,7 +54,9 @@ def slot_of(letter: messages.DeadEntry) -> Slot | None:
     slot_us = _whole(entry.get("slot_us"))
     if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
         slot_us = point.slot_us
-    if slot_us is None or not entry.get("uid") or not entry.get("namespace"):
+    if slot_us is None or slot_us >= points.DUE_LIMIT_US:
+        return None
+    if not entry.get("uid") or not entry.get("namespace"):
         return None
     if point is not None and point.kind is points.PointKind.CHECK:
         return None  # nothing was to be delivered
@@ -163,4 +165,4 @@ class Replaying(reading.Reading):
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() else None
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None

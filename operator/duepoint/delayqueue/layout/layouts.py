@@ -9,8 +9,8 @@ knows only the former layout is sent on, too. The record is changed by ``members
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from duepoint import errors
 from duepoint.delayqueue import core, messages, sharding
@@ -20,6 +20,10 @@ from duepoint.schedules import points
 RECORD_FIELDS = ("layout", "shards", "buckets", "incarnation", "former", "former_shards")
 #: Looks for one schedule while the layout changes under them: it changes twice in a move.
 _ROUNDS = 4
+
+#: No record of ours says more: of either, a walk through all of them would not end.
+_MOST_LAYOUTS = 1 << 31
+_MOST_BUCKETS = 1 << 20
 
 Answer = TypeVar("Answer")
 
@@ -61,12 +65,13 @@ class Layouts(core.Core):
         """The number of shards that somebody asked for, by the last look at the layout; 0: none."""
         return self._wanted_shards
 
-    def _remember(self, reply: list[bytes]) -> messages.Layout:
-        former = None
-        if reply[4] is not None:
-            former = messages.Layout(number=int(reply[4]), shards=int(reply[5]))
-        layout = messages.Layout(number=int(reply[0]), shards=int(reply[1]), former=former)
-        self._buckets = int(reply[2])
+    def _remember(self, reply: Sequence[Any]) -> messages.Layout:
+        former = None if reply[4] is None else _checked(int(reply[4]), int(reply[5]))
+        newest, buckets = _checked(int(reply[0]), int(reply[1])), int(reply[2])
+        if not 1 <= buckets <= _MOST_BUCKETS:
+            raise ValueError(f"{buckets} buckets")
+        layout = messages.Layout(number=newest.number, shards=newest.shards, former=former)
+        self._buckets = buckets
         self._layout = layout
         return layout
 
@@ -114,6 +119,13 @@ class Layouts(core.Core):
                     by_home.setdefault(shard, []).append(schedule_id)
                     break
         return by_home
+
+
+def _checked(number: int, shards: int) -> messages.Layout:
+    """The layout; raises ValueError where there can be none such."""
+    if not sharding.is_possible(shards) or not 1 <= number <= _MOST_LAYOUTS:
+        raise ValueError(f"layout {number} of {shards} shards")
+    return messages.Layout(number=number, shards=shards)
 
 
 def number_of(field: bytes | None) -> int:

@@ -26,7 +26,7 @@ class Partitioning(membership.Membership, emptying.Emptying):
     # -- asking -----------------------------------------------------------------------------------
 
     async def ask_partition(self, shards: int) -> messages.Asked:
-        if not (sharding.is_power_of_two(shards) and shards <= sharding.MOST_SHARDS):
+        if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
                 "shards",
                 f"{shards} is no power of two up to {sharding.MOST_SHARDS};"

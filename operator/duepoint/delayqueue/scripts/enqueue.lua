@@ -15,6 +15,7 @@
 -- include heads
 -- include definition
 -- include moves
+-- include elsewhere
 
 local META, HEADS, OCC, OCCREC, WAKE, LANE, BUCKET, LEASES = unpack(KEYS)
 local refused = fenced_refusal(META)

@@ -18,6 +18,7 @@
 -- include heads
 -- include definition
 -- include moves
+-- include elsewhere
 
 local META, HEADS, OCC, OCCREC, WAKE, LANE, BUCKET, LEASES, DEAD = unpack(KEYS)
 local refused = refusal(META)

@@ -19,6 +19,7 @@
 -- include heads
 -- include definition
 -- include moves
+-- include elsewhere
 -- include interned
 
 local META, HEADS, BLOBS, WAKE, LANE, BUCKET, LEASES, INTERNED = unpack(KEYS)
