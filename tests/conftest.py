@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import structlog
 from hypothesis import settings
@@ -30,6 +31,10 @@ settings.register_profile("duepoint", deadline=None)
 settings.load_profile("duepoint")
 
 loops.end_connections_with_their_loop()
+
+# A shell that points `duepoint` at a development cluster is no part of any test.
+for name in [name for name in os.environ if name.startswith("DUEPOINT_REDIS_")]:
+    del os.environ[name]
 
 # The collector walks thousands of collected tests again and again, a tenth of what the unit tests
 # cost: it is asked more rarely, and no more after what is there for good.

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     start = commands.add_parser("up", help="start the cluster, or find it running")
     start.add_argument("--cluster", choices=["simulated", "current"], default="simulated")
     start.set_defaults(command=up)
-    show = commands.add_parser("env", help="shell commands that export KUBECONFIG and REDIS_URL")
+    show = commands.add_parser("env", help="shell commands that point kubectl and duepoint at it")
     show.set_defaults(command=env)
     commands.add_parser("status", help="what runs").set_defaults(command=status)
     commands.add_parser("down", help="stop everything").set_defaults(command=down)
@@ -77,8 +77,10 @@ def describe(record: states.Record) -> None:
 
 
 def env(_options: argparse.Namespace) -> int:
+    """Also what ``duepoint queue`` and ``duepoint dlq`` read, which are no part of a cluster."""
     record = _record()
-    for name, value in record.environment().items():
+    shown = {**record.environment(), "DUEPOINT_REDIS_URL": record.redis_url}
+    for name, value in shown.items():
         print(f"export {name}={shlex.quote(value)}")
     return 0
 
