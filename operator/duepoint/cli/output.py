@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import unicodedata
 from collections.abc import Iterable, Mapping
 
 from duepoint import errors
@@ -77,6 +78,33 @@ def one_line(text: str) -> str:
     return _UNSHOWN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
+def width(text: str) -> int:
+    """Columns that a line of text takes on a terminal: none for marks on a letter, two for many."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def cut(text: str, most: int) -> str:
+    """The text as one line of at most so many columns."""
+    shown = one_line(text)
+    if width(shown) <= most:
+        return shown
+    taken, left = "", max(0, most - 3)
+    for letter in shown:
+        left -= _columns(letter)
+        if left < 0:
+            break
+        taken += letter
+    return taken + "..."
+
+
+def _columns(letter: str) -> int:
+    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
+
+
 def escape_what_cannot_be_shown() -> None:
     """A terminal or pipe that is not UTF-8 gets escapes, never an exception."""
     for stream in (sys.stdout, sys.stderr):
@@ -85,5 +113,9 @@ def escape_what_cannot_be_shown() -> None:
 
 
 def _aligned(row: Row, widths: Mapping[str, int]) -> str:
-    cells = [one_line(row.get(name, "")).ljust(width) for name, width in widths.items()]
+    cells = [_filled(one_line(row.get(name, "")), most) for name, most in widths.items()]
     return "  ".join(cells).rstrip() + "\n"
+
+
+def _filled(cell: str, most: int) -> str:
+    return cell + " " * (most - width(cell))

@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from duepoint import errors
 from duepoint.controller.upkeep import partitioner
 from duepoint.delayqueue import messages, sharding
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
@@ -158,4 +159,30 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     assert scene.problems == []
     stored = await operator.definition(shard, travelling)
     assert stored.generation == 2
+    await scene.close()
+
+
+async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_prefix):
+    scene = Scene(valkey.url, key_prefix)
+    queue = await scene.open(read=False)
+    await queue.open_layout(2, queueing.EPOCH)
+    for number in range(40):
+        await scene.arm(queue, f"later-{number}", due_us=4_000_000_000_000_000)
+    mover = await scene.open()
+    move, interrupted = mover.move, []
+
+    async def interrupts(*given, **named):
+        if (step := await move(*given, **named)).moved and len(interrupted) < 3:
+            interrupted.append(step.moved)
+            mover.move = refuses
+        return step
+
+    async def refuses(*_given, **_named):
+        mover.move = interrupts
+        raise errors.QueueUnavailable("the server is full")
+
+    mover.move = interrupts
+    await scene.partition(mover, 8)
+    assert interrupted
+    assert (await queue.partitioning()).moved == 40
     await scene.close()

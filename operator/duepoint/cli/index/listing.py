@@ -57,7 +57,9 @@ def write_one(row: Row, form: str, cells: Cells) -> int:
 def _write_table(lines: list[Cells], spare: list[str], cut: str) -> None:
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     widths = {
-        name: max([len(name), *(len(output.one_line(line.get(name, ""))) for line in lines)])
+        name: max(
+            [len(name), *(output.width(output.one_line(line.get(name, ""))) for line in lines)]
+        )
         for name in lines[0]
     }
     while room is not None and _width(widths, cut) > room and spare:
@@ -66,7 +68,7 @@ def _write_table(lines: list[Cells], spare: list[str], cut: str) -> None:
         others = sum(width + 2 for name, width in widths.items() if name != cut)
         widths[cut] = min(widths[cut], max(len(cut), room - others))
     shortened = (
-        {**line, cut: _cut(line.get(cut, ""), widths[cut])} if cut in widths else line
+        {**line, cut: output.cut(line.get(cut, ""), widths[cut])} if cut in widths else line
         for line in lines
     )
     output.write(shortened, "table", widths=widths)
@@ -76,11 +78,6 @@ def _width(widths: dict[str, int], cut: str) -> int:
     """What a line needs; of the text that may be cut twenty characters should be left."""
     fixed = sum(width for name, width in widths.items() if name != cut)
     return fixed + (min(20, widths[cut]) if cut in widths else 0) + 2 * (len(widths) - 1)
-
-
-def _cut(text: str, width: int) -> str:
-    shown = output.one_line(text)
-    return shown if len(shown) <= width else shown[: max(0, width - 3)] + "..."
 
 
 # -- cells ---------------------------------------------------------------------------------------

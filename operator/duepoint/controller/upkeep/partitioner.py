@@ -111,6 +111,7 @@ class Partitioner:
             await self._go_on(layout)
         elif sharding.is_possible(wanted):
             layout = await self._queue.announce_partition(wanted, self._epoch)
+            self._progress = _Progress()
             telemetry.logger.info("partitioning begins", shards=layout.shards)
         else:
             self._asked.clear()
@@ -123,7 +124,8 @@ class Partitioner:
         await self._queue.open_layout(layout.shards, self._epoch)
         await self._wait_for_workers()
         former = sharding.own_shards(layout.former)
-        self._progress = _Progress(moved=(await self._queue.partitioning()).moved)
+        noted = (await self._queue.partitioning()).moved  # by whoever led before, too
+        self._progress = _Progress(moved=max(noted, self._progress.moved))
         for shard in former:
             if await self._queue.shard_state(shard) != "closed":
                 self._progress.left += await self._queue.count_definitions(shard)

@@ -1,0 +1,37 @@
+"""Columns stay columns whatever is written in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.cli import output
+
+WIDE = "服务暂时不可用"
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("", 0), ("abc", 3), (WIDE, 14), ("é", 1), ("e\u0301", 1), ("\U0001f680", 2)],
+)
+def test_a_text_is_as_wide_as_a_terminal_shows_it(text, columns):
+    assert output.width(text) == columns
+
+
+@pytest.mark.parametrize("most", range(3, 20))
+@pytest.mark.parametrize("text", ["a" * 30, WIDE * 3, "é" * 30, f"a{WIDE}b{WIDE}", "a\tb" * 9])
+def test_what_is_cut_fits(text, most):
+    cut = output.cut(text, most)
+    assert most - 1 <= output.width(cut) <= most
+    assert cut.endswith("...")
+
+
+def test_what_fits_is_not_cut():
+    assert output.cut(WIDE, 14) == WIDE
+
+
+def test_a_wide_name_moves_no_later_column(capsys):
+    rows = [{"name": "报告", "reason": "Timeout"}, {"name": "report", "reason": "Timeout"}]
+    output.write(rows, "table", widths={"name": 6, "reason": 7})
+    lines = capsys.readouterr().out.splitlines()
+    starts = {output.width(line[: line.index("Timeout")]) for line in lines[1:]}
+    assert starts == {8}
