@@ -130,6 +130,21 @@ async def test_clocks_that_drift_apart_for_hours_are_noticed_before_they_are_far
     assert looks == [17, 34, 51]
 
 
+async def test_a_worker_whose_clock_is_put_right_does_not_sleep_on_for_as_long_as_it_was_behind():
+    clock = SetClock()
+    clock.ahead_us = -3_600_000_000
+    made = alarms.Alarms(clock, SHARDS)
+    assert await made.wait_until_due(0) == SHARDS
+    made.note(_answer(1, 3600.0))  # due now, but not by this machine's clock
+    for _ in range(3):
+        made.note_beat(_beat(clock, ahead_us=-clock.ahead_us))
+        assert await made.wait_until_due(0) == ()
+        await clock.advance(10)
+    clock.ahead_us = 0
+    made.note_beat(_beat(clock))
+    assert set(await made.wait_until_due(0)) == set(SHARDS)
+
+
 async def test_a_cancelled_sleeper_leaves_no_task_behind(quiet, clock):
     sleeping = await _asleep(clock, quiet.wait_until_due(60))
     sleeping.cancel()
@@ -145,6 +160,15 @@ def _beat(clock, *, incarnation="one", ahead_us=0):
         incarnation=incarnation,
         time_us=clock.now_us() + ahead_us,
     )
+
+
+class SetClock(fakeclock.FakeClock):
+    """One whose UTC somebody sets; the monotonic clock knows nothing of it."""
+
+    ahead_us = 0
+
+    def now_us(self):
+        return super().now_us() + self.ahead_us
 
 
 class CountingClock(SystemClock):

@@ -17,7 +17,8 @@ from duepoint.delayqueue import messages
 
 #: A wake-up for a shard that another worker is preferred for, in seconds on top of its due.
 _STANDBY_DELAY_SECONDS = (0.2, 0.5)
-#: A step of the server's clock against our monotonic one that makes all known waits worthless.
+#: A step of the server's clock, or of our own UTC, against our monotonic clock that makes all known
+#: waits worthless: they were worked out by the earlier of the two.
 _CLOCK_STEP_SECONDS = 0.05
 #: The last step of a sleep is spent awake at most once in so many steps: 2 or 3 % of a core.
 _AWAKE_EVERY = 40
@@ -33,7 +34,7 @@ class Alarms:
         self._shards = tuple(shards)
         self._at: dict[messages.ShardId, float] = {}
         self._earlier = asyncio.Event()
-        self._offset: float | None = None
+        self._offsets: tuple[float, float] | None = None
         self._incarnation: str | None = None
         self._step = clocks.timer_step_seconds(clock)
         self._awake_since = -math.inf
@@ -55,13 +56,14 @@ class Alarms:
             self._set(claimed.shard, claimed.wait_seconds)
 
     def note_beat(self, beat: messages.Beat) -> None:
-        offset = beat.time_us / 1_000_000 - self._clock.monotonic()
+        now = self._clock.monotonic()
+        offsets = beat.time_us / 1_000_000 - now, self._clock.now_us() / 1_000_000 - now
         # Compared with the beat of the last look at everything, not with the one before this: two
         # clocks that drift apart by 50 ppm never step, and are four seconds apart after a day.
-        if self._offset is None:
-            self._offset = offset
-        elif abs(offset - self._offset) > _CLOCK_STEP_SECONDS:
-            self._offset = offset
+        if self._offsets is None:
+            self._offsets = offsets
+        elif math.dist(offsets, self._offsets) > _CLOCK_STEP_SECONDS:
+            self._offsets = offsets
             self.ring_all()
         if self._incarnation not in (None, beat.incarnation):
             self.ring_all()
