@@ -191,20 +191,26 @@ async def test_a_user_without_the_rights_is_a_wait_and_heals(own_server, key_pre
     await harness.queue.close()
 
 
-async def test_a_password_file_is_read_again_at_each_connection(own_server, tmp_path, key_prefix):
+async def test_a_password_file_is_read_again_at_each_connection(
+    own_server, tmp_path, key_prefix, caplog
+):
     file = tmp_path / "password"
-    file.write_text("not yet\n")
+    file.write_bytes(b"\xff no text\n")
     server = connecting.Server(
         url=own_server.url, username=redisusers.name("operator"), password_file=file
     )
     queue = delayqueue.DelayQueue(
         own_server.url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server
     )
+    with pytest.raises(errors.QueueUnavailable, match=r"password.*not UTF-8"):
+        await queue.start()
+    file.write_text("not yet\n")
     with pytest.raises(errors.QueueUnavailable, match=r"(?i)invalid username-password"):
         await queue.start()
     file.write_text(redisusers.password("operator") + "\n")
     await queue.start()
     await queue.close()
+    assert caplog.records == []  # the library has nothing to say either
 
 
 async def test_a_silent_server_does_not_keep_a_subscription_waiting_for_ever(

@@ -53,8 +53,17 @@ class FilePassword(redis.CredentialProvider):
         self._file = file
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        password = self._file.read_text().strip()
+        try:
+            password = self._file.read_text(encoding="utf-8").strip()
+        except UnicodeDecodeError as garbage:
+            raise redis.exceptions.AuthenticationError(
+                f"{self._file} holds no password: it is not UTF-8 text"
+            ) from garbage
         return (self._username, password) if self._username else (password,)
+
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        """The same: the library's own warns in the log at each connection."""
+        return self.get_credentials()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
