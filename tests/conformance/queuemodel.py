@@ -46,10 +46,13 @@ class Model:
     def held(self, key: bytes) -> list[bytes]:
         return sorted(m for m, holder in self.points.items() if holder == key)
 
-    def to_claim(self, batch: int) -> tuple[list[bytes], int]:
-        """The members that the next claim gets, and how often they were claimed before."""
+    def to_claim(self, batch: int, *, wary: bool) -> tuple[list[bytes], int]:
+        """The members that the next claim gets, and how often they were claimed before.
+
+        A wary one gets nothing that two owners have lost.
+        """
         for claim in list(self.claims.values()):
-            if claim.lasts:
+            if claim.lasts or (wary and claim.attempts):
                 continue
             held = self.held(claim.key)
             taken = held[: math.ceil(batch / 8**claim.attempts)]

@@ -131,11 +131,17 @@ class Histories(RuleBasedStateMachine):
 
     # -- workers --------------------------------------------------------------------------------
 
-    @rule(batch=st.integers(1, 3), lease=st.sampled_from([FOR_EVER, NOT_AT_ALL]))
-    def claim(self, batch, lease):
-        members, attempts = self.model.to_claim(batch)
+    @rule(
+        batch=st.integers(1, 3),
+        lease=st.sampled_from([FOR_EVER, NOT_AT_ALL]),
+        wary=st.booleans(),
+    )
+    def claim(self, batch, lease, wary):
+        members, attempts = self.model.to_claim(batch, wary=wary)
         (answer,) = self.run(
-            self.harness.queue.claim([SHARD], worker="w", batch=batch, lease_seconds=lease)
+            self.harness.queue.claim(
+                [SHARD], worker="w", batch=batch, lease_seconds=lease, wary=wary
+            )
         )
         got = answer.claim
         assert sorted(p.member for p in got.points) if got else sorted(members) == []

@@ -31,7 +31,8 @@ from duepoint.worker.dispatcher import Dispatcher
 BEAT_SECONDS = 10.0
 #: Beats from one judgement of a fit server to the next; an unfit one is judged at each beat.
 _BEATS_PER_JUDGEMENT = 30
-#: The longest sleep: a wake-up that got lost costs at most this.
+#: The longest sleep of one turn. Nothing is looked at after it: who was subscribed has missed no
+#: wake-up, and who was not looks at everything once he is.
 LONGEST_SLEEP_SECONDS = 60.0
 #: A worker whose clock is this far behind claims late: it says so and is not ready.
 SKEW_LIMIT_SECONDS = 0.5
