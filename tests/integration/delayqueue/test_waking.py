@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
+from structlog.testing import capture_logs
 
 from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages
@@ -59,6 +60,26 @@ async def test_a_restarted_server_is_subscribed_again(lonely, own_server):
             pass
     assert len(claims) == 1
     await wakeups.close()
+
+
+async def test_a_server_that_is_away_is_told_once_however_often_somebody_begins_anew(
+    lonely, own_server
+):
+    ledger = lonely.queue.ledger()
+    await ledger.start()
+    own_server.kill()
+    with capture_logs() as logs:
+        for _ in range(3):  # as the status writer does it
+            await asyncio.sleep(0.3)
+            await ledger.close()
+            await ledger.start()
+        own_server.start()
+        await lonely.queue.open_layout(4, queueing.EPOCH)
+        async with asyncio.timeout(60):
+            while ledger._subscription._lost:  # noqa: ASYNC110 - until it is heard again
+                await asyncio.sleep(0.02)
+    await ledger.close()
+    assert [line["event"] for line in logs].count("subscription lost") == 1
 
 
 async def test_a_message_that_cannot_be_read_does_not_end_the_waking(harness):

@@ -302,26 +302,37 @@ def _login(server: Server, address: redisurl.Address) -> dict[str, Any]:
 
 
 class Sentinels:
-    """Who the primary is, by the first Sentinel that knows."""
+    """Who the primary is, by the first Sentinel that knows.
+
+    Whoever answered last is asked first, and not whoever let a question run out: that one may hang,
+    and a connection has less time to be made than several that hang would take.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._address = server.address()
+        self._hosts = list(self._address.hosts)
 
     async def primary(self) -> Host:
         troubles = []
-        for host in self._address.hosts:
+        for host in tuple(self._hosts):
+            self._put(host, len(self._hosts))  # should this question be cut off
             try:
                 found = await self._ask(host)
             except (redis.exceptions.RedisError, OSError) as error:
                 troubles.append(f"{host[0]}:{host[1]}: {str(error) or type(error).__name__}")
             else:
                 if found:
+                    self._put(host, 0)
                     return found[0].decode(), int(found[1])
                 troubles.append(f"{host[0]}:{host[1]} knows no {self._address.primary}")
         raise redis.exceptions.ConnectionError(
             "no Sentinel knows the primary " + "; ".join(troubles)
         )
+
+    def _put(self, host: Host, place: int) -> None:
+        self._hosts.remove(host)
+        self._hosts.insert(place, host)
 
     async def _ask(self, host: Host) -> list[bytes] | None:
         named = _usual(1)

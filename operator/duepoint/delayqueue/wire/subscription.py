@@ -57,6 +57,8 @@ class Subscription:
         self._on_message = on_message
         self._task: asyncio.Task[None] | None = None
         self._listeners: dict[Hashable, tuple[Sequence[str], asyncio.Task[None]]] = {}
+        #: Servers of which it was said that they are not heard, whoever listens to them by now.
+        self._lost: set[Hashable] = set()
 
     async def start(self) -> None:
         """Listen from now on; does not wait for the first confirmation."""
@@ -96,12 +98,13 @@ class Subscription:
         try:
             while True:
                 try:
-                    await self._listen(client, channels)
+                    await self._listen(client, home, channels)
                 except _Moved:
                     await self._servers.refresh()
                 except (redis.exceptions.RedisError, OSError) as error:
                     failures += 1
-                    if failures == 1:
+                    if home not in self._lost:
+                        self._lost.add(home)
                         log.warning("subscription lost", error=str(error))
                     await self._servers.refresh()
                 except Exception:  # a message of another version must not end all waking
@@ -114,7 +117,9 @@ class Subscription:
         finally:
             await client.aclose(close_connection_pool=True)  # type: ignore[attr-defined,unused-ignore]
 
-    async def _listen(self, client: redis.asyncio.Redis, channels: Sequence[str]) -> None:
+    async def _listen(
+        self, client: redis.asyncio.Redis, home: Hashable, channels: Sequence[str]
+    ) -> None:
         """Until the connection is lost: returns if it was good, raises if it never was."""
         pubsub = client.pubsub()
         confirmed = 0
@@ -125,6 +130,7 @@ class Subscription:
                 if message["type"] == "ssubscribe":
                     confirmed += 1
                     if confirmed == len(channels):
+                        self._lost.discard(home)
                         self._on_subscribed()
                 elif message["type"] == "smessage":
                     self._on_message(message["channel"].decode(), message["data"])
