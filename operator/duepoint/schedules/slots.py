@@ -9,6 +9,7 @@ point to its slot. Pure; instants in microseconds since the epoch.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -16,6 +17,9 @@ import msgspec
 from duepoint import expressions
 from duepoint.expressions import spread
 from duepoint.schedules import rule as rules
+
+#: An ``H`` that is no letter of a name.
+_HASHED = re.compile(r"(?<![A-Z])H(?![A-Z])", re.IGNORECASE)
 
 
 class DueSlot(msgspec.Struct, frozen=True, gc=False):
@@ -215,7 +219,10 @@ def _start_us(timing: rules.Timing) -> int | None:
 
 
 def _uses_hash(timing: rules.Timing) -> bool:
-    return any("H" in text.upper() for text in timing.schedules)
+    """Whether a text has an ``H`` field; those of ``@hourly``, ``1h`` and ``THU`` are none."""
+    return any(
+        not text.lstrip().startswith("@") and _HASHED.search(text) for text in timing.schedules
+    )
 
 
 def _uses_anchor(timing: rules.Timing) -> bool:
