@@ -82,6 +82,20 @@ async def test_a_node_that_is_no_primary_any_more_is_not_asked_for_ever(made):
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+async def test_a_question_that_goes_wrong_does_not_silence_a_node_for_ever():
+    async def broken(host):
+        raise RuntimeError("the handler is closed")
+
+    told = []
+    noticed = silence.Silence(broken, lambda: told.append("answer"))
+    noticed.note(TWO, [TimeoutError()])
+    (asking,) = noticed._asking.values()
+    with pytest.raises(RuntimeError):
+        await asking
+    assert noticed.of(TWO) is None
+    assert told == ["answer"]
+
+
 async def test_one_that_refuses_is_asked_each_time(made):
     refused = redis.exceptions.ConnectionError("connection refused")
     made._silence.note(TWO, [refused])

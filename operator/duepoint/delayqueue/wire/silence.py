@@ -56,10 +56,13 @@ class Silence:
         await asyncio.gather(*asking, return_exceptions=True)
 
     async def _wait_for(self, host: connecting.Host) -> None:
-        while _is_silence(await self._ask(host)):  # noqa: ASYNC110 - nobody tells us
-            await asyncio.sleep(_ASK_SECONDS)
-        del self._asking[host]
-        self._on_answer()
+        try:
+            while _is_silence(await self._ask(host)):  # noqa: ASYNC110 - nobody tells us
+                await asyncio.sleep(_ASK_SECONDS)
+        finally:  # whatever went wrong with the question, the node is not given up for ever
+            if self._asking.get(host) is asyncio.current_task():
+                del self._asking[host]
+                self._on_answer()
 
 
 def _is_silence(reply: object) -> bool:
