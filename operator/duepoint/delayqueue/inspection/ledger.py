@@ -95,7 +95,7 @@ class RedisLedger:
         replies = await self._in_group(
             group,
             asked,
-            lambda runs: (
+            lambda shard: (
                 "XREADGROUP",
                 "GROUP",
                 group,
@@ -103,7 +103,7 @@ class RedisLedger:
                 "COUNT",
                 count,
                 "STREAMS",
-                runs,
+                self._names(shard).runs,
                 ">",
             ),
         )
@@ -125,9 +125,9 @@ class RedisLedger:
             replies = await self._in_group(
                 group,
                 asked,
-                lambda runs: (
-                    "XAUTOCLAIM", runs, group, consumer, idle_ms,
-                    cursors[self._shard_by_runs(runs)], "COUNT", 100,
+                lambda shard: (
+                    "XAUTOCLAIM", self._names(shard).runs, group, consumer, idle_ms,
+                    cursors[shard], "COUNT", 100,
                 ),
             )  # fmt: skip
             for shard, reply in zip(asked, replies, strict=True):
@@ -160,11 +160,11 @@ class RedisLedger:
         self,
         group: str,
         shards: Sequence[messages.ShardId],
-        command: Callable[[str], tuple[Any, ...]],
+        command: Callable[[messages.ShardId], tuple[Any, ...]],
     ) -> list[Any]:
         """The command for each shard in one round trip; a missing group is made first."""
         for last in (False, True):
-            commands = [command(self._names(shard).runs) for shard in shards]
+            commands = [command(shard) for shard in shards]
             replies = await self._servers.exchange(commands)
             replies = [
                 None if self._is_closed(shard, reply) else reply
@@ -190,9 +190,6 @@ class RedisLedger:
         await self._servers.exchange(
             [("XGROUP", "CREATE", self._names(shard).runs, group, "0") for shard in shards]
         )
-
-    def _shard_by_runs(self, runs: str) -> messages.ShardId:
-        return next(shard for shard in self._shards if self._names(shard).runs == runs)
 
     def _on_subscribed(self) -> None:
         self._told.update(self._shards)
