@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages
 from tests.support import queueing, redisusers
 
@@ -58,3 +59,14 @@ async def test_every_node_is_checked(clustered, shared_cluster):
         shared_cluster.ask(
             shared_cluster.nodes[-1], "CONFIG", "SET", "maxmemory-policy", "noeviction"
         )
+
+
+async def test_a_node_that_is_asked_as_if_it_stood_alone_says_what_to_write(shared_cluster):
+    said = []
+    for node in shared_cluster.nodes:
+        queue = delayqueue.DelayQueue(f"redis://127.0.0.1:{node.port}", blob_key=queueing.BLOB_KEY)
+        with pytest.raises(errors.TryLater) as trouble:
+            await queue.layout()
+        said.append("write redis+cluster:// instead" in str(trouble.value))
+        await queue.close()
+    assert sorted(said) == [False, True, True], "one has the slot, and no index in it"

@@ -167,6 +167,25 @@ async def test_a_server_below_7_is_one_clear_line_and_used_once_it_was_upgraded(
         await queue.close()
 
 
+async def test_a_server_that_stands_alone_is_no_cluster_and_says_what_to_write(
+    own_server, key_prefix
+):
+    url = f"redis+cluster://127.0.0.1:{own_server.port}"
+    queue = delayqueue.DelayQueue(url, prefix=key_prefix, blob_key=bytes(32))
+    with pytest.raises(errors.QueueUnavailable, match=r"is no cluster; write redis:// instead"):
+        await queue.start()
+    await queue.close()
+
+
+async def test_a_cluster_whose_nodes_do_not_answer_is_named(key_prefix):
+    queue = delayqueue.DelayQueue(
+        "redis+cluster://127.0.0.1:1", prefix=key_prefix, blob_key=bytes(32)
+    )
+    with pytest.raises(errors.QueueUnavailable, match=r"127\.0\.0\.1:1"):
+        await queue.start()
+    await queue.close()
+
+
 async def test_a_loading_server_is_waited_for(key_prefix):
     server = _Old("7.2.0")
     server.trouble = b"-LOADING Redis is loading the dataset in memory\r\n"

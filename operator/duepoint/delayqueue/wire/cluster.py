@@ -43,6 +43,8 @@ _KEY_AT = {
     "INFO": None, "PING": None, "SCRIPT": None, "CONFIG GET": None, "CONFIG SET": None,
     "ACL": None, "TIME": None, "CLUSTER": None, "ECHO": None,
 }  # fmt: skip
+#: What a server that stands alone answers to CLUSTER SLOTS.
+_NO_CLUSTER = "cluster support disabled"
 #: In the place of a node's name: at the host that was asked, another port.
 _NAMELESS = ("", "?")
 #: Commands without a key go where this key is.
@@ -199,9 +201,9 @@ class Cluster:
                 continue
             owner = self._map.owners[slots[position]]
             if owner is None:
-                replies[position] = redis.exceptions.ClusterDownError(
-                    "CLUSTERDOWN no node is known for the slot"
-                )
+                found_one = bool(self._map.primaries)
+                trouble = "no node is known for the slot" if found_one else self._trouble
+                replies[position] = redis.exceptions.ClusterDownError(f"CLUSTERDOWN {trouble}")
             else:
                 sent.add(owner, position)
         return sent
@@ -327,9 +329,13 @@ class Cluster:
                 async with asyncio.timeout(_REFRESH_TIMEOUT_SECONDS):
                     (reply,) = await self._node(host).exchange([("CLUSTER", "SLOTS")])
             except TimeoutError:
+                self._trouble = f"{host[0]}:{host[1]}: no answer"
                 continue
             if isinstance(reply, Exception):
-                self._trouble = f"{host[0]}:{host[1]}: {str(reply) or type(reply).__name__}"
+                said = f": {str(reply) or type(reply).__name__}"
+                if _NO_CLUSTER in said:
+                    said = " is no cluster; write redis:// instead of redis+cluster://"
+                self._trouble = f"{host[0]}:{host[1]}{said}"
                 continue
             if reply:
                 self._teller = host

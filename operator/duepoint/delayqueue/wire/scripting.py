@@ -283,6 +283,8 @@ _MOVING = (
 )
 
 
+#: MOVED is followed on a cluster: this is a client of a single server.
+_MOVED_AWAY = "the server is a node of a cluster; write redis+cluster:// instead of redis://"
 #: What a time limit of ours says: nothing by itself.
 _SILENCE = "no answer in time; nor is there one where only one side speaks TLS"
 
@@ -296,6 +298,8 @@ def refused_entry(text: str) -> WrongType | Refused:
 def translated(error: Exception, attempted: str) -> errors.DuepointError:
     """Our error for one of the library's, by what the reader should do next."""
     text = str(error) or (_SILENCE if isinstance(error, TimeoutError) else type(error).__name__)
+    if isinstance(error, redis.exceptions.MovedError):
+        text = _MOVED_AWAY
     message = f"could not {attempted}: {errors.quoted(text)}"
     match = _CODE.match(text)
     code = match[1] if match else ""
