@@ -74,12 +74,14 @@ def jobs_path(stack, name: str = "") -> str:
 
 
 async def status_tells_all(stack, name: str) -> None:
-    """No slot is being tried, and none is due within a moment: what Redis counts is in the status."""
+    """No slot is being tried, and none is due within a moment: Redis counts what it tells."""
 
     async def told() -> bool:
         status = (await stack.schedule(name))["status"]
-        ahead = seconds_of(status["nextScheduleTime"]) - time.time()
-        return ahead > 0.8 and status["runs"]["started"] == len(await stack.jobs(name))
+        following = status.get("nextScheduleTime")
+        if following is None or seconds_of(following) - time.time() < 0.8:
+            return False
+        return status["runs"]["started"] == len(await stack.jobs(name))
 
     await stacks.eventually(told, f"the status of {name} tells every run")
 
