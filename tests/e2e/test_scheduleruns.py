@@ -247,6 +247,7 @@ async def names_of_jobs(stack, seen: set[str]) -> None:
     path = stacks.JOBS.format(ns=stack.namespace)
     listed = json.loads(await stack.api.request("GET", path))
     version = listed["metadata"]["resourceVersion"]
+    seen.update(item["metadata"]["uid"] for item in listed["items"])  # the first may exist by now
     async for change in stack.api.watch(path, _Job, version):
         if change.type == "ADDED":
             seen.add(change.item.metadata.uid)
