@@ -35,12 +35,12 @@ def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
     asks = made.asks(SHARDS, 500, batch=500, now=0.5)
     quiet, deep = asks.asks
     assert quiet.shards == SHARDS[6:]
-    assert (deep.shards, deep.batch) == (SHARDS[:4], 500)
-    assert asks.later == SHARDS[4:6]
+    assert (deep.shards, deep.batch) == (SHARDS[:2], 500)
+    assert asks.later == SHARDS[2:6]
 
 
 def test_a_second_after_the_last_ones_the_room_is_the_usual_one():
     made = room.Room()
     made.fired_together(0.0)
-    assert made.free(10, batch=500, now=0.9) == 1510
+    assert made.free(10, batch=500, now=0.9) == 510
     assert made.free(10, batch=500, now=1.0) == 10
