@@ -3,8 +3,9 @@
 The real worker fires sixty points of the namespace ``quiet``, one every 50 ms, first alone, then
 while it empties a hundred thousand points of four other namespaces (one stream entry for each
 batch); five times in turn. Everything is armed beforehand; the worker's clock begins at the hour at
-which the flood is due. Lateness is the time at which the target is asked less the moment from which the point may be
-claimed: the due by a worker's clock that is behind the server's by the tolerance, as it is here.
+which the flood is due. Lateness is the time at which the target is asked less the moment from which
+the point may be claimed: the due by a worker's clock that is behind the server's by the tolerance,
+as it is here.
 """
 
 from __future__ import annotations
