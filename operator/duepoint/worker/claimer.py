@@ -234,14 +234,16 @@ class Claimer:
                 raise
             return answers + await self._looked_at(wakeups, room.Ask(shards=others, batch=1))
 
-    async def _looked_at(self, wakeups: Wakeups, ask: room.Ask) -> list[messages.Claimed]:
+    async def _looked_at(
+        self, wakeups: Wakeups, ask: room.Ask, *, wary: bool = True
+    ) -> list[messages.Claimed]:
         return await self._queue.claim(
             ask.shards,
             worker=self._worker,
             batch=ask.batch,
             lease_seconds=self._limits.lease_seconds,
             standby=wakeups.standby,
-            wary=True,
+            wary=wary,
         )
 
     def _tell_outage(self) -> None:
@@ -261,13 +263,8 @@ class Claimer:
             return
         claim = None
         try:
-            (answer,) = await self._queue.claim(
-                [shard],
-                worker=self._worker,
-                batch=self._limits.batch,
-                lease_seconds=self._limits.lease_seconds,
-                standby=wakeups.standby,
-            )
+            ask = room.Ask(shards=(shard,), batch=self._limits.batch)
+            (answer,) = await self._looked_at(wakeups, ask, wary=False)
             wakeups.note(answer)
             claim = answer.claim
         except errors.TryLater:
