@@ -1,13 +1,15 @@
 """CEL rules of one expression string: the grammar that a Schedule's `schedule` must have.
 
-They are meant to catch every slip of the pen at `kubectl apply` and to say what to write instead.
-What needs arithmetic on the calendar (a date that never comes, a step beyond its field's range) is
-left to the operator, which knows the engine.
+They accept what the engine accepts (operator/duepoint/expressions) and refuse what it refuses, text
+by text, and say what to write instead; two tests hold the two together, one of them on a real API
+server. What needs a calendar or arithmetic over the whole text is left to the engine alone: a date
+that never comes, an instant beyond the year 2112, a period that is too short or too fine in sum.
 
 How the rules are cut, measured on kube-apiserver v1.36: one `matches` per field, so that the
 message can name the field; no `split` into fields and no `string()` in messages, because both
-exceed the API server's cost budget for 32 expressions of 200 characters. Blanks and tabs separate
-fields. Each rule keeps quiet where an earlier one has spoken, so that one mistake is one message.
+exceed the API server's cost budget for 32 expressions of 200 characters. What was written in the
+field is found by two `find`, counted from the end of the text. Each rule keeps quiet where an
+earlier one has spoken, so that one mistake is one message.
 """
 
 from __future__ import annotations
@@ -16,20 +18,34 @@ from typing import Any
 
 Rule = dict[str, Any]
 
-FIELD_COUNT = r"^[ \t]*[!-~]+([ \t]+[!-~]+){4,6}[ \t]*$"
-SPECIAL = r"^[ \t]*(@|TZ=|CRON_TZ=)"
-PLAIN_CHARACTERS = r"^[!-~ \t]*$"
+# White space of ASCII separates, tab to carriage return, and may stand around the text, as in
+# CronJob's parser: a block `schedule: |` ends with a line end.
+SPACE = r"[ \t-\r]"
+WORD = r"[^ \t-\r]+"
+
+FIELD_COUNT = rf"^{SPACE}*[!-~]+({SPACE}+[!-~]+){{4,6}}{SPACE}*$"
+SPECIAL = rf"^{SPACE}*(@|TZ=|CRON_TZ=)"
+PLAIN_CHARACTERS = r"^[!-~ \t-\r]*$"
 
 MONTH = "(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
 DAY = "(?i:sun|mon|tue|wed|thu|fri|sat)"
 
-# Numbers of a field; a leading zero is allowed, as CronJob does.
+# Numbers of a field, after any leading zeros.
 SIXTY = "[0-5]?[0-9]"
 HOURS = "([01]?[0-9]|2[0-3])"
-DAYS = "(0?[1-9]|[12][0-9]|3[01])"
-MONTHS = f"(0?[1-9]|1[0-2]|{MONTH})"
-WEEKDAYS = f"(0?[0-7]|{DAY})"
-YEARS = "[0-9]{4}"
+DAYS = "([1-9]|[12][0-9]|3[01])"
+MONTHS = "([1-9]|1[0-2])"
+WEEKDAYS = "[0-7]"
+YEARS = "(19[7-9]|20[0-9])[0-9]"
+
+# Steps of a field, after any leading zeros: no larger than the field. A step of zero passes here,
+# because a rule of its own speaks of it.
+STEPS_OF_SIXTY = "([0-5]?[0-9]|60)"
+STEPS_OF_HOURS = "(1?[0-9]|2[0-4])"
+STEPS_OF_DAYS = "([0-2]?[0-9]|3[01])"
+STEPS_OF_MONTHS = "([0-9]|1[0-2])"
+STEPS_OF_WEEKDAYS = "[0-7]"
+STEPS_OF_YEARS = "([0-9]?[0-9]|1[0-2][0-9]|130)"
 
 # Where each field stands when there are 5, 6 or 7 of them: (fields before, fields after at least,
 # fields after at most), for the forms with and without the seconds in front.
@@ -41,6 +57,9 @@ MONTH_PLACE = ((3, 1, 1), (4, 1, 2))
 DAY_OF_WEEK = ((4, 0, 0), (5, 0, 1))
 YEAR = ((6, 0, 0),)
 
+# Ranges of two numbers; what has more digits than a year is refused by its field.
+NUMBER_RANGE = r"\b0*[0-9]{1,4}-[+]?0*[0-9]{1,4}\b"
+
 
 def expression_rules() -> list[Rule]:
     """The rules in the order in which a reader should learn of them."""
@@ -51,11 +70,11 @@ def _text_rules() -> list[Rule]:
     return [
         _rule(
             f"self.matches(r'{PLAIN_CHARACTERS}')",
-            "use only plain ASCII characters, blanks and tabs; no line breaks, full-width digits "
-            "or invisible marks",
+            "use only plain ASCII characters, blanks, tabs and line ends; no full-width digits, "
+            "no-break spaces or invisible marks",
         ),
         _rule(
-            r"!self.matches(r'^[ \t]*(CRON_)?TZ=')",
+            rf"!self.matches(r'^{SPACE}*(CRON_)?TZ=')",
             "take TZ= or CRON_TZ= out of the schedule and write the zone into spec.timeZone, "
             "such as timeZone: Europe/Rome",
         ),
@@ -72,33 +91,34 @@ def _text_rules() -> list[Rule]:
 def _special_rules() -> list[Rule]:
     duration = r"([0-9]+([.][0-9]+)?(ms|s|m|h|d))+"
     date = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
-    time = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?"
+    time = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,6})?"
     zone = r"([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-    at = rf"{date}[Tt]{time}{zone}|[0-9]{{1,12}}"
+    at = rf"{date}[Tt]{time}{zone}|[0-9]+"
     macros = "yearly|annually|monthly|weekly|daily|midnight|hourly"
+    every = rf"^{SPACE}*@every{SPACE}+"
     return [
         _rule(
-            rf"!self.matches(r'^[ \t]*@') || self.matches(r'^[ \t]*@({macros})[ \t]*$')"
-            r" || self.matches(r'^[ \t]*@(every|at)([ \t]|$)')",
+            rf"!self.matches(r'^{SPACE}*@') || self.matches(r'^{SPACE}*@({macros}){SPACE}*$')"
+            rf" || self.matches(r'^{SPACE}*@(every|at)({SPACE}|$)')",
             "no such macro: write @yearly, @annually, @monthly, @weekly, @daily, @midnight, "
             "@hourly, @every 1h30m or @at 2026-12-24T18:00:00Z, in lower case",
         ),
         _rule(
-            r"!self.matches(r'^[ \t]*@every([ \t]|$)')"
-            rf" || self.matches(r'^[ \t]*@every[ \t]+{duration}[ \t]*$')",
+            rf"!self.matches(r'^{SPACE}*@every({SPACE}|$)')"
+            rf" || self.matches(r'{every}{duration}{SPACE}*$')",
             "after @every write a positive duration of the units d, h, m, s and ms, such as "
             "@every 90s, @every 1h30m or @every 500ms",
         ),
         _rule(
             # Nothing but zeros, or at most 99 ms in all.
-            rf"!self.matches(r'^[ \t]*@every[ \t]+{duration}[ \t]*$')"
+            rf"!self.matches(r'{every}{duration}{SPACE}*$')"
             r" || self.matches(r'^[^1-9]*[1-9].*[smhd]')"
-            r" && !self.matches(r'^[ \t]*@every[ \t]+0*[0-9]{1,2}([.][0-9]+)?ms[ \t]*$')",
+            rf" && !self.matches(r'{every}0*[0-9]{{1,2}}([.][0-9]+)?ms{SPACE}*$')",
             "the shortest period is 100 ms (1 s with a jobTemplate): write @every 1s or longer",
         ),
         _rule(
-            r"!self.matches(r'^[ \t]*@at([ \t]|$)')"
-            rf" || self.matches(r'^[ \t]*@at[ \t]+({at})[ \t]*$')",
+            rf"!self.matches(r'^{SPACE}*@at({SPACE}|$)')"
+            rf" || self.matches(r'^{SPACE}*@at{SPACE}+({at}){SPACE}*$')",
             "after @at write an RFC 3339 time with its zone, such as @at 2026-12-24T18:00:00Z or "
             "@at 2026-12-24T19:00:00+01:00, or unix seconds, such as @at 1798135200",
         ),
@@ -110,93 +130,133 @@ def _field_rules() -> list[Rule]:
     return [
         _field(
             SECOND_FIRST,
-            _items(SIXTY, spread=True),
-            "seconds (first of 6 or 7 fields): write * or 0-59, a range 10-30, a list 0,30, "
-            "a step */15 or 10-50/5, or " + hashed.format(29, 15),
+            _items(SIXTY, STEPS_OF_SIXTY, spread=True),
+            "seconds (first of 6 or 7 fields)",
+            "write * or 0-59, a range 10-30, a list 0,30, a step from 1 to 60 such as */15 or "
+            "10-50/5, or " + hashed.format(29, 15),
         ),
         _field(
             MINUTE,
-            _items(SIXTY, spread=True),
-            "minute: write * or 0-59, a range 10-30, a list 0,30, a step */5 or 10-50/5, or "
-            + hashed.format(29, 15),
+            _items(SIXTY, STEPS_OF_SIXTY, spread=True),
+            "minute",
+            "write * or 0-59, a range 10-30, a list 0,30, a step from 1 to 60 such as */5 or "
+            "10-50/5, or " + hashed.format(29, 15),
         ),
         _field(
             HOUR,
-            _items(HOURS, spread=True),
-            "hour: write * or 0-23, a range 9-17, a list 6,18, a step */2 or 8-18/2, or "
-            + hashed.format(7, 6),
+            _items(HOURS, STEPS_OF_HOURS, spread=True),
+            "hour",
+            "write * or 0-23, a range 9-17, a list 6,18, a step from 1 to 24 such as */2 or "
+            "8-18/2, or " + hashed.format(7, 6),
         ),
         _field(
             DAY_OF_MONTH,
-            _items(DAYS, "LW?", f"{DAYS}W", spread=True),
-            "day-of-month: write * or ? or 1-31, a range 1-15, a list 1,15, a step */2, "
+            _items(DAYS, STEPS_OF_DAYS, "[Ll][Ww]?", f"0*{DAYS}[Ww]", spread=True),
+            "day-of-month",
+            "write * or ? or 1-31, a range 1-15, a list 1,15, a step from 1 to 31 such as */2, "
             "L (last day), 15W (nearest weekday), LW, or H, H(1-10)",
         ),
         _field(
             MONTH_PLACE,
-            _items(MONTHS, spread=True),
-            "month: write * or 1-12 or JAN-DEC, a range 3-9 or NOV-FEB, a list 1,7, a step */3, "
-            "or H",
+            _items(MONTHS, STEPS_OF_MONTHS, name=MONTH, spread=True),
+            "month",
+            "write * or 1-12 or JAN-DEC, a range 3-9 or NOV-FEB, a list 1,7, a step from 1 to 12 "
+            "such as */3, or H",
         ),
         _field(
             DAY_OF_WEEK,
-            _items(WEEKDAYS, f"{WEEKDAYS}L", f"{WEEKDAYS}#[1-5]", spread=True),
-            "day-of-week: write * or ? or 0-7 or SUN-SAT (0 and 7 are Sunday), a range MON-FRI, "
+            _items(
+                WEEKDAYS,
+                STEPS_OF_WEEKDAYS,
+                f"(0*{WEEKDAYS}|{DAY})([Ll]|#0*[1-5])",
+                name=DAY,
+                spread=True,
+            ),
+            "day-of-week",
+            "write * or ? or 0-7 or SUN-SAT (0 and 7 are Sunday), a range MON-FRI, "
             "a list 1,3, 5L (last Friday), 1#2 (second Monday), or H",
         ),
         _field(
             YEAR,
-            _items(YEARS),
-            "year (last of 7 fields): write * or a year of four digits, a range 2026-2030, "
-            "a list or a step",
+            _items(YEARS, STEPS_OF_YEARS),
+            "year (last of 7 fields)",
+            "write * or a year from 1970 to 2099, a range 2026-2030, a list or a step",
         ),
     ]
 
 
 def _number_rules() -> list[Rule]:
+    zero = r"[^ \t-\r,]*/[+]?0+\b"
+    downward = "int(range.split('-')[0]) > int(range.split('-')[1])"
+    ranges = f"self.findAll(r'{NUMBER_RANGE}')"
     return [
-        _rule(
-            r"self.matches(r'^[ \t]*@') || !self.matches(r'/0+([^0-9]|$)')",
+        _naming(
+            rf"self.matches(r'^{SPACE}*@') || !self.matches(r'{zero}')",
+            f"self.find(r'{zero}')",
             "a step of zero never moves: write a step of 1 or more, such as */5",
         ),
-        _rule(
-            r"self.matches(r'^[ \t]*@') || self.findAll(r'\b[0-9]{1,4}-[0-9]{1,4}\b')"
-            ".all(range, int(range.split('-')[0]) <= int(range.split('-')[1]))",
+        _naming(
+            rf"self.matches(r'^{SPACE}*@') || !{ranges}.exists(range, {downward})",
+            f"{ranges}.filter(range, {downward})[0]",
             "a range of numbers runs upward: write 3-5, not 5-3, or two ranges such as 22-23,0-5; "
-            "only ranges of names, such as FRI-MON, may wrap",
+            "only ranges with a name, such as FRI-MON, may wrap",
         ),
     ]
 
 
-def _items(value: str, *others: str, spread: bool = False) -> str:
-    """A comma list of the field's values, ranges and steps, H forms and special forms."""
-    starts = [r"[*?]", f"{value}(-{value})?"]
+def _items(value: str, steps: str, *others: str, name: str = "", spread: bool = False) -> str:
+    """A comma list of the field's values, ranges and steps, H forms and special forms.
+
+    Empty items of a list count for nothing, as in CronJob; one at least is not empty.
+    """
+    plain = f"([+]?0*{value}|{name})" if name else f"[+]?0*{value}"
+    starts = [r"[*?]", f"{plain}(-{plain})?"]
     if spread:
-        starts.append(rf"H(\({value}-{value}\))?")
-    forms = [f"({'|'.join(starts)})(/[0-9]+)?", *others]
+        own = f"(0*{value}|{name})" if name else f"0*{value}"
+        starts.append(rf"[Hh](\({own}-{own}\))?")
+    forms = [f"({'|'.join(starts)})(/[+]?0*{steps})?", *others]
     item = f"({'|'.join(forms)})"
-    return f"{item}(,{item})*"
+    return f",*{item}(,+{item})*,*"
 
 
-def _field(places: tuple[tuple[int, int, int], ...], items: str, message: str) -> Rule:
+def _field(places: tuple[tuple[int, int, int], ...], items: str, name: str, message: str) -> Rule:
     shapes = "|".join(
-        rf"([^ \t]+[ \t]+){{{before}}}{items}([ \t]+[^ \t]+){{{least},{most}}}"
+        rf"({WORD}{SPACE}+){{{before}}}{items}({SPACE}+{WORD}){{{least},{most}}}"
         for before, least, most in places
     )
-    return _rule(
-        f"self.matches(r'{SPECIAL}') || !self.matches(r'{FIELD_COUNT}')"
-        f"{_absent(places)} || self.matches(r'^[ \\t]*({shapes})[ \\t]*$')",
-        message,
-    )
+    return {
+        "rule": f"self.matches(r'{SPECIAL}') || !self.matches(r'{FIELD_COUNT}')"
+        f"{_absent(places)} || self.matches(r'^{SPACE}*({shapes}){SPACE}*$')",
+        "message": f"{name}: {message}",
+        "messageExpression": f"'{name} \"' + {_found(places)} + '\": {message}'",
+    }
+
+
+def _found(places: tuple[tuple[int, int, int], ...]) -> str:
+    """CEL for what stands in the field: the last word of the words up to it."""
+    last = places[-1]
+    upto = rf"self.find(r'^{SPACE}*({WORD}{SPACE}+){{{last[0]}}}{WORD}')"
+    if len(places) == 1:
+        return f"{upto}.find(r'{WORD}$')"
+    first = places[0]
+    five = rf"self.matches(r'^{SPACE}*{WORD}({SPACE}+{WORD}){{4}}{SPACE}*$')"
+    of_five = rf"self.find(r'^{SPACE}*({WORD}{SPACE}+){{{first[0]}}}{WORD}')"
+    return f"({five} ? {of_five} : {upto}).find(r'{WORD}$')"
 
 
 def _absent(places: tuple[tuple[int, int, int], ...]) -> str:
     """True where this field does not exist: seconds in 5 fields, the year in 5 or 6."""
     if places == SECOND_FIRST:
-        return r" || self.matches(r'^[ \t]*[^ \t]+([ \t]+[^ \t]+){4}[ \t]*$')"
+        return rf" || self.matches(r'^{SPACE}*{WORD}({SPACE}+{WORD}){{4}}{SPACE}*$')"
     if places == YEAR:
-        return r" || self.matches(r'^[ \t]*[^ \t]+([ \t]+[^ \t]+){4,5}[ \t]*$')"
+        return rf" || self.matches(r'^{SPACE}*{WORD}({SPACE}+{WORD}){{4,5}}{SPACE}*$')"
     return ""
+
+
+def _naming(rule: str, wrong: str, message: str) -> Rule:
+    """A rule whose message begins with what is wrong; `wrong` is CEL for it."""
+    expression = f"'\"' + {wrong} + '\": {message}'"
+    return {"rule": rule, "message": message, "messageExpression": expression}
 
 
 def _rule(rule: str, message: str) -> Rule:

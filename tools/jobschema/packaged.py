@@ -15,7 +15,7 @@ from tools.jobschema import expand, expression_rules, prune
 _KEPT = frozenset(
     {
         "type", "format", "nullable", "required", "enum", "minimum", "maximum", "minLength",
-        "maxLength", "minItems", "maxItems", "x-kubernetes-int-or-string",
+        "maxLength", "pattern", "minItems", "maxItems", "x-kubernetes-int-or-string",
         "x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-map-keys",
     }
 )  # fmt: skip
@@ -39,7 +39,7 @@ def _slim(schema: prune.JsonSchema) -> prune.JsonSchema:
         if isinstance(schema.get(key), dict):
             slim[key] = _slim(schema[key])
     rules = schema.get("x-kubernetes-validations", [])
-    if rules and rules not in (expression_rules.expression_rules(), expand.TIME_ZONE_RULES):
+    if rules and rules not in (expression_rules.expression_rules(), expand.time_zone_rules()):
         slim["rules"] = [_rule(rule) for rule in rules if "oldSelf" not in rule["rule"]]
     return slim
 

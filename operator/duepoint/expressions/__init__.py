@@ -17,5 +17,6 @@ The way of a text::
 from duepoint.expressions.compile import compile_expression, merged, windowed
 from duepoint.expressions.dst import Gap, Overlap
 from duepoint.expressions.expression import Expression
+from duepoint.expressions.syntax import WHITE
 
-__all__ = ["Expression", "Gap", "Overlap", "compile_expression", "merged", "windowed"]
+__all__ = ["WHITE", "Expression", "Gap", "Overlap", "compile_expression", "merged", "windowed"]

@@ -42,7 +42,6 @@ _ELSEWHERE = {
 }
 
 _CHARACTERS = (
-    ("\n\r", "write the schedule on one line"),
     ("\"'`\u2018\u2019\u201c\u201d", "take the quotes out of the schedule"),
     ("\u00a0\u2002\u2003\u2007\u2009\u200a\u202f\u3000", "it looks like a blank; type a plain one"),
     ("\u200b\u200c\u200d\u200e\u200f\u2060\ufeff", "it is invisible; type the schedule anew"),
@@ -81,11 +80,12 @@ def for_character(character: str) -> str:
     for characters, hint in _CHARACTERS:
         if character in characters:
             return hint
-    return "write plain letters and digits on one line"
+    return "write plain letters and digits"
 
 
 def for_macro(text: str, macros: Iterable[str]) -> str:
     """A hint for a text that begins with ``@`` and is nothing that is known."""
+    text = " ".join(text.split())
     word, _, rest = text.partition(" ")
     glued = re.fullmatch(r"(@every|@at)[:= ]*(.+)", text, re.IGNORECASE)
     if glued:
@@ -94,7 +94,7 @@ def for_macro(text: str, macros: Iterable[str]) -> str:
     if hint := _ELSEWHERE.get(word.lower()):
         return hint
     if word.lower() in macros:
-        return f'write "{word.lower()}" alone'
+        return f'write "{word.lower()}"' + (" alone" if rest else ", in lower case")
     near = difflib.get_close_matches(word.lower()[:20], [*macros, "@every", "@at"], n=1, cutoff=0.7)
     meant = f'did you mean "{" ".join((near[0], rest[:40])).strip()}"; ' if near else ""
     return meant + known
@@ -153,6 +153,7 @@ _RULES: tuple[tuple[re.Pattern[str], _Advice], ...] = (
     _meant(r"/(\d{1,9})", 'did you mean "*/{0}"?'),
     _meant(r"\*(\d{1,9})", 'did you mean "*/{0}"?'),
     _meant(r"\*[*]+", 'did you mean "*"?'),
+    _meant(r"([*?])-.*", '"{0}" is every value and takes no range; write "{0}" or two numbers'),
     _meant(r"(.{1,9})/", 'write a number after "/", such as "{0}/2"'),
     _meant(r"(\w{1,9})-", 'write where the range ends, such as "{0}-{0}"'),
     _meant(r"(\d{1,9})(?:\.\.|:|_)(\d{1,9})", 'for a range write "{0}-{1}"'),

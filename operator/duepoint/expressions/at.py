@@ -19,6 +19,8 @@ _RFC3339 = re.compile(
     r"(?:[Zz]|(?P<sign>[+-])(?P<hours>\d\d):(?P<minutes>\d\d))",
     re.ASCII,
 )
+#: Newer versions of Python take 24:00 for the next midnight; RFC 3339 does not.
+_CLOCK = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d", re.ASCII)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EXAMPLE = 'write it as "@at 2026-12-24T18:00:00Z" or in unix seconds'
 
@@ -77,6 +79,8 @@ def _rfc3339_us(value: str, position: int) -> int:
     if parts is None:
         hint = _meant(value) or _EXAMPLE
         raise _wrong(f"{errors.quoted(value)} is no instant with its zone; {hint}", position)
+    if not _CLOCK.fullmatch(parts["time"]):
+        raise _wrong(f"{errors.quoted(value)} does not exist: no day has {parts['time']}", position)
     try:
         local = dt.datetime.fromisoformat(f"{parts['date']}T{parts['time']}+00:00")
     except ValueError as error:

@@ -25,7 +25,8 @@ TEXT_LIMIT = 200
 #: days are eight years apart around 2100.
 NEVER_AFTER_US = 2_922 * 86_400 * expression.SECOND_US
 
-_ALLOWED = re.compile(r"[A-Za-z0-9*?/,#()@ \t:.+_=-]*")
+_ALLOWED = re.compile(r"[A-Za-z0-9*?/,#()@ \t-\r:.+_=-]*")
+_HEAD = re.compile(r"(?P<head>@every|@at)(?:[ \t-\r]+(?P<value>.*))?", re.DOTALL)
 _HASHED = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -39,12 +40,13 @@ def compile_expression(
     anchor_us: int = 0,
     whole_seconds: bool = False,
     from_us: int | None = None,
+    zone_data: str = "",
 ) -> expression.Expression:
     """The expression that the text names.
 
     Args:
-        text: five to seven cron fields, a macro, ``@every D`` or ``@at T``; blanks around it are
-            not part of it, and positions in errors count from its first character.
+        text: five to seven cron fields, a macro, ``@every D`` or ``@at T``; white space around it
+            is not part of it, and positions in errors count from its first character.
         time_zone: IANA name; checked for every form, used by cron.
         gap: what fixed times do when they do not exist.
         overlap: which of two equal fixed times counts.
@@ -53,23 +55,29 @@ def compile_expression(
         whole_seconds: the target is a jobTemplate, whose names carry whole seconds.
         from_us: when given, a cron expression without any slot in the eight years after it is
             refused; with a year field, one without a slot in any listed year.
+        zone_data: what is known of the zone, as ``timezones.data_of`` writes it; empty = what this
+            version knows.
 
     Raises:
         InvalidExpression: reason InvalidSchedule, NeverFires, OutOfRange or UnknownTimeZone.
     """
-    text = text.strip(" \t\r\n")
+    _check_length(text)
+    text = text.strip(syntax.WHITE)
     _check_characters(text)
-    timezones.load(time_zone)
-    head, _, value = text.replace("\t", " ").partition(" ")
-    position = len(text) - len(value.lstrip(" "))
-    if head.lower() == "@every":
+    if not zone_data:
+        timezones.load(time_zone)
+    if own := _HEAD.fullmatch(text):
+        value = own["value"] or ""
+        position = len(text) - len(value)
+        if own["head"] == "@at":
+            return at.parse(value, position=position, whole_seconds=whole_seconds)
         return every.parse(
-            value.strip(), position=position, anchor_us=anchor_us, whole_seconds=whole_seconds
+            value, position=position, anchor_us=anchor_us, whole_seconds=whole_seconds
         )
-    if head.lower() == "@at":
-        return at.parse(value.strip(), position=position, whole_seconds=whole_seconds)
     hashed = identity if _HASHED.search(text) else ""
-    compiled = _cached(text, time_zone, Gap(gap), Overlap(overlap), hashed)
+    compiled = _cached(
+        text, timezones.with_data(time_zone, zone_data), Gap(gap), Overlap(overlap), hashed
+    )
     if from_us is not None:
         _check_fires(text, compiled, from_us)
     return compiled
@@ -86,16 +94,20 @@ def _shared(fields: syntax.CronFields, time_zone: str, gap: Gap, overlap: Overla
     return cron.Cron(fields, zone_name=time_zone, gap=gap, overlap=overlap)
 
 
+def _check_length(text: str) -> None:
+    """White space counts, as in the CRD."""
+    if len(text) > TEXT_LIMIT:
+        raise errors.InvalidExpression(
+            f"the schedule has {len(text)} characters; the limit is {TEXT_LIMIT}",
+            hint="use several entries in spec.schedules",
+        )
+
+
 @functools.lru_cache(maxsize=4096)
 def _check_characters(text: str) -> None:
     if not text:
         raise errors.InvalidExpression(
             "the schedule is empty", hint='write for example "0 9 * * 1-5" or "@every 15m"'
-        )
-    if len(text) > TEXT_LIMIT:
-        raise errors.InvalidExpression(
-            f"the schedule has {len(text)} characters; the limit is {TEXT_LIMIT}",
-            hint="use several entries in spec.schedules",
         )
     if prefix := re.search(r"(?<![A-Za-z])(?:CRON_)?TZ=(\S*)", text, re.IGNORECASE):
         zone = prefix[1] if timezones.is_known(prefix[1]) else "Europe/Rome"

@@ -15,7 +15,7 @@ class Cron(zoned.Zoned):
 
     Attributes:
         pattern: its local times.
-        zone_name: the zone in which they are read.
+        zone_name: the zone in which they are read, as ``timezones.located`` takes it.
     """
 
     __slots__ = ("_fields", "pattern", "zone_name")
@@ -29,7 +29,7 @@ class Cron(zoned.Zoned):
         super().__init__(
             self.pattern,
             dst.stretches(zone_name, sweeping=fields.sweeping, gap=gap, overlap=overlap),
-            timezones.load(zone_name).starts,
+            timezones.located(zone_name).starts,
         )
         self._fields = fields
         self.zone_name = zone_name
@@ -40,4 +40,4 @@ class Cron(zoned.Zoned):
         return self._fields.day_rule.years is not None
 
     def describe(self) -> str:
-        return f"{wording.describe(self._fields)}, {self.zone_name}"
+        return f"{wording.describe(self._fields)}, {timezones.located(self.zone_name).name}"

@@ -65,7 +65,7 @@ def stretches(zone_name: str, *, sweeping: bool, gap: Gap, overlap: Overlap) -> 
 
     The same tuple for all that behave alike: where clocks never change, choices do not matter.
     """
-    zone = timezones.load(zone_name)
+    zone = timezones.located(zone_name)
     if sweeping or len(zone.starts) == 1:
         gap, overlap = Gap.SKIP, Overlap.BOTH
     return _row(zone, gap, overlap)

@@ -2,8 +2,13 @@
 
 A field is a list of items separated by commas; each item is read alone and the results are joined.
 Items are ``*``, ``?``, ``5``, ``1-5``, ``MON-FRI``, any of them with ``/step``, ``H`` in its four
-forms, and for days ``L``, ``LW``, ``15W``, ``5L``, ``1#2``. Every error names the field, the column
-in the whole text and, where there is an obvious one, the text to write instead (advice.py).
+forms, and for days ``L``, ``LW``, ``15W``, ``5L``, ``1#2``. As in CronJob, numbers may have leading
+zeros, those outside the forms of our own a plus sign, and empty items of a list are passed over.
+Every error names the field, the column in the whole text and, where there is an obvious one, the
+text to write instead (advice.py).
+
+The CRD carries the same grammar as rules (tools/jobschema/expression_rules.py); tests hold the two
+together text by text.
 """
 
 from __future__ import annotations
@@ -17,8 +22,8 @@ from duepoint.expressions import advice, fields, spread
 _PLAIN = re.compile(
     r"(?:(?P<star>[*?])"
     r"|(?P<hash>H)(?:\((?P<hash_low>\d+|[A-Z]{3})-(?P<hash_high>\d+|[A-Z]{3})\))?"
-    r"|(?P<low>\d+|[A-Z]{3})(?:-(?P<high>\d+|[A-Z]{3}))?)"
-    r"(?:/(?P<step>\d+))?",
+    r"|(?P<low>\+?\d+|[A-Z]{3})(?:-(?P<high>\+?\d+|[A-Z]{3}))?)"
+    r"(?:/(?P<step>\+?\d+))?",
     re.ASCII | re.IGNORECASE,
 )
 _WORKDAY = re.compile(r"(?P<low>\d+)W", re.ASCII | re.IGNORECASE)
@@ -55,8 +60,16 @@ def _plain(kind: fields.Kind, text: str) -> fields.Values:
 def _joined(kind: fields.Kind, text: str, position: int, identity: str) -> fields.Values:
     items = []
     for item in text.split(","):
-        items.append(_Item(kind, item, position).values(identity))
+        if item:
+            items.append(_Item(kind, item, position).values(identity))
         position += len(item) + 1
+    if not items:
+        raise errors.InvalidExpression(
+            f"{kind.name}, column {position - len(text)}: the list has no item",
+            field=kind.name,
+            position=position - len(text) - 1,
+            hint=f'write "*" for every {kind.name}, or a value such as "{kind.low}"',
+        )
     values = functools.reduce(fields.Values.joined, items)
     if not values.sweeping and values.mask == kind.full:
         return values.joined(fields.Values(sweeping=True))
@@ -101,8 +114,8 @@ class _Item:
         low, high = self._number(parts, first), self._number(parts, last)
         if low <= high:
             return low, high
-        if parts[first].isdecimal() or parts[last].isdecimal():
-            words = parts[first].upper(), parts[last].upper()
+        words = parts[first].upper(), parts[last].upper()
+        if _is_number(words[0]) and _is_number(words[1]):
             raise self._wrong(
                 f'the range "{words[0]}-{words[1]}" runs downward',
                 hint=f'write "{words[1]}-{words[0]}", or a list for what wraps round',
@@ -151,7 +164,7 @@ class _Item:
 
     def _number(self, parts: re.Match[str], group: str) -> int:
         kind, word = self._kind, parts[group]
-        if not word.isdecimal():
+        if not _is_number(word):
             return self._named(word, parts.start(group))
         number = int(word)
         high = 7 if kind is fields.WEEKDAY else kind.high
@@ -202,8 +215,6 @@ class _Item:
 
     def _unreadable(self) -> errors.InvalidExpression:
         text = self._text
-        if not text:
-            return self._wrong("an item of the list is empty", hint="remove the extra comma")
         return self._wrong(
             f"{errors.quoted(text)} is not understood", hint=advice.for_item(self._kind, text)
         )
@@ -216,6 +227,10 @@ class _Item:
             position=position,
             hint=hint,
         )
+
+
+def _is_number(word: str) -> bool:
+    return word[-1].isdecimal()
 
 
 def _cut(digits: str) -> str:

@@ -1,8 +1,8 @@
 """The text of a cron expression or macro in, its fields out.
 
 Five fields are minute hour day-of-month month day-of-week; six have seconds first; seven have the
-year last. Blanks and tabs separate. Macros (``@daily``) are rewritten as the expression they stand
-for. ``@every`` and ``@at`` are not cron and are told apart in compile.py.
+year last. White space separates, line ends included. Macros (``@daily``) are rewritten as the
+expression they stand for. ``@every`` and ``@at`` are not cron and are told apart in compile.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _KINDS = {
     6: (fields.SECOND, *_FIVE),
     7: (fields.SECOND, *_FIVE, fields.YEAR),
 }
-_WORD = re.compile(r"[^ \t]+")
+#: What separates fields and may stand around them: what CronJob's parser takes of it in ASCII.
+WHITE = " \t\n\v\f\r"
+
+_WORD = re.compile(f"[^{WHITE}]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,7 @@ def parse(text: str, *, identity: str) -> CronFields:
 def _spelled_out(text: str) -> str:
     if not text.startswith("@"):
         return text
-    spelled_out = MACROS.get(text.lower())
+    spelled_out = MACROS.get(text)
     if spelled_out is None:
         raise errors.InvalidExpression(
             f"{errors.quoted(text)} is not a known macro",

@@ -38,10 +38,24 @@ def parse(data: bytes, *, through_year: int) -> tuple[int, Changes]:
     """
     start, _ = _block(data, 0, width=4)
     end, (first_offset, changes) = _block(data, start, width=8)
-    footer = data[end:].strip(b"\n").decode("ascii")
     latest = changes[-1][0] if changes else None
-    changes += list(_ruled(footer, latest, through_year))
-    return first_offset, _only_real(first_offset, changes)
+    changes += ruled(_footer(data, end), latest, through_year)
+    return first_offset, only_real(first_offset, changes)
+
+
+def footer(data: bytes) -> str:
+    """The POSIX TZ rule for what comes after the listed changes; empty where there is none.
+
+    Raises:
+        ValueError: the bytes are no TZif file of version 2 or later.
+    """
+    start, _ = _block(data, 0, width=4)
+    end, _ = _block(data, start, width=8)
+    return _footer(data, end)
+
+
+def _footer(data: bytes, at: int) -> str:
+    return data[at:].strip(b"\n").decode("ascii")
 
 
 def _block(data: bytes, at: int, *, width: int) -> tuple[int, tuple[int, Changes]]:
@@ -61,14 +75,18 @@ def _block(data: bytes, at: int, *, width: int) -> tuple[int, tuple[int, Changes
     return at, (offsets[0], changes)
 
 
-def _only_real(first_offset: int, changes: Changes) -> Changes:
+def only_real(first_offset: int, changes: Changes) -> Changes:
     """The changes that move the clock: others change only a name or a flag."""
     steps = pairwise([(0, first_offset), *changes])
     return [after for before, after in steps if before[1] != after[1]]
 
 
-def _ruled(footer: str, latest: int | None, through_year: int) -> Changes:
-    """The changes that the footer's rule makes after the last listed one."""
+def ruled(footer: str, latest: int | None, through_year: int) -> Changes:
+    """The changes that a footer's rule makes after the last listed one.
+
+    Raises:
+        ValueError: it is no such rule.
+    """
     if not footer:
         return []
     rule = _FOOTER.fullmatch(footer)

@@ -1,6 +1,6 @@
 // Command robfig answers on standard output, line by line, when CronJob would run.
 //
-// In: expression, unix seconds to start after and how many times, separated by "|".
+// In: a JSON list of the expression, the unix seconds to start after and how many times.
 // Out: that many unix seconds in UTC, separated by blanks (fewer when the library finds no more
 // within its five years), or "error: " and the library's message.
 //
@@ -9,6 +9,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -23,17 +24,20 @@ func main() {
 	out := bufio.NewWriter(os.Stdout)
 	defer out.Flush()
 	for in.Scan() {
-		fmt.Fprintln(out, answer(strings.Split(in.Text(), "|")))
+		fmt.Fprintln(out, answer(in.Bytes()))
 	}
 }
 
-func answer(question []string) string {
-	schedule, err := cron.ParseStandard(question[0])
-	if err != nil {
-		return "error: " + err.Error()
+func answer(line []byte) string {
+	var text string
+	var seconds, count int64
+	if err := json.Unmarshal(line, &[]any{&text, &seconds, &count}); err != nil {
+		panic(err)
 	}
-	seconds, _ := strconv.ParseInt(question[1], 10, 64)
-	count, _ := strconv.Atoi(question[2])
+	schedule, err := cron.ParseStandard(text)
+	if err != nil {
+		return strings.ReplaceAll("error: "+err.Error(), "\n", " ")
+	}
 	at, times := time.Unix(seconds, 0).UTC(), []string{}
 	for range count {
 		if at = schedule.Next(at); at.IsZero() {

@@ -70,13 +70,17 @@ class KubeApi:
         body: object = None,
         *,
         content_type: str = "application/json",
+        as_user: str = "",
         **query: str,
     ) -> Answer:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
+        if as_user:
+            headers["Impersonate-User"] = as_user
         self._connection.request(
             method,
             f"{path}?{urlencode(query)}" if query else path,
             body=None if body is None else json.dumps(body),
-            headers={"Authorization": f"Bearer {self._token}", "Content-Type": content_type},
+            headers=headers,
         )
         response = self._connection.getresponse()
         return Answer(code=response.status, body=json.loads(response.read()))

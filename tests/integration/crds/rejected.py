@@ -24,6 +24,7 @@ from tests.integration.crds.manifests import (
 NOON = "2026-12-24T12:00:00Z"
 EVENING = "2026-12-24T18:00:00Z"
 COUNT = "write 5 fields"
+MAIN = {"name": "main", "image": "busybox"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,16 @@ def _pod(words: str, field: str, says: str, **pod: Any) -> Rejected:
     return _spec(words, at, says, jobTemplate=a_job(**pod))
 
 
+def _main(**fields: Any) -> dict[str, Any]:
+    """The fields of a Pod with one container."""
+    return {"containers": [{**MAIN, **fields}]}
+
+
+def _job(words: str, field: str, says: str, **fields: Any) -> Rejected:
+    template = {"spec": {**JOB["spec"], **fields}}
+    return _spec(words, f"spec.jobTemplate.spec.{field}", says, jobTemplate=template)
+
+
 def _run(words: str, field: str, says: str, **fields: Any) -> Rejected:
     thing = a_schedule_run(_name(words), **fields)
     return Rejected(thing=thing, field=field, says=says, id=words)
@@ -79,35 +90,39 @@ EXPRESSIONS = [
     _text("four fields", "* * * *", COUNT),
     _text("eight fields", "0 0 * * * * 2026 x", COUNT),
     _text("a word", "nightly", COUNT),
-    _text("a line break", "0 2 * * *\n", "no line breaks"),
+    _text("a no-break space", "0\u00a02 * * *", "no-break spaces"),
     _text("full width digits", "\uff10 2 * * *", "only plain ASCII"),
     _text("a right to left mark", "0 2 * * \u200f*", "only plain ASCII"),
     _text("201 characters", "0 0 * * " + "1," * 96 + "1", "may not be more than 200"),
-    _text("minute 60", "60 * * * *", "minute: write * or 0-59"),
-    _text("hour 24", "0 24 * * *", "hour: write * or 0-23"),
-    _text("day of month 0", "0 0 0 * *", "day-of-month: write * or ? or 1-31"),
-    _text("day of month 32", "0 0 32 * *", "day-of-month: write"),
-    _text("month 13", "0 0 1 13 *", "month: write * or 1-12 or JAN-DEC"),
-    _text("month of four letters", "0 0 1 sept *", "month: write"),
-    _text("day of week 8", "0 0 * * 8", "day-of-week: write * or ? or 0-7 or SUN-SAT"),
-    _text("unknown day", "0 0 * * mon-xyz", "day-of-week: write"),
-    _text("second 60", "60 0 2 * * *", "seconds (first of 6 or 7 fields)"),
-    _text("year of two digits", "0 0 2 * * * 26", "year (last of 7 fields)"),
-    _text("minute 60 of six fields", "0 60 2 * * *", "minute: write"),
-    _text("hour 24 of seven fields", "0 0 24 * * * 2026", "hour: write"),
-    _text("step of zero", "*/0 * * * *", "a step of zero never moves"),
-    _text("negative step", "*/-1 * * * *", "minute: write"),
-    _text("step without a number", "*/ * * * *", "minute: write"),
-    _text("range downward", "5-3 * * * *", "a range of numbers runs upward"),
-    _text("range of hours downward", "0 22-6 * * *", "such as 22-23,0-5"),
+    _text("minute 60", "60 * * * *", 'minute "60": write * or 0-59'),
+    _text("hour 24", "0 24 * * *", 'hour "24": write * or 0-23'),
+    _text("day of month 0", "0 0 0 * *", 'day-of-month "0": write * or ? or 1-31'),
+    _text("day of month 32", "0 0 32 * *", 'day-of-month "32": write'),
+    _text("month 13", "0 0 1 13 *", 'month "13": write * or 1-12 or JAN-DEC'),
+    _text("month of four letters", "0 0 1 sept *", 'month "sept": write'),
+    _text("day of week 8", "0 0 * * 8", 'day-of-week "8": write * or ? or 0-7 or SUN-SAT'),
+    _text("unknown day", "0 0 * * mon-xyz", 'day-of-week "mon-xyz": write'),
+    _text("second 60", "60 0 2 * * *", 'seconds (first of 6 or 7 fields) "60": write'),
+    _text("year of two digits", "0 0 2 * * * 26", 'year (last of 7 fields) "26": write'),
+    _text("year 2100", "0 0 2 * * * 2100", 'year (last of 7 fields) "2100": write'),
+    _text("minute 60 of six fields", "0 60 2 * * *", 'minute "60": write'),
+    _text("hour 24 of seven fields", "0 0 24 * * * 2026", 'hour "24": write'),
+    _text("day of week 8 of seven fields", " 0 0 2 *\n* 8 2026", 'day-of-week "8": write'),
+    _text("step of zero", "5,*/0 * * * *", '"*/0": a step of zero never moves'),
+    _text("negative step", "*/-1 * * * *", 'minute "*/-1": write'),
+    _text("step without a number", "*/ * * * *", 'minute "*/": write'),
+    _text("step larger than its field", "0 */25 * * *", "a step from 1 to 24"),
+    _text("range downward", "5-3 * * * *", '"5-3": a range of numbers runs upward'),
+    _text("range of hours downward", "0 1-2,22-6 * * *", '"22-6": a range of numbers'),
     _text("hash range downward", "H(30-10) * * * *", "a range of numbers runs upward"),
-    _text("double dash", "5--5 * * * *", "minute: write"),
-    _text("empty list entry", "1,,2 * * * *", "minute: write"),
-    _text("random field", "R * * * *", "minute: write"),
-    _text("last day among minutes", "L * * * *", "minute: write"),
-    _text("last day of week without a day", "0 0 * * L", "day-of-week: write"),
-    _text("sixth monday", "0 0 * * 1#6", "day-of-week: write"),
-    _text("weekday nearest to 32", "0 0 32W * *", "day-of-month: write"),
+    _text("double dash", "5--5 * * * *", 'minute "5--5": write'),
+    _text("range from a star", "*-5 * * * *", 'minute "*-5": write'),
+    _text("list without an entry", ", * * * *", 'minute ",": write'),
+    _text("random field", "R * * * *", 'minute "R": write'),
+    _text("last day among minutes", "L * * * *", 'minute "L": write'),
+    _text("last day of week without a day", "0 0 * * L", 'day-of-week "L": write'),
+    _text("sixth monday", "0 0 * * 1#6", 'day-of-week "1#6": write'),
+    _text("weekday nearest to 32", "0 0 32W * *", 'day-of-month "32W": write'),
     _text("zone prefix", "TZ=Europe/Rome 0 2 * * *", "write the zone into spec.timeZone"),
     _text("cron zone prefix", "CRON_TZ=UTC 0 2 * * *", "write the zone into spec.timeZone"),
     _text("unknown macro", "@fortnightly", "no such macro"),
@@ -130,7 +145,7 @@ EXPRESSIONS = [
     _spec(
         "second of several expressions",
         "spec.schedules[1]",
-        "hour: write * or 0-23",
+        'hour "25": write * or 0-23',
         schedule=ABSENT,
         schedules=["0 1 * * *", "0 25 * * *"],
     ),
@@ -170,7 +185,7 @@ EXPRESSIONS = [
 ]
 
 ZONES = [
-    _spec("empty zone", "spec.timeZone", "write an IANA time zone name", timeZone=""),
+    _spec("empty zone", "spec.timeZone", "null or no field is Etc/UTC", timeZone=""),
     _spec("machine zone", "spec.timeZone", "another zone on each machine", timeZone="Local"),
     _spec("localtime", "spec.timeZone", "another zone on each machine", timeZone="localtime"),
     _spec("factory zone", "spec.timeZone", "another zone on each machine", timeZone="Factory"),
@@ -194,7 +209,13 @@ ZONES = [
     ),
     _spec("zone with a blank", "spec.timeZone", "IANA time zone name", timeZone="Etc/UTC "),
     _spec("zone as an offset", "spec.timeZone", "IANA time zone name", timeZone="UTC+25:00"),
-    _spec("unknown zone", "spec.timeZone", "no such time zone", timeZone="Europe/Atlantis"),
+    _spec(
+        "unknown zone",
+        "spec.timeZone",
+        'Invalid value: "Europe/Atlantis": no such time zone: write an IANA',
+        timeZone="Europe/Atlantis",
+    ),
+    _spec("zone in small letters", "spec.timeZone", "with its capitals", timeZone="europe/rome"),
     _spec("unknown gap", "spec.dst.gap", "write RunOnce or Skip", dst={"gap": "Never"}),
     _spec("unknown overlap", "spec.dst.overlap", "First, Second or Both", dst={"overlap": "Third"}),
 ]
@@ -316,7 +337,7 @@ POLICIES = [
     _spec(
         "history of 2 to the 31",
         "spec.successfulJobsHistoryLimit",
-        "less than or equal to 10000",
+        "less than or equal to 2147483647",
         successfulJobsHistoryLimit=2**31,
     ),
 ]
@@ -394,21 +415,97 @@ JOBS = [
         jobTemplate={"spec": {"template": {}}},
     ),
     _pod("pod without containers", "containers", "Required value", containers=ABSENT),
-    _pod("container without a name", "containers[0].name", "Required value", containers=[{}]),
+    _pod("pod with an empty list of containers", "containers", "at least 1", containers=[]),
+    _pod(
+        "container without a name",
+        "containers[0].name",
+        "Required value",
+        containers=[{"image": "busybox"}],
+    ),
+    _pod(
+        "container without an image",
+        "containers[0].image",
+        "Required value",
+        containers=[{"name": "main"}],
+    ),
+    _pod("container with an empty image", "containers[0].image", "at least 1", **_main(image="")),
+    _pod("container in capitals", "containers[0].name", "should match", **_main(name="Main")),
+    _pod(
+        "init container without an image",
+        "initContainers[0].image",
+        "Required value",
+        initContainers=[{"name": "first"}],
+    ),
+    _pod(
+        "quantity with an unknown unit",
+        "containers[0].resources.limits.memory",
+        "should match",
+        **_main(resources={"limits": {"memory": "1Gx"}}),
+    ),
+    _pod(
+        "negative quantity",
+        "containers[0].resources.requests.cpu",
+        "should match",
+        **_main(resources={"requests": {"cpu": "-1"}}),
+    ),
+    _pod(
+        "negative quantity as a number",
+        "containers[0].resources.requests.cpu",
+        "greater than or equal to 0",
+        **_main(resources={"requests": {"cpu": -0.5}}),
+    ),
+    _pod(
+        "container port 0",
+        "containers[0].ports[0].containerPort",
+        "greater than or equal to 1",
+        **_main(ports=[{"containerPort": 0}]),
+    ),
     _pod(
         "two containers of one name",
         "containers[1]",
         "Duplicate value",
-        containers=[{"name": "main"}, {"name": "main"}],
+        containers=[MAIN, MAIN],
     ),
     _pod(
         "command as text",
         "containers[0].command",
         "must be of type array",
-        containers=[{"name": "main", "command": "sleep 5"}],
+        **_main(command="sleep 5"),
     ),
     _pod("pod that restarts always", "", "restartPolicy: Never", restartPolicy="Always"),
     _pod("pod without a restart policy", "", "restartPolicy: Never", restartPolicy=ABSENT),
+    _job("selector", "selector", "each Job gets one of its own", selector={"matchLabels": {}}),
+    _job("manual selector", "manualSelector", "take manualSelector out", manualSelector=True),
+    _job("negative parallelism", "parallelism", "greater than or equal to 0", parallelism=-1),
+    _job("negative completions", "completions", "greater than or equal to 0", completions=-1),
+    _job("negative backoff limit", "backoffLimit", "greater than or equal to 0", backoffLimit=-1),
+    _job(
+        "negative deadline of a job",
+        "activeDeadlineSeconds",
+        "or equal to 0",
+        activeDeadlineSeconds=-1,
+    ),
+    _job(
+        "negative life of a job",
+        "ttlSecondsAfterFinished",
+        "or equal to 0",
+        ttlSecondsAfterFinished=-1,
+    ),
+    _job(
+        "indexed without completions", "completions", "write completions", completionMode="Indexed"
+    ),
+    _job(
+        "limit per index of no index",
+        "backoffLimitPerIndex",
+        "write completionMode: Indexed",
+        backoffLimitPerIndex=1,
+    ),
+    _job(
+        "failed indexes without a limit",
+        "maxFailedIndexes",
+        "write backoffLimitPerIndex",
+        maxFailedIndexes=1,
+    ),
     _spec(
         "backoff limit as text",
         "spec.jobTemplate.spec.backoffLimit",
@@ -602,6 +699,24 @@ NAMES = [
 ]
 
 RUNS = [
+    _run(
+        "run with a text of more than 64 KiB",
+        "spec.trigger.payload",
+        "Too long",
+        trigger={"payload": "x" * 65535},
+    ),
+    _run(
+        "run with a list of more than 64 KiB",
+        "spec.trigger.payload",
+        "Too many",
+        trigger={"payload": [0] * 32768},
+    ),
+    _run(
+        "run with a mapping of more than 64 KiB",
+        "spec.trigger.payload",
+        "Too many",
+        trigger={"payload": {f"{number}": 0 for number in range(13108)}},
+    ),
     _run("run of nothing", "spec", "exactly one of spec.trigger", trigger=ABSENT),
     _run(
         "run of both kinds",

@@ -80,6 +80,17 @@ EXPRESSIONS = [
     "0 0 12 24 DEC * 2026-2030/2",
     "0\t2 * *   *",
     " 0 2 * * * ",
+    "0 2 * * *\n",
+    "\r\n0 2\n* *\v*\f",
+    "00 007 * * *",
+    "+5 +1-+3/+2 * * *",
+    "1,,2 ,0 1, * *",
+    "h(00-29)/+5 h * * *",
+    "0 0 lw,09W,l * *",
+    "0 0 * * FRIl,1#05,sat-1",
+    "0 0 1 nov-2 *",
+    "@daily\n",
+    "@every 5m\n",
     "@hourly",
     "@daily",
     "@midnight",
@@ -209,6 +220,35 @@ def test_a_url_is_accepted(api: kubeapi.KubeApi, url: str) -> None:
     assert answer.ok, answer.body["message"]
 
 
+@pytest.mark.parametrize(
+    "quantity", [1, 0.5, "1", "0.5", ".5", "1.", "+1", "500m", "64Mi", "1e3", "1E", "2k", "1E3"]
+)
+def test_a_quantity_is_accepted_as_a_job_has_it(api: kubeapi.KubeApi, quantity: Any) -> None:
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {"cpu": quantity}}}
+    thing = a_schedule("good", jobTemplate=a_job(containers=[container]))
+    answer = api.create(thing, dry_run=True)
+    assert answer.ok, answer.body["message"]
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "good", "namespace": "default"},
+        **a_job(containers=[container]),
+    }
+    assert api.create(job, dry_run=True).ok
+
+
+def test_what_an_empty_value_of_a_template_engine_leaves_is_the_default(
+    api: kubeapi.KubeApi,
+) -> None:
+    thing = a_schedule("good", concurrencyPolicy="", suspend=None, timeZone=None)
+    assert api.create(thing, dry_run=True).ok
+
+
+def test_any_history_limit_of_a_cronjob_is_accepted(api: kubeapi.KubeApi) -> None:
+    limits = {"successfulJobsHistoryLimit": 2**31 - 1, "failedJobsHistoryLimit": 10_001}
+    assert api.create(a_schedule("good", **limits), dry_run=True).ok
+
+
 def test_a_template_of_a_newer_kubernetes_keeps_the_fields_we_do_not_know(
     api: kubeapi.KubeApi,
 ) -> None:
@@ -216,6 +256,7 @@ def test_a_template_of_a_newer_kubernetes_keeps_the_fields_we_do_not_know(
         containers=[
             {
                 "name": "main",
+                "image": "busybox",
                 "teleport": {"to": "mars"},
                 "resources": {"limits": {"cpu": 0.5, "memory": "1Gi"}},
                 "ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "UDP"}],
@@ -345,7 +386,8 @@ def _filled(name: str, schema: Any) -> Any:
         "containers": None,
     }
     if name == "containers":
-        return [_nulls(schema["items"], kept={"name": "main"}, whole=set())]
+        kept = {"name": "main", "image": "busybox"}
+        return [_nulls(schema["items"], kept=kept, whole=set())]
     if schema.get("type") == "object":
         return _nulls(
             schema,

@@ -101,7 +101,7 @@ def test_a_list_of_expressions_is_printed_in_the_same_column(
 
 
 @pytest.mark.usefixtures("printed")
-@pytest.mark.parametrize("word", ["schedules.duepoint.dev", "dps", "duepoint"])
+@pytest.mark.parametrize("word", ["schedules.duepoint.dev", "dps", "duepoint", "all"])
 def test_every_name_and_the_category_find_it(kubeconfig: Path, namespace: str, word: str) -> None:
     assert "ran" in _kubectl(kubeconfig, "get", word, "-n", namespace, "-o", "name")
 

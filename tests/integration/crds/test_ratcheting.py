@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.crds import kubeapi
 from tests.integration.crds.conftest import CRDS, DEFINITIONS, definition, install
-from tests.integration.crds.manifests import a_schedule
+from tests.integration.crds.manifests import JOB, a_schedule
 from tests.support.controlplane import wait_until
 
 # One worker: the set-up takes seconds.
@@ -32,6 +32,7 @@ STORED = {
     "header": {
         "webhook": {"url": "https://example.com", "headers": [{"name": "Host", "value": "x"}]}
     },
+    "selector": {"jobTemplate": {"spec": {**JOB["spec"], "manualSelector": True}}},
     "name-that-is-much-longer-than-any-that-we-would-take-today": {},
 }
 

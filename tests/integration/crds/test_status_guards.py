@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from duepoint.controller.status import opentext
+from duepoint.runs.settled import Settled
 from tests.integration.crds import kubeapi
 from tests.integration.crds.manifests import a_schedule, a_schedule_run
 
@@ -32,6 +34,19 @@ def _write(api: kubeapi.KubeApi, thing: dict[str, Any], **status: Any) -> kubeap
 
 def test_an_object_nobody_has_looked_at_says_so(schedule: dict[str, Any]) -> None:
     assert schedule["status"] == {"observedGeneration": -1}
+
+
+def test_a_scheduled_run_does_not_change_the_schedule_that_it_belongs_to(
+    api: kubeapi.KubeApi, kube_namespace: str
+) -> None:
+    thing = api.create(a_schedule_run("again", namespace=kube_namespace)).body
+    assert _write(api, thing, observedGeneration=1).ok
+    assert _write(api, thing, observedGeneration=1, scheduleUid="one").ok
+    assert _write(api, thing, observedGeneration=1, scheduleUid="one", message="x").ok
+    for later in ({"scheduleUid": "two"}, {}):
+        answer = _write(api, thing, observedGeneration=1, **later)
+        assert not answer.ok
+        assert "belongs to the Schedule that it began with" in answer.body["message"]
 
 
 def test_what_a_user_writes_into_status_is_dropped(
@@ -68,6 +83,23 @@ def test_a_late_writer_cannot_turn_status_back(
     answer = _write(api, schedule, **status)
     assert answer.code == 422
     assert says in answer.body["message"]
+
+
+def test_open_slots_are_kept_beside_the_watermark_and_may_come_and_go(
+    api: kubeapi.KubeApi, schedule: dict[str, Any]
+) -> None:
+    noon = 1_798_113_600_000_000
+    settled = Settled(noon, tuple(noon - n * 300_000_000 for n in range(200, 0, -1)), (noon,))
+    listed = opentext.shown(settled)
+    status = {"observedGeneration": 1, "settledThrough": NOON, "timingHash": "0badcafe"}
+    assert _write(api, schedule, **status, openSlots=listed).ok
+    stored = api.get(kubeapi.location(schedule))["status"]
+    assert stored["openSlots"] == listed
+    assert stored["timingHash"] == "0badcafe"
+    assert opentext.loaded(stored) == settled
+    assert _write(api, schedule, **status).ok
+    answer = _write(api, schedule, observedGeneration=1, openSlots=listed)
+    assert "settledThrough may not fall" in answer.body["message"]
 
 
 def test_watermarks_are_compared_as_times_not_as_text(

@@ -203,7 +203,11 @@ def test_the_controllers_zone_can_be_given(imported):
         ("@every 1h0m0.9s", "@every 3600s"),
         ("@every 100ms", "@every 1s"),
         ("@every 2000000us", "@every 2s"),
-        ("  0 0 * * *  ", "  0 0 * * *  "),
+        ("  0 0 * * *  ", "0 0 * * *"),
+        ("0 0 * * *\n", "0 0 * * *"),
+        ("0\u00a00 *\u3000* *\u2003", "0 0 * * *"),
+        ("*/+61\u00a00 * * *", "0 0 * * *"),
+        (",0 1,,2 +5 * *", ",0 1,,2 +5 * *"),
         ("0 9-17/2 * * mon-fri", "0 9-17/2 * * mon-fri"),
         ("@every 1h30m", "@every 1h30m"),
     ],
@@ -256,6 +260,19 @@ def test_a_bad_cronjob_is_named_with_its_document_and_the_good_ones_are_printed(
     told = [line for line in answer.err.splitlines() if "standard input: document 2" in line]
     assert told
     assert says in told[0]
+    assert "1 could not be ported, for the reasons above; 2 printed" in answer.err
+
+
+def test_texts_that_a_cronjob_reads_generously_are_not_called_refused_by_it(imported):
+    for text in (",0 1,,2 +5 * *", "00 007 * * *", "0 2 * * *\n", "+5 1-+3 * * *"):
+        _, said = imported(a_cronjob(schedule=text))
+        assert "refuses" not in said
+
+
+def test_a_white_space_that_is_no_blank_here_is_rewritten_with_a_note(imported):
+    (schedule,), said = imported(a_cronjob(schedule="0\u00a02 * * *"))
+    assert schedule["spec"]["schedule"] == "0 2 * * *"
+    assert "U+00A0 is a blank to a CronJob" in said
 
 
 def test_half_a_character_is_refused(duepoint):

@@ -200,7 +200,7 @@ BAD_QUESTIONS = [
     (("* * * *",), '"* * * *": has 4 fields'),
     (("",), "the schedule is empty"),
     (("* * * * *\0",), "U+0000"),
-    (("* * * * *\nrm",), "U+000A"),
+    (("* * * * *\nrm",), '"rm" is not understood'),
     (("TZ=UTC * * * * *",), "use the field timeZone"),
     (("x" * 300,), "300 characters"),
     (("@daily", "--time-zone", "Europe/Berln"), 'did you mean "Europe/Berlin"?'),

@@ -112,6 +112,27 @@ def test_slot_payload_and_policy_are_passed_on(cluster, duepoint):
     }
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("trigger", "nightly"), ("backfill", "nightly", *RANGE, "--yes", "--no-wait")],
+    ids=["trigger", "backfill"],
+)
+def test_a_timeout_without_waiting_is_refused_and_nothing_is_made(cluster, duepoint, arguments):
+    answer = duepoint(*arguments, "--timeout", "30s")
+    assert answer.code == 2
+    assert "--timeout" in answer.err
+    assert "add --wait" in answer.err
+    assert cluster.runs() == []
+
+
+def test_a_payload_beyond_the_limit_is_refused_and_nothing_is_made(cluster, duepoint):
+    answer = duepoint("trigger", "nightly", "--payload", json.dumps({"text": "x" * 70_000}))
+    assert answer.code == 2
+    assert "70012 bytes" in answer.err
+    assert "65536" in answer.err
+    assert cluster.runs() == []
+
+
 def test_a_payload_may_come_from_a_file(cluster, duepoint, tmp_path):
     file = tmp_path / "payload.json"
     file.write_text("[1, 2]")

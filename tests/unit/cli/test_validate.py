@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.integration.crds.test_accepted_objects import (
     CRONJOB_WITH_NULLS,
     EXPRESSIONS,
 )
+from tools.devcluster import binaries
 
 ROOT = Path(__file__).resolve().parents[3]
 NOW_US = 1_795_000_000_000_000
@@ -120,11 +122,128 @@ def test_a_message_says_what_to_write(thing, path, says):
     assert says in told[path]
 
 
-def test_a_field_that_a_newer_kubernetes_may_know_is_a_note():
-    thing = a_schedule("x", jobTemplate=a_job(quantumEntanglement=True))
-    assert problems(thing) == []
-    (note,) = checked(thing).problems
-    assert note.path.endswith("quantumEntanglement")
+POD = "spec.jobTemplate.spec.template.spec"
+MAIN = {"name": "main", "image": "busybox"}
+
+
+def a_container(**fields):
+    return a_job(containers=[{**MAIN, **fields}])
+
+
+def a_job_of(**fields):
+    return {"spec": {**a_job()["spec"], **fields}}
+
+
+#: Templates that Jobs cannot be made of, each with the field that is wrong and what is said of it.
+BAD_TEMPLATES = [
+    (a_job_of(manualSelector=True), "spec.jobTemplate.spec.manualSelector", "take manualSelector"),
+    (a_job_of(selector={}), "spec.jobTemplate.spec.selector", "take the selector out"),
+    (a_job_of(parallelism=-1), "spec.jobTemplate.spec.parallelism", "write 0 or more"),
+    (a_job(containers=[]), f"{POD}.containers", "is empty"),
+    (a_job(containers=[{"name": "main"}]), f"{POD}.containers[0].image", "is missing"),
+    (a_container(image=""), f"{POD}.containers[0].image", "is empty"),
+    (a_container(name="Main"), f"{POD}.containers[0].name", '"Main": write lower-case letters'),
+    (
+        a_container(resources={"limits": {"cpu": "1Gx"}}),
+        f"{POD}.containers[0].resources.limits.cpu",
+        '"1Gx": write a quantity such as 500m',
+    ),
+    (
+        a_container(resources={"limits": {"cpu": -1}}),
+        f"{POD}.containers[0].resources.limits.cpu",
+        "write 0 or more",
+    ),
+    (
+        a_container(resources={"limits": {"memory": "1Gi"}, "requests": {"memory": "1025Mi"}}),
+        f"{POD}.containers[0].resources.requests.memory",
+        "1025Mi is more than the limit of 1Gi",
+    ),
+    (
+        a_container(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
+        f"{POD}.containers[0].volumeMounts[0].name",
+        "there is no volume of that name",
+    ),
+    (
+        a_job(initContainers=[MAIN]),
+        f"{POD}.containers[0].name",
+        '"main" is there twice',
+    ),
+    (a_job(warpFactor=9), f"{POD}.warpFactor", "is no field of a Job in Kubernetes 1."),
+    (a_container(commands=["date"]), f"{POD}.containers[0].commands", "did you mean command?"),
+    (
+        {
+            "spec": {
+                **a_job(restartPolicy="OnFailure")["spec"],
+                "podFailurePolicy": {"rules": []},
+            }
+        },
+        "spec.jobTemplate.spec.podFailurePolicy",
+        "needs restartPolicy: Never",
+    ),
+]
+GOOD_TEMPLATES = [
+    a_job(),
+    a_job_of(manualSelector=False, selector=None),
+    a_container(resources={"limits": {"cpu": 0.5, "memory": "1Gi"}, "requests": {"cpu": "500m"}}),
+    a_job(
+        volumes=[{"name": "data", "emptyDir": {"sizeLimit": "1Gi"}}],
+        containers=[{**MAIN, "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+        initContainers=[{"name": "first", "image": "busybox"}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("template", "path", "says"), BAD_TEMPLATES)
+def test_a_template_that_no_job_can_be_made_of_is_wrong(template, path, says):
+    (problem,) = problems(a_schedule("x", jobTemplate=template))
+    assert (problem.path, says in problem.message) == (path, True), problem
+
+
+@pytest.mark.parametrize("template", GOOD_TEMPLATES)
+def test_a_template_that_jobs_can_be_made_of_is_valid(template):
+    assert problems(a_schedule("x", jobTemplate=template)) == []
+
+
+def test_a_field_that_a_newer_kubernetes_may_know_is_a_note_when_one_asks_for_that(duepoint):
+    given = yaml.safe_dump(a_schedule("x", jobTemplate=a_job(quantumEntanglement=True)))
+    assert duepoint("validate", "-f", "-", given=given).code == 2
+    answer = duepoint("validate", "-f", "-", "--newer-kubernetes", given=given)
+    assert (answer.code, answer.err) == (0, "")
+    assert "quantumEntanglement: is no field of a Job in Kubernetes 1." in answer.out
+
+
+def test_a_misspelt_field_is_wrong_for_every_kubernetes(duepoint):
+    given = yaml.safe_dump(a_schedule("x", jobTemplate=a_container(commands=["date"])))
+    assert duepoint("validate", "-f", "-", "--newer-kubernetes", given=given).code == 2
+
+
+def test_the_jobs_known_here_are_those_of_the_kubernetes_that_tests_run_on():
+    assert binaries.KUBERNETES_VERSION.startswith(f"v{structure.KUBERNETES}.")
+
+
+def test_every_pattern_of_the_schema_has_words_for_it():
+    text = (ROOT / "operator/duepoint/cli/schema.json").read_text()
+    written = {json.loads(each) for each in re.findall(r'"pattern":("(?:[^"\\]|\\.)*")', text)}
+    assert written == set(structure.PATTERNS)
+
+
+@pytest.mark.parametrize("policy", ["", None])
+def test_an_empty_concurrency_policy_is_the_default(policy):
+    found = checked(a_schedule("x", concurrencyPolicy=policy))
+    assert found.problems == ()
+    assert found.spec.rule.policy.concurrency == "Allow"
+
+
+def test_a_history_limit_may_be_as_large_as_a_cronjobs():
+    assert problems(a_schedule("x", successfulJobsHistoryLimit=2**31 - 1)) == []
+    (problem,) = problems(a_schedule("x", failedJobsHistoryLimit=2**31))
+    assert problem.path == "spec.failedJobsHistoryLimit"
+
+
+def test_a_block_of_yaml_with_a_line_end_is_a_schedule(duepoint):
+    given = GOOD.replace("schedule: '*/5 * * * *'", "schedule: |\n    */5 * * * *")
+    assert "|\n" in given
+    assert duepoint("validate", "-f", "-", given=given).code == 0
 
 
 # -- CronJobs --------------------------------------------------------------------------------
@@ -217,6 +336,38 @@ def test_a_broken_document_does_not_hide_the_next_one(duepoint):
     assert "document 3 (Schedule default/bad)" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("trigger", "path", "says"),
+    [
+        ({"payload": {"text": "x" * 65_536}}, "spec.trigger.payload", "65547 bytes"),
+        ({"payload": {"text": "\u00e9" * 32_768}}, "spec.trigger.payload", "65547 bytes"),
+        ({"scheduledTime": "2113-01-01T00:00:00Z"}, "spec.trigger.scheduledTime", "1970 and 2112"),
+    ],
+    ids=["long", "long-in-bytes", "too-late"],
+)
+def test_what_the_operator_would_refuse_of_a_scheduled_run_is_told(duepoint, trigger, path, says):
+    given = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "ScheduleRun",
+        "metadata": {"name": "again"},
+        "spec": {"scheduleName": "nightly", "trigger": trigger},
+    }
+    answer = duepoint("validate", "-f", "-", given=json.dumps(given))
+    assert answer.code == 2
+    assert f"{path}" in answer.out + answer.err
+    assert says in answer.out + answer.err
+
+
+def test_a_payload_of_just_64_kib_is_valid(duepoint):
+    given = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "ScheduleRun",
+        "metadata": {"name": "again"},
+        "spec": {"scheduleName": "nightly", "trigger": {"payload": "x" * 65_534}},
+    }
+    assert duepoint("validate", "-f", "-", given=json.dumps(given)).code == 0
+
+
 def test_json_has_one_object_for_each_manifest(duepoint):
     answer = duepoint("validate", "-f", "-", "-o", "json", given=f"{GOOD}---\n{BAD}")
     assert answer.code == 2
@@ -264,6 +415,20 @@ def test_what_cannot_be_read_is_told_in_a_line(duepoint, given, says):
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.err
     assert max(len(line) for line in answer.err.splitlines()) < 300
+
+
+@pytest.mark.parametrize("levels", [100, 900, 1_500, 5_000, 20_000])
+def test_a_deep_payload_is_refused_with_its_field_at_any_depth(duepoint, levels):
+    """Decoders give up at some depth, each version of Python at another."""
+    payload = '{"a": ' * levels + "1" + "}" * levels
+    given = (
+        '{"apiVersion": "duepoint.dev/v1alpha1", "kind": "Schedule", "metadata": {"name": "deep"},'
+        ' "spec": {"schedule": "@daily", "webhook": {"url": "https://a.example"},'
+        f' "payload": {payload}}}}}'
+    )
+    answer = duepoint("validate", "-f", "-", given=given)
+    assert answer.code == 2
+    assert "spec.payload: is nested deeper than 100 levels; write it flatter" in answer.err
 
 
 def test_a_text_of_aliases_costs_a_message_and_no_memory(duepoint):

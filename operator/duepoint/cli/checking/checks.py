@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from duepoint import errors, expressions
 from duepoint.cli import instants
-from duepoint.cli.checking import manifests, structure
+from duepoint.cli.checking import jobtemplate, manifests, structure
 from duepoint.cli.checking.manifests import Manifest, Problem
 from duepoint.expressions import timezones
+from duepoint.kube import scheduleruns
 from duepoint.schedules import rule as rules
 from duepoint.schedules import slots
 from duepoint.schedules import spec as specs
@@ -32,7 +33,6 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LONGEST_NAME = 52
 _LARGEST_NUMBER = 1 << 63
 
-_PLAIN = re.compile(r"[!-~ \t]*")
 _UID = "00000000-0000-4000-8000-000000000000"
 
 CRONJOB = "CronJob"
@@ -57,12 +57,16 @@ class Checked:
         return all(problem.is_note for problem in self.problems)
 
 
-def check(manifest: Manifest, *, namespace: str, created_us: int) -> Checked | None:
+def check(
+    manifest: Manifest, *, namespace: str, created_us: int, newer_kubernetes: bool = False
+) -> Checked | None:
     """What is to be said of the manifest; None where it is none of our business.
 
     Args:
         namespace: of an object that names none.
         created_us: of an object that has no creationTimestamp.
+        newer_kubernetes: the cluster may be newer than the Jobs known here, so that an unknown
+            field of a template is a note.
     """
     if not isinstance(manifest.content, dict) or not manifest.kind:
         return _wrong(
@@ -76,13 +80,20 @@ def check(manifest: Manifest, *, namespace: str, created_us: int) -> Checked | N
     if not isinstance(content.get("spec"), dict):
         found.append(Problem(path="spec", message="is missing; write a mapping"))
         return Checked(manifest=manifest, problems=tuple(found), spec=None)
-    found += structure.problems(kind, content["spec"])
+    found += [
+        replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
+        for problem in structure.problems(kind, content["spec"])
+    ]
     if kind != "Schedule":
+        more = _of_run(content, created_us=created_us)
+        found += [problem for problem in more if not _is_told(problem.path, found)]
         return Checked(manifest=manifest, problems=tuple(found), spec=None)
     spec, more = _parsed(content, namespace=namespace, created_us=created_us)
     found += [problem for problem in more if not _is_told(problem.path, found)]
     texts = _of_texts(content["spec"], created_us=created_us)
     found += [problem for problem in texts if not _is_told(problem.path, found)]
+    in_template = jobtemplate.problems(content["spec"])
+    found += [problem for problem in in_template if not _is_told(problem.path, found)]
     told = tuple(found)
     accepted = spec if all(problem.is_note for problem in told) else None
     return Checked(manifest=manifest, problems=told, spec=accepted)
@@ -188,17 +199,31 @@ def _parsed(
         )
     except errors.InvalidSpec as error:
         return None, [Problem(path=each.path, message=each.message) for each in error.errors]
-    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        # What JSON cannot hold: a number without an end, half a character, thousands of levels.
+    except (ValueError, msgspec.MsgspecError) as error:
+        # What JSON cannot hold: a number without an end, half a character.
         return None, [Problem(path="spec", message=f"cannot be written as JSON: {error}")]
     return spec, []
 
 
-def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
-    """Each expression by itself: the operator looks at them only where all else is well.
+def _of_run(content: dict[str, Any], *, created_us: int) -> list[Problem]:
+    """What the operator would refuse of a ScheduleRun beside what the API server does."""
+    metadata = content.get("metadata")
+    created = _instant(metadata.get("creationTimestamp")) if isinstance(metadata, dict) else None
+    try:
+        # As short as the API server writes it: the size of a payload counts.
+        text = json.dumps(
+            content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        )
+        scheduleruns.wanted(text.encode(), created_us=created_us if created is None else created)
+    except errors.InvalidSpec as error:
+        return [Problem(path=each.path, message=each.message) for each in error.errors]
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        return [Problem(path="spec", message=f"cannot be written as JSON: {error}")]
+    return []
 
-    Told as well is what the API server refuses of an expression and the engine forgives.
-    """
+
+def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
+    """Each expression by itself: the operator looks at them only where all else is well."""
     zone = spec.get("timeZone") or rules.DEFAULT_ZONE
     try:
         timezones.load(zone)
@@ -221,10 +246,7 @@ def _text_trouble(text: str, zone: str, created_us: int) -> str:
         )
     except errors.InvalidExpression as error:
         return str(error)
-    head = (text.split() or [""])[0]
-    if head.startswith("@") and head != head.lower():
-        return f"{errors.quoted(head)} is in capitals; write {head.lower()}"
-    return "" if _PLAIN.fullmatch(text) else "holds a line break; write it on one line"
+    return ""
 
 
 def _is_told(path: str, told: Iterable[Problem]) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from duepoint.cli.checking import yamltext
+from duepoint.schedules import nesting
 
 #: A file's size in bytes; the API server takes 1.5 MB for an object.
 LARGEST_FILE = 32 * 1024 * 1024
@@ -30,11 +31,13 @@ class Problem:
 
     Attributes:
         path: the field as a user would write it; empty for the whole object or file.
+        is_of_newer: a newer Kubernetes may see it otherwise.
     """
 
     path: str
     message: str
     is_note: bool = False
+    is_of_newer: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
@@ -138,10 +141,15 @@ def _documents(data: bytes) -> Iterator[yamltext.Document | yamltext.InvalidText
 
 
 def _json(data: bytes) -> tuple[bool, Any]:
-    """What kubectl prints is read by a reader for JSON, which is quicker; anything else as YAML."""
+    """What kubectl prints is read by a reader for JSON, which is quicker; anything else as YAML.
+
+    How deep that reader follows depends on the version of Python; what is left for it does not, and
+    is enough for a spec to be refused.
+    """
+    text = nesting.clipped(data)
     try:
-        return True, json.loads(data, object_pairs_hook=_without_doubles, parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return True, json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_refuse)
+    except ValueError:
         return False, None
 
 

@@ -41,7 +41,7 @@ def check(rule: str) -> Check:
 def words(rule: str) -> list[str]:
     """The words that a rule of one list takes; none where it is of another form."""
     parts = _WORDS.fullmatch(rule)
-    return re.findall(r"'([^']*)'", parts["words"]) if parts else []
+    return re.findall(r"'([^']+)'", parts["words"]) if parts else []
 
 
 def _matching(pattern: str, *, wanted: bool = True) -> Check:
@@ -90,7 +90,8 @@ _TABLE: dict[str, Check] = {
     "has(self.schedule) != has(self.schedules)": _one_of("schedule", "schedules"),
     "[has(self.jobTemplate), has(self.webhook), has(self.stream), has(self.kafka)]"
     ".filter(written, written).size() == 1": _one_of("jobTemplate", "webhook", "stream", "kafka"),
-    "has(self.url) != has(self.service)": _one_of("url", "service"),
+    "[has(self.url), has(self.urlFrom), has(self.service)]"
+    ".filter(written, written).size() == 1": _one_of("url", "urlFrom", "service"),
     "has(self.value) != has(self.valueFrom)": _one_of("value", "valueFrom"),
     "has(self.configMap) != has(self.secret)": _one_of("configMap", "secret"),
     "has(self.trigger) != has(self.backfill)": _one_of("trigger", "backfill"),
@@ -112,6 +113,20 @@ _TABLE: dict[str, Check] = {
     ),
     "has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']": lambda pod: (
         pod.get("restartPolicy") in ("Never", "OnFailure")
+    ),
+    "!has(self.manualSelector) || !self.manualSelector": lambda job: (
+        job.get("manualSelector") is not True
+    ),
+    "!has(self.selector)": lambda job: "selector" not in job,
+    "!has(self.completionMode) || self.completionMode != 'Indexed' || has(self.completions)": (
+        lambda job: job.get("completionMode") != "Indexed" or "completions" in job
+    ),
+    "!has(self.backoffLimitPerIndex)"
+    " || has(self.completionMode) && self.completionMode == 'Indexed'": lambda job: (
+        "backoffLimitPerIndex" not in job or job.get("completionMode") == "Indexed"
+    ),
+    "!has(self.maxFailedIndexes) || has(self.backoffLimitPerIndex)": lambda job: (
+        "maxFailedIndexes" not in job or "backoffLimitPerIndex" in job
     ),
     "!has(self.auth) || !has(self.headers)"
     " || self.headers.all(header, header.name.lowerAscii() != 'authorization')": lambda hook: (

@@ -2,8 +2,9 @@
 
 The schema is the one that the API server has, without descriptions (``schema.json``, written by
 ``python -m tools.jobschema``), so what is told here is what ``kubectl apply`` would refuse. Null
-means absent wherever it may be. Inside a Job's template a field that the schema lacks may belong
-to a newer Kubernetes: it is a problem where its name looks misspelt, else a note.
+means absent wherever it may be. A field of a Job's template that the schema lacks passes the API
+server when the Schedule is applied and fails the operator's dry run: it is a problem here, marked
+as one that a newer Kubernetes may not have.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import difflib
 import functools
 import importlib.resources
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -35,6 +37,17 @@ METADATA = (
     "finalizers", "generateName", "generation", "labels", "managedFields", "name", "namespace",
     "ownerReferences", "resourceVersion", "selfLink", "uid",
 )  # fmt: skip
+
+#: The Kubernetes whose Jobs the schema describes.
+KUBERNETES = "1.36"
+
+#: What to write for the patterns of the schema.
+PATTERNS = {
+    "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "write lower-case letters and digits, with - between them",
+    "^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$": (
+        "write a quantity such as 500m, 0.5, 64Mi or 1G"
+    ),
+}
 
 Schema = Mapping[str, Any]
 
@@ -137,10 +150,18 @@ def _of_text(text: str, schema: Schema, path: str) -> Iterator[Problem]:
                 message=f"{errors.quoted(text)} is no time; write RFC 3339 with its zone, such as "
                 "2026-12-24T18:00:00Z",
             )
+    if "pattern" in schema and not _pattern(schema["pattern"]).search(text):
+        yield Problem(path=path, message=f"{errors.quoted(text)}: {PATTERNS[schema['pattern']]}")
     if text not in schema.get("enum", (text,)):
         yield Problem(
             path=path, message=f"{errors.quoted(text)}: write {' or '.join(schema['enum'])}"
         )
+
+
+@functools.cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """The end of a pattern of the schema is the very end of the text."""
+    return re.compile(text.removesuffix("$") + r"\Z", re.ASCII)
 
 
 def _of_number(number: float, schema: Schema, path: str) -> Iterator[Problem]:
@@ -198,18 +219,17 @@ def _unknown(name: str, schema: Schema, path: str) -> Iterator[Problem]:
         return
     meant = nearest(name, schema["properties"])
     at = f"{path}.{_cut(name)}"
-    if meant:
-        yield Problem(path=at, message=f"is unknown; did you mean {meant}?")
-    elif not schema.get("x-kubernetes-preserve-unknown-fields"):
-        names = ", ".join(sorted(schema["properties"]))
-        listed = f"; known here: {names}" if len(names) < 120 else ""
-        yield Problem(path=at, message=f"is unknown{listed}")
+    names = ", ".join(sorted(schema["properties"]))
+    hint = f"known here: {names}" if len(names) < 120 else ""
+    hint = f"did you mean {meant}?" if meant else hint
+    if not schema.get("x-kubernetes-preserve-unknown-fields"):
+        yield Problem(path=at, message=f"is unknown; {hint}" if hint else "is unknown")
     elif path.startswith("spec.jobTemplate.spec"):
-        yield Problem(
-            path=at,
-            message="is not a field of the Jobs this version knows; a newer Kubernetes may have it",
-            is_note=True,
-        )
+        message = f"is no field of a Job in Kubernetes {KUBERNETES}"
+        message = f"{message}; {hint}" if hint else message
+        yield Problem(path=at, message=message, is_of_newer=not meant)
+    elif meant:
+        yield Problem(path=at, message=f"is unknown; did you mean {meant}?")
 
 
 def _cut(name: str) -> str:

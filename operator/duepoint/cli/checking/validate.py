@@ -15,7 +15,7 @@ import click
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
-from duepoint.cli.checking import checks, manifests
+from duepoint.cli.checking import checks, manifests, structure
 from duepoint.cli.checking.checks import Checked
 from duepoint.cli.checking.manifests import Problem, Unreadable
 from duepoint.cli.cronjob import porting
@@ -25,8 +25,12 @@ from duepoint.schedules import slots
 @click.command("validate")
 @options.files
 @options.namespace
+@click.option(
+    "--newer-kubernetes", is_flag=True,
+    help=f"Only note fields of a jobTemplate that Kubernetes {structure.KUBERNETES} does not have.",
+)  # fmt: skip
 @click.option("--output", "-o", "form", metavar="json|text", default="text", help="Unset: text.")
-def validate(files: tuple[str, ...], namespace: str, form: str) -> None:
+def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, form: str) -> None:
     """Check Schedules, ScheduleRuns and CronJobs in YAML or JSON files.
 
     A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, and what
@@ -37,7 +41,7 @@ def validate(files: tuple[str, ...], namespace: str, form: str) -> None:
     ]
     now_us = instants.now_us()
     seen = wrong = 0
-    for found in _checked(files, namespace, now_us):
+    for found in _checked(files, namespace, now_us, newer_kubernetes=newer_kubernetes):
         seen += 1
         wrong += isinstance(found, Unreadable) or not found.is_valid
         show(found, now_us)
@@ -48,12 +52,16 @@ def validate(files: tuple[str, ...], namespace: str, form: str) -> None:
         raise click.exceptions.Exit(output.NOTHING)
 
 
-def _checked(files: tuple[str, ...], namespace: str, now_us: int) -> Iterator[Checked | Unreadable]:
+def _checked(
+    files: tuple[str, ...], namespace: str, now_us: int, *, newer_kubernetes: bool
+) -> Iterator[Checked | Unreadable]:
     for file in files:
         for found in manifests.read(file):
             if isinstance(found, Unreadable):
                 yield found
-            elif judged := checks.check(found, namespace=namespace, created_us=now_us):
+            elif judged := checks.check(
+                found, namespace=namespace, created_us=now_us, newer_kubernetes=newer_kubernetes
+            ):
                 yield judged
 
 
@@ -131,7 +139,9 @@ def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterato
         for found in manifests.read(file):
             if isinstance(found, Unreadable):
                 raise errors.InvalidSetting(found.where, found.message)
-            judged = checks.check(found, namespace=namespace, created_us=created_us)
+            judged = checks.check(
+                found, namespace=namespace, created_us=created_us, newer_kubernetes=True
+            )
             if judged is None:
                 continue
             for problem in judged.problems:

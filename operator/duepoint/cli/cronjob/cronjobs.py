@@ -16,7 +16,7 @@ from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import cron, expression, fields, syntax, timezones
 
 _ITEM = re.compile(
-    r"(?P<low>[*?]|\d+|[A-Za-z]{3})(?:-(?P<high>\d+|[A-Za-z]{3}))?(?:/\d+)?", re.ASCII
+    r"(?P<low>[*?]|\+?\d+|[A-Za-z]{3})(?:-(?P<high>\+?\d+|[A-Za-z]{3}))?(?:/\+?\d+)?", re.ASCII
 )
 _FIVE = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
 
@@ -68,7 +68,7 @@ def refusal(text: str) -> str:
     if len(words) != 5:
         return f"{len(words)} fields instead of 5"
     for kind, word in zip(_FIVE, words, strict=True):
-        for item in word.split(","):
+        for item in filter(None, word.split(",")):
             if why := _item_refusal(kind, item):
                 return f"{kind.name} {item}: {why}"
     return ""
@@ -142,7 +142,7 @@ def _item_refusal(kind: fields.Kind, item: str) -> str:
 
 
 def _value(kind: fields.Kind, word: str) -> int:
-    if word.isdecimal():
+    if word[-1].isdecimal():
         return int(word)
     names = kind.names
     return kind.low + names.index(word.upper()) if word.upper() in names else kind.low

@@ -44,7 +44,7 @@ class Wanted:
 
 
 def read(wanted: Wanted, file: Path | None, context: str | None) -> list[Found]:
-    """The CronJobs asked for; a name that does not exist is told in its place.
+    """The CronJobs asked for, or in its place why a name could not be read.
 
     Args:
         file: the kubeconfig; None is $KUBECONFIG, then ~/.kube/config.
@@ -75,6 +75,8 @@ async def _one(session: port.Api, path: str, name: str) -> Found:
         body = await session.request("GET", f"{path}/{urllib.parse.quote(name, safe='')}")
     except kube_errors.NotFound:
         return Unreadable(file=f"CronJob {name}", document=0, message="does not exist")
+    except kube_errors.Forbidden as error:  # rights may name single objects
+        return Unreadable(file=f"CronJob {name}", document=0, message=str(error))
     return _manifest(json.loads(body))
 
 

@@ -73,10 +73,7 @@ def _of_cronjob(source: Manifest, given: Given) -> Imported:
     if source.api_version not in checks.CRONJOB_VERSIONS:
         told = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
         return _refused(source, "apiVersion", told)
-    try:
-        return _judged(source, given)
-    except RecursionError:
-        return _refused(source, "", "is nested too deeply")
+    return _judged(source, given)
 
 
 def _judged(source: Manifest, given: Given) -> Imported:
@@ -88,7 +85,12 @@ def _judged(source: Manifest, given: Given) -> Imported:
     made = Manifest(
         file=source.file, document=source.document, item=source.item, content=ported.content
     )
-    judged = checks.check(made, namespace=given.namespace or "default", created_us=given.now_us)
+    judged = checks.check(
+        made,
+        namespace=given.namespace or "default",
+        created_us=given.now_us,
+        newer_kubernetes=True,  # the CronJob's API server has taken it
+    )
     assert judged is not None  # noqa: S101 - a Schedule is our business
     wrong = tuple(problem for problem in judged.problems if not problem.is_note)
     if wrong or judged.spec is None:

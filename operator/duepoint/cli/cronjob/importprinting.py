@@ -47,6 +47,8 @@ def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
             _tell_beside(one)
     writer.end()
     _tell_at_end(made, passed_over, list(general))
+    if wrong and made:
+        output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
     if wrong:
         raise click.exceptions.Exit(output.BAD_INPUT)
     if not made:

@@ -1,10 +1,11 @@
 """A CronJob's expression as the same times in our grammar, and what had to be rewritten.
 
 Our grammar refuses texts that CronJob takes and that mean something else than they seem to: a zone
-inside the text, a step larger than its field, a range that begins with a star, an ``@every`` with
-parts of a second. Those are written as what CronJob makes of them. Any other text is left as it is,
-and judged where every expression is judged. Source: ``parser.go`` and ``constantdelay.go`` of
-robfig/cron v3.0.1, ``time.ParseDuration`` of Go.
+inside the text, a step larger than its field, a range that begins with a star, white space that is
+not ASCII's, an ``@every`` with parts of a second. Those are written as what CronJob makes of them.
+Any other text is left as it is, without the white space around it, and judged where every
+expression is judged. Source: ``parser.go`` and ``constantdelay.go`` of robfig/cron v3.0.1,
+``time.ParseDuration`` of Go.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 
+from duepoint import expressions
 from duepoint.expressions import fields
 
 _PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<zone>\S*)\s+(?P<rest>.*)", re.DOTALL)
-_STEPPED = re.compile(r"(?P<range>[^/]+)/(?P<step>\d{1,18})", re.ASCII)
+#: What Go takes for white space besides that of ASCII.
+_WIDE = re.compile("[\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+_STEPPED = re.compile(r"(?P<range>[^/]+)/(?P<step>\+?\d{1,18})", re.ASCII)
 _PART = re.compile(r"(?P<count>\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?P<unit>ns|us|µs|μs|ms|s|m|h)")
 _FIELDS = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
 _UNIT_SECONDS = {
@@ -46,6 +50,9 @@ class Ported:
 def ported(text: str) -> Ported:
     """The expression with the times that a CronJob gives it."""
     time_zone, rest = _without_zone(text)
+    plain = _WIDE.sub(" ", rest).strip()
+    wide = _WIDE.search(rest.strip(expressions.WHITE))
+    rest = plain if wide else rest.strip(expressions.WHITE)
     words = rest.split()
     if words[:1] == ["@every"] and len(words) == 2:
         new, why = _every(words[1])
@@ -55,6 +62,9 @@ def ported(text: str) -> Ported:
         why = "; ".join(why for _, why in pairs if why)
     else:
         new, why = rest, ""
+    if wide:
+        blank = f"U+{ord(wide[0]):04X} is a blank to a CronJob"
+        new, why = new or rest, f"{blank}; {why}" if why else blank
     return Ported(text=new if why else rest, time_zone=time_zone, rewritten=why)
 
 

@@ -1,0 +1,144 @@
+"""What Kubernetes says of a Job's template in code and not in its OpenAPI: limits for the CRD.
+
+A Job's API server refuses all of this, and so does CronJob at apply; without these the mistake
+would show only after the dry run, as `Stalled`. Taken are limits that have stood unchanged since
+`batch/v1` and can only be loosened by a new kind of value, not those that depend on a feature.
+Source: `pkg/apis/batch/validation` and `pkg/apis/core/validation` of Kubernetes v1.36.
+
+Two shapes: value limits, put beside the field in the schema, and CEL rules of the JobSpec, each of
+which looks at a fixed number of fields, so that they cost next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+JsonSchema = dict[str, Any]
+
+# A quantity is a text or a plain number; the pattern speaks of texts, the minimum of numbers.
+QUANTITY = {
+    "pattern": r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+    "minimum": 0,
+}
+_NAME = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+
+_NOT_NEGATIVE = {"minimum": 0}
+_PORT = {"minimum": 1, "maximum": 65_535}
+_WEIGHT = {"minimum": 1, "maximum": 100}
+_MODE = {"minimum": 0, "maximum": 0o777}
+_PROBE = dict.fromkeys(
+    (
+        "failureThreshold",
+        "initialDelaySeconds",
+        "periodSeconds",
+        "successThreshold",
+        "timeoutSeconds",
+    ),
+    _NOT_NEGATIVE,
+)
+
+# Of the JobSpec itself.
+_JOB = dict.fromkeys(
+    (
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "backoffLimitPerIndex",
+        "completions",
+        "maxFailedIndexes",
+        "parallelism",
+        "ttlSecondsAfterFinished",
+    ),
+    _NOT_NEGATIVE,
+)
+
+# Of any field of that name in the Pod's spec, wherever it stands.
+_POD = {
+    **_PROBE,
+    "activeDeadlineSeconds": {"minimum": 1},
+    "containerPort": _PORT,
+    "hostPort": {**_PORT, "minimum": 0},
+    "weight": _WEIGHT,
+    "runAsGroup": _NOT_NEGATIVE,
+    "runAsUser": _NOT_NEGATIVE,
+    "fsGroup": _NOT_NEGATIVE,
+    "defaultMode": _MODE,
+    "mode": _MODE,
+}
+_CONTAINERS = ("containers", "initContainers")
+
+RULES: list[JsonSchema] = [
+    {
+        "rule": "!has(self.manualSelector) || !self.manualSelector",
+        "fieldPath": ".manualSelector",
+        "message": "take manualSelector out: each Job gets a selector of its own, and one that is "
+        "written would be the same for all",
+    },
+    {
+        "rule": "!has(self.selector)",
+        "fieldPath": ".selector",
+        "message": "take the selector out: each Job gets one of its own",
+    },
+    {
+        "rule": "!has(self.completionMode) || self.completionMode != 'Indexed'"
+        " || has(self.completions)",
+        "fieldPath": ".completions",
+        "message": "write completions beside completionMode: Indexed",
+    },
+    {
+        "rule": "!has(self.backoffLimitPerIndex)"
+        " || has(self.completionMode) && self.completionMode == 'Indexed'",
+        "fieldPath": ".backoffLimitPerIndex",
+        "message": "write completionMode: Indexed beside backoffLimitPerIndex, or take it out",
+    },
+    {
+        "rule": "!has(self.maxFailedIndexes) || has(self.backoffLimitPerIndex)",
+        "fieldPath": ".maxFailedIndexes",
+        "message": "write backoffLimitPerIndex beside maxFailedIndexes, or take it out",
+    },
+]
+
+RESTART_POLICY_RULE: JsonSchema = {
+    "rule": "has(self.restartPolicy) && self.restartPolicy in ['Never', 'OnFailure']",
+    "message": "write restartPolicy: Never or restartPolicy: OnFailure; a Job's Pods may not "
+    "restart always",
+}
+
+
+def limited(job_spec: JsonSchema) -> JsonSchema:
+    """The JobSpec with its limits; the argument is changed."""
+    for name, limit in _JOB.items():
+        job_spec["properties"][name].update(limit)
+    job_spec["x-kubernetes-validations"] = RULES
+    pod = job_spec["properties"]["template"]["properties"]["spec"]
+    pod["x-kubernetes-validations"] = [RESTART_POLICY_RULE]
+    _limit_below(pod)
+    for name in _CONTAINERS:
+        _limit_containers(pod["properties"][name])
+    pod["properties"]["containers"]["minItems"] = 1
+    return job_spec
+
+
+def _limit_below(schema: JsonSchema) -> None:
+    for name, field in schema.get("properties", {}).items():
+        if field.get("type") == "integer":
+            field.update(_POD.get(name, {}))
+        _limit_below(field)
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            _limit_below(schema[key])
+    if _is_quantity(schema):
+        schema.update(QUANTITY)
+
+
+def _is_quantity(schema: JsonSchema) -> bool:
+    """The pruned schema knows fields without a type from quantities alone."""
+    return "type" not in schema and "x-kubernetes-int-or-string" not in schema
+
+
+def _limit_containers(containers: JsonSchema) -> None:
+    container = containers["items"]
+    container["required"] = ["image", "name"]
+    image = container["properties"]["image"]
+    image.pop("nullable")
+    image["minLength"] = 1
+    container["properties"]["name"].update(_NAME)
