@@ -40,6 +40,9 @@ NOTES = {
     ),
     "redis_sentinel_username": Note("name", "Sentinels have users of their own, and often none"),
     "redis_sentinel_password_file": Note("path", "the servers' password is not sent to Sentinels"),
+    "redis_prefix": Note(
+        "name", "one installation on a server needs no other; the shipped ACL lines say it"
+    ),
     "kubeconfig": Note("path", "in a Pod nothing needs to be said"),
     "context": Note("name", "as kubectl does"),
     "namespace": Note("name", "two installations with namespaces of their own do not meet"),
@@ -81,6 +84,11 @@ NOTES = {
     ),
     "egress_allowed_cidrs": Note("address ranges", "nothing is opened unasked"),
     "egress_denied_cidrs": Note("address ranges", "wins over everything else"),
+    "egress_cluster_cidrs": Note(
+        "address ranges",
+        "a URL never leads into the cluster, even if the ranges are public or mode is open; the "
+        "worker's own Pod network counts without being named",
+    ),
     "egress_allow_http": Note("true, false", "payloads do not cross the internet in the clear"),
     "webhook_insecure_tls": Note(
         "true, false", "whoever may create a Schedule must not give its secrets to an impostor"

@@ -35,34 +35,74 @@ class Pair:
 
 
 class Authority:
-    """Signs certificates."""
+    """Signs certificates.
 
-    def __init__(self, name: str = "tests") -> None:
+    Attributes:
+        pem: its own certificate.
+
+    Args:
+        is_old: as EKS and MicroK8s make them: no key identifiers in any certificate and no key
+            usage in its own. Python refuses them since 3.13, where it is not asked to be lenient.
+        signer: the authority above it; it is a root without one.
+        is_entitled: whether its certificate says that it may sign.
+    """
+
+    def __init__(
+        self,
+        name: str = "tests",
+        *,
+        is_old: bool = False,
+        signer: Authority | None = None,
+        is_entitled: bool = True,
+    ) -> None:
+        self._is_old = is_old
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
-        basic = x509.BasicConstraints(ca=True, path_length=None)
-        made = _begun(self._name, self._name, self._key).add_extension(basic, critical=True)
-        usage = x509.KeyUsage(
-            *(False,) * 5, key_cert_sign=True, crl_sign=True, encipher_only=False,
-            decipher_only=False,
-        )  # fmt: skip
-        signed = made.add_extension(usage, critical=True).sign(self._key, hashes.SHA256())
-        self.pem = signed.public_bytes(serialization.Encoding.PEM)
+        above = signer or self
+        begun = _begun(self._name, above._name, self._key)
+        basic = x509.BasicConstraints(ca=is_entitled, path_length=None)
+        extended = above._identified(begun.add_extension(basic, critical=True), self._key)
+        if is_entitled and not is_old:
+            usage = x509.KeyUsage(
+                *(False,) * 5, key_cert_sign=True, crl_sign=True, encipher_only=False,
+                decipher_only=False,
+            )  # fmt: skip
+            extended = extended.add_extension(usage, critical=True)
+        self.pem = _pem(above._signed(extended))
 
     def signs(self, *names: str, expired: bool = False) -> Pair:
         """A pair for these host names and addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         begun = _begun(_name(names[0]), self._name, key, expired=expired)
         alternatives = x509.SubjectAlternativeName([_general(one) for one in names])
-        signed = begun.add_extension(alternatives, critical=False).sign(self._key, hashes.SHA256())
+        extended = self._identified(begun.add_extension(alternatives, critical=False), key)
         return Pair(
-            signed.public_bytes(serialization.Encoding.PEM),
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            ),
+            _pem(self._signed(extended)),
+            _key_pem(key),
         )
+
+    def _identified(
+        self, begun: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey
+    ) -> x509.CertificateBuilder:
+        if self._is_old:
+            return begun
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return begun.add_extension(own, critical=False).add_extension(signer, critical=False)
+
+    def _signed(self, extended: x509.CertificateBuilder) -> x509.Certificate:
+        return extended.sign(self._key, hashes.SHA256())
+
+
+def self_signed(*names: str) -> Pair:
+    """For these host names and addresses, by no authority, as ``openssl req -x509`` makes it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(names[0])
+    alternatives = x509.SubjectAlternativeName([_general(one) for one in names])
+    basic = x509.BasicConstraints(ca=True, path_length=None)
+    begun = _begun(name, name, key).add_extension(alternatives, critical=False)
+    signed = begun.add_extension(basic, critical=True).sign(key, hashes.SHA256())
+    return Pair(_pem(signed), _key_pem(key))
 
 
 @functools.cache
@@ -88,6 +128,18 @@ def _begun(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=2))
         .not_valid_after(end)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
     )
 
 

@@ -28,7 +28,17 @@ from tests.support.waiting import wait_until
 
 #: Which servers the suites run on.
 KINDS = ["valkey", *(["redis-server"] if shutil.which("redis-server") else [])]
-
+#: The same, and a skip that says what is not there.
+EACH_KIND = [
+    "valkey",
+    pytest.param(
+        "redis-server",
+        marks=pytest.mark.skipif(
+            "redis-server" not in KINDS,
+            reason="no redis-server on the PATH; the same test runs on the embedded Valkey",
+        ),
+    ),
+]
 
 #: Below those of outgoing connections; a cluster's server adds 10,000 for its bus.
 _PORTS = (12_000, 22_000)
@@ -78,7 +88,7 @@ class RedisServer:
         log = (self._directory / "server.log").open("ab")
         with log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_until(self._answers, f"{self.kind} answers on port {self.port}", 60)
+        wait_until(self._answers, f"{self.kind} answers on port {self.port}")
 
     def option(self, name: str) -> str:
         """What was said for an option."""

@@ -36,12 +36,12 @@ SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "adopt", "import", "for
 #: Plain commands of either process besides its scripts.
 PLAIN = frozenset(
     {
-        *("evalsha", "script|load", "select", "info", "ping", "config|get", "hget", "hmget"),
+        *("evalsha", "script|load", "select", "info", "ping", "hget", "hmget"),
         *("ssubscribe", "sunsubscribe", "asking", "cluster|slots"),
     }
 )
 WORKER_PLAIN = PLAIN | {"zrem"}
-VIEWER_PLAIN = (PLAIN - {"config|get", "ssubscribe", "sunsubscribe"}) | {
+VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("hgetall", "hlen", "hscan", "time", "zcard", "zcount", "zmscore", "zrange", "zscore"),
     *("xlen", "xrange", "xrevrange"),
 }
@@ -111,7 +111,7 @@ def commands_of(source: str) -> set[str]:
     """Commands of a Lua source; of a container command its subcommand, too."""
     found = re.findall(r"redis\.p?call\(\s*'(\w+)'(?:,\s*'(\w+)')?", source)
     return {
-        (f"{one}|{two}" if one in ("XGROUP", "SCRIPT", "CONFIG") else one).lower()
+        (f"{one}|{two}" if one in ("XGROUP", "SCRIPT", "CONFIG", "OBJECT") else one).lower()
         for one, two in found
     }
 
@@ -194,6 +194,9 @@ class TwoUsers:
 
     async def wait_for_change(self, seen: int) -> int:
         return await self._roles["worker"].wait_for_change(seen)
+
+    def hosts(self) -> Any:
+        return self._roles["worker"].hosts()
 
     def homes(self, names: Sequence[str]) -> Any:
         return self._roles["worker"].homes(names)

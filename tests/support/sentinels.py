@@ -1,4 +1,8 @@
-"""A primary, its replica, and three Sentinels that watch over them; Debian's redis-server."""
+"""A primary, its replica, and three Sentinels that watch over them.
+
+The server's own binary is the Sentinel where it is started with ``--sentinel``: the embedded
+Valkey's as well as Debian's redis-server.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ class Watched:
         self.follow(second, first)
         for number, port in enumerate(self._ports):
             self._sentinels.append(self._sentinel(number, port, first.port))
-        wait_until(self._all_know, "every Sentinel knows the replica and the others", 90)
+        wait_until(self._all_know, "every Sentinel knows the replica and the others")
 
     def _sentinel(self, number: int, port: int, primary: int) -> subprocess.Popen[bytes]:
         settings = self._folder / f"sentinel{number}.conf"
@@ -69,7 +73,7 @@ class Watched:
             client.replicaof("127.0.0.1", primary.port)
             wait_until(
                 lambda: client.info("replication")["master_link_status"] == "up",
-                "the replica follows", 20,
+                "the replica follows",
             )  # fmt: skip
 
     def _all_know(self) -> bool:

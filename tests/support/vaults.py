@@ -30,10 +30,13 @@ def a_vault(
     )
 
 
-def a_secret(name: str, namespace: str = "default", **values: str | bytes) -> dict[str, Any]:
+def a_secret(
+    name: str, namespace: str = "default", *, send_to: str | None = "*", **values: str | bytes
+) -> dict[str, Any]:
     """The manifest; `__` in a key stands for a dot, as in tls__crt."""
+    annotations = {} if send_to is None else {"duepoint.dev/send-to": send_to}
     return {
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
         "data": {key.replace("__", "."): encoded(value) for key, value in values.items()},
     }
 
@@ -41,6 +44,11 @@ def a_secret(name: str, namespace: str = "default", **values: str | bytes) -> di
 def encoded(value: str | bytes) -> str:
     raw = value.encode() if isinstance(value, str) else value
     return base64.b64encode(raw).decode()
+
+
+def an_account(name: str, audiences: str, namespace: str = "default") -> dict[str, Any]:
+    annotations = {"duepoint.dev/token-audiences": audiences}
+    return {"metadata": {"name": name, "namespace": namespace, "annotations": annotations}}
 
 
 async def api_with(*secrets: Mapping[str, Any]) -> fakekubernetes.FakeKubernetes:

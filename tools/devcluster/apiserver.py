@@ -7,11 +7,12 @@ has its own client (`duepoint.kube.api`), which must be tested against something
 from __future__ import annotations
 
 import json
-import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from duepoint import tlsrules
 
 TIMEOUT_SECONDS = 10.0
 
@@ -32,7 +33,7 @@ class Client:
     def __init__(self, server: str, ca_file: Path, token: str) -> None:
         self._server = server
         self._token = token
-        self._context = ssl.create_default_context(cafile=str(ca_file))
+        self._context = tlsrules.client_context(cafile=ca_file)
 
     def get(self, path: str) -> Json:
         return self.request("GET", path)

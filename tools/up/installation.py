@@ -1,7 +1,8 @@
-"""What must be in the cluster before the processes start: CRDs, a namespace, accounts and roles.
+"""What must be in the cluster before the processes start: CRDs, a namespace, accounts and rights.
 
-Accounts and roles are those of `charts/duepoint`, rendered by Helm; its Deployments are left out,
-because operator and worker run on this machine. So a right that the chart forgets is missing here.
+Accounts, roles and admission policies are those of `charts/duepoint`, rendered by Helm; its
+Deployments are left out, because operator and worker run on this machine. So a right that the chart
+forgets is missing here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,17 @@ NAMESPACE = "duepoint-system"
 CHART = REPOSITORY / "charts" / "duepoint"
 CRDS = REPOSITORY / "crds"
 COMPONENT = "app.kubernetes.io/component"
-KINDS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+KINDS = (
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
+#: Objects of these kinds stand in no namespace.
+WIDE = ("Cluster", "ValidatingAdmission")
 ROLES = ("operator", "worker")
 ESTABLISHED_SECONDS = 30.0
 POLL_SECONDS = 0.1
@@ -77,7 +88,7 @@ def accounts_and_roles(manifests: str) -> list[dict[str, Any]]:
     """Accounts, roles and bindings among `manifests`, namespaces written out, accounts first."""
     found = [one for one in yaml.safe_load_all(manifests) if one and one["kind"] in KINDS]
     for one in found:
-        if not one["kind"].startswith("Cluster"):
+        if not one["kind"].startswith(WIDE):
             one["metadata"].setdefault("namespace", NAMESPACE)
     return sorted(found, key=lambda one: KINDS.index(one["kind"]))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from duepoint import errors
+from duepoint import errors, tlsrules
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Tokens rotate at 80 % of their life, at least 10 minutes: a minute is soon enough.
@@ -167,7 +167,7 @@ def with_context(login: Login) -> Login:
     if not login.server.startswith("https://"):
         return login
     try:
-        context = ssl.create_default_context(cafile=login.ca_file, cadata=login.ca_data)
+        context = tlsrules.client_context(cafile=login.ca_file, cadata=login.ca_data)
         if login.certificate_file:
             context.load_cert_chain(login.certificate_file, login.key_file)
     except (OSError, ValueError) as error:

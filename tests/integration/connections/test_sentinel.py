@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 
 import pytest
 
@@ -13,17 +12,14 @@ from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 from tests.support.queueing import moved
+from tests.support.redisserver import EACH_KIND
 from tests.support.sentinels import NAME, PASSWORD, Watched
-
-pytestmark = pytest.mark.skipif(
-    not shutil.which("redis-server"),
-    reason="no redis-server on the PATH; the embedded Valkey is no Sentinel",
-)
+from tests.support.waiting import LONGEST_SECONDS
 
 
-@pytest.fixture
-def watched(tmp_path):
-    watched = Watched("redis-server", tmp_path)
+@pytest.fixture(params=EACH_KIND)
+def watched(request, tmp_path):
+    watched = Watched(request.param, tmp_path)
     try:
         watched.start()
         yield watched
@@ -58,9 +54,10 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(watched, sec
     await wakeups.start()
     for shard in await wakeups.wait_until_due(5.0):
         await worker.claim([shard], worker="w0", lease_seconds=0.1)
+    assert set(worker.server_hosts()) == {("127.0.0.1", one.port) for one in watched.servers}
     before = operator.upheavals
     watched.servers[0].kill()
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:
                 claims = [
@@ -78,7 +75,7 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(watched, sec
         claim, messages.Settlement(chains=(moved(claim.points[0], 3600),))
     )
     assert settled.applied == 1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:
                 await operator.keepalive()

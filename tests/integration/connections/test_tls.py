@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.wire import connecting
-from tests.support import queueing, redisusers
-from tests.support.rediscluster import RedisCluster
-from tests.support.redisserver import RedisServer, free_port
+from tests.support import queueing, redisusers, tlsservers
+from tests.support.redisserver import EACH_KIND
 from tests.support.tlsfiles import Authority
-
-pytestmark = [
-    pytest.mark.skipif(
-        not shutil.which("redis-server"),
-        reason="no redis-server on the PATH; the embedded Valkey has no TLS",
-    ),
-    pytest.mark.skipif(not shutil.which("openssl"), reason="no openssl on the PATH"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +19,18 @@ def authority(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def issued(authority):
-    return authority.issue("server", "DNS:redis.example.com")
+    return authority.issue("server", "redis.example.com")
 
 
-@pytest.fixture
-def server(tmp_path, authority, issued):
-    """A server that wants to see our certificate; its own names redis.example.com."""
-    server = RedisServer(
-        "redis-server", tmp_path, "--tls-port", str(free_port()), "--tls-ca-cert-file",
-        str(authority.file), "--tls-cert-file", str(issued.certificate), "--tls-key-file",
-        str(issued.key), "--tls-auth-clients", "optional",
-    )  # fmt: skip
-    server.start()
-    yield server
-    server.stop()
+@pytest.fixture(params=EACH_KIND)
+def server(request, tmp_path, authority, issued):
+    """A server that looks at our certificate; its own names redis.example.com."""
+    with tlsservers.tls_server(request.param, tmp_path, authority, issued) as server:
+        yield server
 
 
 def _queue(server, prefix, **tls):
-    url = f"rediss://127.0.0.1:{server.option('--tls-port')}/0"
+    url = f"rediss://127.0.0.1:{server.port}/0"
     return delayqueue.DelayQueue(
         url,
         blob_key=queueing.BLOB_KEY,
@@ -93,12 +76,33 @@ async def test_a_server_of_an_unknown_ca_is_refused(server, tmp_path, key_prefix
     )
 
 
+async def test_an_expired_certificate_is_refused_until_it_is_replaced(
+    server, authority, issued, key_prefix
+):
+    server.present(authority.issue("expired", "redis.example.com", expired=True))
+    queue = _queue(server, key_prefix, ca_file=authority.file, server_name="redis.example.com")
+    with pytest.raises(errors.QueueUnavailable, match="certificate has expi"):
+        await queue.start()
+    server.present(issued)
+    await queue.start()
+    await queue.close()
+
+
+@pytest.mark.parametrize("kind", EACH_KIND)
+async def test_a_server_of_an_authority_without_key_identifiers_is_used(kind, tmp_path, key_prefix):
+    old = Authority(tmp_path / "old", is_old=True)
+    issued = old.issue("server", "127.0.0.1")
+    with tlsservers.tls_server(kind, tmp_path / "server", old, issued) as server:
+        queue = _queue(server, key_prefix, ca_file=old.file)
+        await queue.start()
+        await queue.close()
+
+
 async def test_a_server_that_asks_for_a_certificate_gets_ours(server, authority, key_prefix):
-    with server.client() as client:
-        client.config_set("tls-auth-clients", "yes")
+    server.want_certificates()
     known = {"ca_file": authority.file, "server_name": "redis.example.com"}
     await _trouble(_queue(server, key_prefix, **known))
-    ours = authority.issue("client", "DNS:duepoint")
+    ours = authority.issue("client", "duepoint")
     queue = _queue(server, key_prefix, cert_file=ours.certificate, key_file=ours.key, **known)
     await queue.start()
     await queue.close()
@@ -132,7 +136,7 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
 
 
 async def test_a_server_without_tls_behind_rediss_is_one_clear_line(server, key_prefix, authority):
-    url = f"rediss://127.0.0.1:{server.port}/0"
+    url = f"rediss://127.0.0.1:{server.server.port}/0"
     tls = connecting.Tls(ca_file=authority.file)
     queue = delayqueue.DelayQueue(
         url, blob_key=queueing.BLOB_KEY, server=connecting.Server(url=url, tls=tls)
@@ -154,22 +158,13 @@ def test_tls_files_that_would_do_nothing_are_a_wrong_setting(url, tls, says):
         delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, server=server)
 
 
+@pytest.mark.parametrize("kind", EACH_KIND)
 async def test_a_cluster_over_tls_is_found_by_one_node_and_verified_by_one_name(
-    authority, issued, tmp_path, key_prefix
+    kind, authority, issued, tmp_path, key_prefix
 ):
-    def options():
-        return (
-            "--tls-port", str(free_port()), "--tls-auth-clients", "no", "--tls-cluster", "yes",
-            "--tls-ca-cert-file", str(authority.file), "--tls-cert-file", str(issued.certificate),
-            "--tls-key-file", str(issued.key),
-        )  # fmt: skip
-
-    cluster = RedisCluster("redis-server", tmp_path / "cluster", options=options)
-    try:
-        cluster.start()
+    with tlsservers.tls_cluster(kind, tmp_path / "cluster", authority, issued) as ports:
         login = f"{redisusers.name('operator')}:{redisusers.password('operator')}"
-        port = cluster.nodes[0].option("--tls-port")
-        url = f"rediss+cluster://{login.replace(' ', '%20')}@127.0.0.1:{port}"
+        url = f"rediss+cluster://{login.replace(' ', '%20')}@127.0.0.1:{ports[0]}"
         tls = connecting.Tls(ca_file=authority.file, server_name="redis.example.com")
         queue = delayqueue.DelayQueue(
             url,
@@ -179,9 +174,5 @@ async def test_a_cluster_over_tls_is_found_by_one_node_and_verified_by_one_name(
         )
         await queue.start()
         await queue.open_layout(8, queueing.EPOCH)
-        assert set(queue._servers._map.primaries) == {
-            ("127.0.0.1", int(node.option("--tls-port"))) for node in cluster.nodes
-        }
+        assert set(queue._servers._map.primaries) == {("127.0.0.1", port) for port in ports}
         await queue.close()
-    finally:
-        cluster.stop()

@@ -12,6 +12,7 @@ from duepoint.delayqueue import delayqueue
 from duepoint.delayqueue.wire import connecting, nodes
 from tests.support import listeners, proxy, queueing, redisusers
 from tests.support.redisserver import RedisServer
+from tests.support.waiting import LONGEST_SECONDS
 
 
 async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keepalive(
@@ -94,17 +95,26 @@ def followed(own_server, tmp_path):
     replica.start()
     with replica.client() as client:
         client.replicaof("127.0.0.1", own_server.port)
-    with own_server.client() as client:
-        client.set("x", "y")
-        assert client.wait(1, 10_000) == 1
+    _wait_for_replica(own_server)
     yield replica
     replica.stop()
 
 
-async def test_a_replica_has_a_schedule_before_it_is_called_ready(followed, own_server, key_prefix):
+def _wait_for_replica(server):
+    """Until it has everything that was written so far."""
+    with server.client() as client:
+        client.set("x", "y")
+        assert client.wait(1, int(LONGEST_SECONDS * 1000)) == 1
+
+
+async def test_a_replica_has_a_schedule_before_it_is_called_ready(
+    followed, own_server, key_prefix, monkeypatch
+):
     harness = await queueing.redis_harness(own_server.url, key_prefix)
     before = _calls(own_server, "wait")
-    await harness.arm()
+    with monkeypatch.context() as patient:  # a replica that may take its time
+        patient.setattr(nodes, "_CONFIRM_MS", 4_000)
+        await harness.arm()
     assert _calls(own_server, "wait") == before + 1
     node = harness.queue._servers._roles["operator"].node
     followed.pause()
@@ -115,6 +125,24 @@ async def test_a_replica_has_a_schedule_before_it_is_called_ready(followed, own_
     await harness.arm(generation=3)  # a replica that is too slow is not waited for each time
     assert _calls(own_server, "wait") == before + 2
     followed.resume()
+    await harness.queue.close()
+
+
+async def test_a_failover_and_back_while_a_worker_is_idle_is_noticed_with_its_next_beat(
+    followed, own_server, key_prefix
+):
+    """Its connections may have lived through both, to a server that has lost what it held last."""
+    harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
+    await harness.queue.beat("w")
+    before = harness.queue.upheavals
+    with own_server.client() as first, followed.client() as second:
+        second.replicaof("NO", "ONE")
+        first.replicaof("127.0.0.1", followed.port)
+        while first.info("replication")["master_link_status"] != "up":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        first.replicaof("NO", "ONE")
+    await harness.queue.beat("w")
+    assert harness.queue.upheavals > before
     await harness.queue.close()
 
 
@@ -132,6 +160,7 @@ async def test_a_replica_at_the_address_is_a_wait_until_it_is_the_primary(
 ):
     harness = await queueing.redis_harness(own_server.url, key_prefix)
     await harness.queue.close()
+    _wait_for_replica(own_server)
     queue = queueing.a_queue(followed.url, key_prefix)
     with pytest.raises(errors.QueueUnavailable, match=r"READONLY.*replica"):
         await queue.start()
@@ -255,7 +284,7 @@ def _calls(server, command):
 
 
 async def _missing(queue):
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             with contextlib.suppress(errors.QueueUnavailable):
                 return await queue.keepalive()

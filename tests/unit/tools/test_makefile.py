@@ -28,10 +28,11 @@ def test_help_lists_every_target():
 
 
 def test_continuous_integration_ends_with_the_tests():
-    ci = re.search(r"^ci: (.*?) ##", MAKEFILE, re.MULTILINE)
+    ci = re.search(r"^ci: (.*?) ##.*\n\t(.*)\n\n", MAKEFILE, re.MULTILINE)
 
     assert ci is not None
-    assert ci[1].split() == ["lint", "types", "contract", "test"]
+    assert ci[1].split() == ["lint", "types", "contract", "test-pythons", "test-redis-server"]
+    assert ci[2].endswith("-- $(MAKE) test")
     assert (REPOSITORY / ".ci" / "run").read_text().rstrip().endswith("exec make ci")
 
 

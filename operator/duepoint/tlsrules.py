@@ -1,0 +1,39 @@
+"""Which certificates Duepoint's own clients accept: the same on every version of Python.
+
+Since Python 3.13 ``ssl.create_default_context`` sets VERIFY_X509_STRICT. That flag refuses a chain
+for its form: no Authority Key Identifier in a certificate, no key usage in that of its authority.
+Authorities of EKS and MicroK8s clusters, of Kafka under Strimzi and many made by hand issue such
+certificates, kubectl and other clients accept them, and who runs Duepoint can seldom replace them.
+So the flag is cleared: another Python must not stop an installation that works. What proves who the
+other side is stays checked: each signature up to a trusted certificate, dates, the host's name,
+and that an authority is one.
+
+VERIFY_X509_PARTIAL_CHAIN, of the same version, is set everywhere: a certificate that is listed as
+trusted is trusted, whether it is a root or an intermediate authority. kubectl does the same.
+
+No other module makes the TLS context of a client; docs/design/20261123-tls-flags.md says why.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+
+def client_context(
+    *, cafile: str | os.PathLike[str] | None = None, cadata: str | None = None
+) -> ssl.SSLContext:
+    """A context of one's own that verifies servers and their names.
+
+    Args:
+        cafile: PEM file of the authorities to trust; where cadata is None as well, those of the
+            system are trusted.
+        cadata: the same as PEM text.
+
+    Raises:
+        OSError, ValueError: the file cannot be read, or holds no PEM certificate.
+    """
+    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context

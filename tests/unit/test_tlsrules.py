@@ -1,0 +1,254 @@
+"""Certificates of authorities as real ones make them: accepted by each of our clients.
+
+Python 3.13 and later refuse some of them by default; here every Python does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import re
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from duepoint import tlsrules
+from duepoint.controller.watching import handlers
+from duepoint.delayqueue.wire import connecting
+from duepoint.kube import api, credentials, kubeconfig, port
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.targets import egress
+from tests.support import (
+    certificates,
+    firings,
+    listeners,
+    othertargets,
+    receiver,
+    vaults,
+    webhooktargets,
+)
+
+OLD = certificates.Authority("old", is_old=True)
+ROOT = certificates.Authority("root")
+BETWEEN = certificates.Authority("between", signer=ROOT)
+SOURCES = Path(__file__).parents[2] / "operator" / "duepoint"
+
+
+@pytest.fixture(autouse=True)
+def _as_strict_as_python_3_13(monkeypatch):
+    made = ssl.create_default_context
+
+    def strict(*arguments: Any, **named: Any) -> ssl.SSLContext:
+        context = made(*arguments, **named)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        context.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+
+@contextlib.asynccontextmanager
+async def a_server(folder, authority=OLD, *names, expired=False, client_ca=None):
+    """Answers each request with an empty object."""
+    pair = authority.signs(*(names or ("127.0.0.1",)), expired=expired)
+    serving = pair.serving(folder, client_ca=client_ca)
+    answer = receiver.status(200, b"{}", (("Content-Type", "application/json"),))
+    async with receiver.listening(answer, tls=serving) as hears:
+        yield hears
+
+
+async def greeted(context, port_):
+    """Whether a server is believed who it is; raises ssl.SSLError where it is not."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port_, ssl=context)
+    writer.close()
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        await writer.wait_closed()
+
+
+# -- the rules -------------------------------------------------------------------------------------
+
+
+async def test_the_default_of_newer_pythons_refuses_an_old_authority(tmp_path):
+    """Without this the other tests would show nothing."""
+    async with a_server(tmp_path) as hears:
+        context = ssl.create_default_context(cadata=OLD.pem.decode())
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await greeted(context, hears.port)
+
+
+async def test_an_old_authority_vouches_for_its_servers(tmp_path):
+    async with a_server(tmp_path) as hears:
+        await greeted(tlsrules.client_context(cadata=OLD.pem.decode()), hears.port)
+
+
+async def test_an_intermediate_authority_that_is_listed_is_enough(tmp_path):
+    async with a_server(tmp_path, BETWEEN) as hears:
+        await greeted(tlsrules.client_context(cadata=BETWEEN.pem.decode()), hears.port)
+
+
+@pytest.mark.parametrize(
+    ("authority", "name", "expired", "told"),
+    [
+        (certificates.Authority("another", is_old=True), "127.0.0.1", False, "self-signed|issuer"),
+        (OLD, "127.0.0.2", False, "IP address mismatch"),
+        (OLD, "127.0.0.1", True, "expired"),
+    ],
+    ids=["another authority", "another name", "expired"],
+)
+async def test_what_proves_who_a_server_is_stays_checked(tmp_path, authority, name, expired, told):
+    async with a_server(tmp_path, authority, name, expired=expired) as hears:
+        context = tlsrules.client_context(cadata=OLD.pem.decode())
+        with pytest.raises(ssl.SSLCertVerificationError, match=told):
+            await greeted(context, hears.port)
+
+
+async def test_a_certificate_that_is_no_authoritys_vouches_for_no_server(tmp_path):
+    """Whoever holds one could stand in for every server otherwise."""
+    holder = certificates.Authority("holder", signer=OLD, is_old=True, is_entitled=False)
+    pair = holder.signs("127.0.0.1")
+    chain = certificates.Pair(pair.certificate + holder.pem, pair.key)
+    async with receiver.listening(tls=chain.serving(tmp_path)) as hears:
+        context = tlsrules.client_context(cadata=OLD.pem.decode())
+        with pytest.raises(ssl.SSLCertVerificationError, match="invalid CA"):
+            await greeted(context, hears.port)
+
+
+def test_contexts_of_clients_are_made_in_one_place():
+    made = re.compile(r"create_default_context\(|ssl\.SSLContext\(|_create_\w+_context\(")
+    found = {
+        file.relative_to(SOURCES).as_posix()
+        for file in SOURCES.rglob("*.py")
+        if made.search(file.read_text(encoding="utf-8"))
+    }
+    assert found == {"tlsrules.py"}
+
+
+# -- the API server --------------------------------------------------------------------------------
+
+
+def a_login(hears, **changes):
+    found = credentials.Login(
+        server=f"https://127.0.0.1:{hears.port}", token="t", ca_data=OLD.pem.decode(), **changes
+    )
+    return credentials.FixedCredentials(found)
+
+
+@pytest.mark.parametrize("purpose", port.Purpose)
+async def test_a_cluster_of_an_old_authority_is_talked_to(tmp_path, purpose):
+    async with (
+        a_server(tmp_path) as hears,
+        api.ApiSession(a_login(hears), component="test") as session,
+    ):
+        assert await session.request("GET", "/version", purpose=purpose) == b"{}"
+
+
+async def test_kopf_talks_to_a_cluster_of_an_old_authority(tmp_path):
+    async with a_server(tmp_path) as hears:
+        logins = handlers.Logins(a_login(hears).login)
+        opened = await logins.current()
+        async with opened.aiohttp_session.get(f"{opened.server}/version") as answer:
+            assert answer.status == 200
+        assert hears.requests[0].header("Authorization") == "Bearer t"
+        await logins.close()
+
+
+async def test_kopf_shows_a_certificate_that_stands_in_the_kubeconfig(tmp_path):
+    ours = OLD.signs("duepoint")
+
+    def encoded(text: bytes) -> str:
+        return base64.b64encode(text).decode()
+
+    async with a_server(tmp_path, client_ca=OLD.pem) as hears:
+        document = {
+            "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {
+                "server": f"https://127.0.0.1:{hears.port}",
+                "certificate-authority-data": encoded(OLD.pem)}}],
+            "users": [{"name": "u", "user": {
+                "client-certificate-data": encoded(ours.certificate),
+                "client-key-data": encoded(ours.key)}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        }  # fmt: skip
+        (tmp_path / "config").write_text(json.dumps(document))
+        logins = handlers.Logins(kubeconfig.credentials_for(tmp_path / "config").login)
+        opened = await logins.current()
+        async with opened.aiohttp_session.get(f"{opened.server}/version") as answer:
+            assert answer.status == 200
+        await logins.close()
+
+
+# -- Redis -----------------------------------------------------------------------------------------
+
+
+async def test_a_redis_of_an_old_authority_is_believed(tmp_path):
+    (tmp_path / "ca.pem").write_bytes(OLD.pem)
+    async with a_server(tmp_path) as hears:
+        await greeted(connecting.Tls(ca_file=tmp_path / "ca.pem").context(), hears.port)
+
+
+# -- receivers -------------------------------------------------------------------------------------
+
+
+async def test_a_webhook_reaches_a_receiver_of_an_old_authority(tmp_path):
+    source = vaults.a_vault(await vaults.api_with(vaults.a_secret("ca", ca__crt=OLD.pem)))
+    async with (
+        a_server(tmp_path) as hears,
+        webhooktargets.a_target(source=source) as (target, _),
+    ):
+        trust = actions.Tls(ca=actions.CaRef(kind="Secret", name="ca", key="ca.crt"))
+        action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=trust)
+        assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
+
+
+async def test_a_webhook_reaches_a_receiver_of_an_old_authority_of_the_system(
+    tmp_path, monkeypatch
+):
+    """A company's own authority is often listed in the image's system store."""
+    (tmp_path / "system.pem").write_bytes(OLD.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
+    egress._public_context.cache_clear()
+    try:
+        async with a_server(tmp_path) as hears, webhooktargets.a_target() as (target, _):
+            action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/")
+            assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
+    finally:
+        egress._public_context.cache_clear()
+
+
+@pytest.mark.parametrize("kind", ["stream", "kafka"])
+async def test_a_stream_and_a_broker_of_an_old_authority_are_believed(tmp_path, kind):
+    """They are seen to send what comes after the handshake."""
+    heard = asyncio.Event()
+
+    async def answer(reader, _):
+        if await reader.read(1):
+            heard.set()
+
+    serving = OLD.signs("127.0.0.1").serving(tmp_path)
+    async with listeners.listening(answer, tls=serving) as number:
+        target, action = await _elsewhere(kind, number)
+        asked = asyncio.create_task(target.fire(firings.a_firing(action, seconds_left=60.0)))
+        async with asyncio.timeout(30):
+            await heard.wait()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        await target.close()
+
+
+async def _elsewhere(kind, number):
+    ca = OLD.pem.decode()
+    if kind == "stream":
+        secret = vaults.a_secret("there", url=f"rediss://127.0.0.1:{number}", ca__crt=ca)
+        source = await vaults.api_with(secret)
+        action = actions.StreamAction(name="ticks", connection="there")
+        return othertargets.a_stream_target(source, othertargets.a_guard()), action
+    pytest.importorskip("aiokafka")
+    values = {"bootstrap__servers": f"127.0.0.1:{number}", "security__protocol": "SSL"}
+    source = await vaults.api_with(vaults.a_secret("there", ca__crt=ca, **values))
+    action = actions.KafkaAction(topic="ticks", connection="there")
+    return othertargets.a_kafka_target(source, othertargets.a_guard()), action
