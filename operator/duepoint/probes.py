@@ -3,14 +3,62 @@
 ``/healthz`` answers while the event loop turns; ``/readyz`` answers 503 with one line per part
 that is not well, in the words of ``services.Health``; ``/metrics`` is Prometheus text. A port that
 is taken is a wrong setting, said before anything else has started.
+
+Anybody on the Pod network may ask. So the page of metrics is made once a second at most, by one
+request for all that wait, and metric by metric, so that no firing waits for the whole of it.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
 
 import prometheus_client
 from aiohttp import web
 
 from duepoint import __version__, errors, services, settings, telemetry
+
+#: How long a page of metrics serves whoever asks.
+PAGE_SECONDS = 1.0
+
+
+class _Single(prometheus_client.CollectorRegistry):
+    """One metric, as a registry of its own."""
+
+    def __init__(self, metric: prometheus_client.Metric) -> None:
+        super().__init__(auto_describe=False)
+        self._metric = metric
+
+    def collect(self) -> Iterable[prometheus_client.Metric]:
+        return [self._metric]
+
+
+class Page:
+    """The page of metrics, made now and then."""
+
+    def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
+        self._registry = registry
+        self._making = asyncio.Lock()
+        self._fresh_until = float("-inf")
+        self._text = b""
+
+    async def text(self) -> bytes:
+        """In Prometheus's format."""
+        clock = asyncio.get_running_loop()
+        async with self._making:
+            if clock.time() >= self._fresh_until:
+                self._text = await self._made()
+                self._fresh_until = clock.time() + PAGE_SECONDS
+        return self._text
+
+    async def _made(self) -> bytes:
+        for refresh in tuple(telemetry.before_scrape):
+            await refresh()
+        parts = []
+        for metric in self._registry.collect():
+            parts.append(prometheus_client.generate_latest(_Single(metric)))
+            await asyncio.sleep(0)  # what is due meanwhile goes first
+        return b"".join(parts)
 
 
 class Probes:
@@ -21,6 +69,7 @@ class Probes:
         self._host = host
         self._port = port
         self._runner: web.AppRunner | None = None
+        self._page = Page(telemetry.registry)
 
     async def start(self) -> None:
         """Serve; raises InvalidSetting where the address cannot be used. Port 0 serves nothing."""
@@ -57,9 +106,7 @@ class Probes:
         return web.Response(status=503, text=lines)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        for refresh in tuple(telemetry.before_scrape):
-            await refresh()
-        body = prometheus_client.generate_latest(telemetry.registry)
         return web.Response(
-            body=body, headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST}
+            body=await self._page.text(),
+            headers={"Content-Type": prometheus_client.CONTENT_TYPE_LATEST},
         )

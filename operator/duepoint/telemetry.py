@@ -61,10 +61,25 @@ circuits_open = Gauge(
 dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.")
 runs_backlog = Gauge("duepoint_runs_backlog", "Entries that the status writer has not taken yet.")
 queue_seen_seconds = Gauge("duepoint_queue_seen_seconds", "When the queue was last looked at.")
+outcomes_dropped_total = Counter(
+    "duepoint_outcomes_dropped",
+    "Entries of outcomes that were dropped before they were in a status.",
+)
+unwatched_removed_total = Counter(
+    "duepoint_unwatched_removed", "Definitions removed because their namespace is not watched."
+)
 blobs_removed_total = Counter("duepoint_blobs_removed", "Stored actions that nobody used.")
 sweeps_total = Counter("duepoint_sweeps", "Complete sweeps of the queue.", ["pace"])
 sweep_seconds = Gauge("duepoint_sweep_seconds", "How long the last complete sweep took.")
 sweep_repairs_total = Counter("duepoint_sweep_repairs", "What sweeps put right.", ["kind"])
+held_points_total = Counter(
+    "duepoint_held_points",
+    "Points that waited on a server that went back: ended, due, or lost and made again.",
+    ["outcome"],
+)
+doubted_shards = Gauge(
+    "duepoint_doubted_shards", "Shards of a server that went back, not compared to the end."
+)
 queue_problems = Gauge(
     "duepoint_queue_problems", "Whether the server of the queue fails a check.", ["check"]
 )

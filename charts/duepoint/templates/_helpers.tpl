@@ -107,6 +107,7 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
   value: {{ .Values.log.level }}
 - name: DUEPOINT_LOG_FORMAT
   value: {{ .Values.log.format }}
+{{- include "duepoint.setting" (list "REDIS_PREFIX" .Values.redis.prefix) }}
 {{- include "duepoint.setting" (list "SHARDS" .Values.shards) }}
 {{- include "duepoint.setting" (list "NAMESPACE_SCHEDULES" .Values.namespaceSchedules) }}
 {{- end -}}
@@ -166,6 +167,8 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
   value: {{ join "," .Values.egress.allowedCIDRs | quote }}
 - name: DUEPOINT_EGRESS_DENIED_CIDRS
   value: {{ join "," .Values.egress.deniedCIDRs | quote }}
+- name: DUEPOINT_EGRESS_CLUSTER_CIDRS
+  value: {{ join "," .Values.egress.clusterCIDRs | quote }}
 - name: DUEPOINT_EGRESS_ALLOW_HTTP
   value: {{ .Values.egress.allowHttp | quote }}
 - name: DUEPOINT_WEBHOOK_INSECURE_TLS
@@ -276,7 +279,10 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* Pod labels and annotations. A changed Redis address restarts the Pods: it is read once. */}}
+{{/*
+Pod labels and annotations. A changed Redis address restarts the Pods: it is read once. Its login is left out: a hash
+that everybody may read could be searched for a password. One that changes stands in redis.passwordSecret.
+*/}}
 {{- define "duepoint.podMetadata" -}}
 labels:
   {{- include "duepoint.selector" . | nindent 2 }}
@@ -285,7 +291,7 @@ labels:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 annotations:
-  checksum/redis: {{ include "duepoint.redisUrl" .root | sha256sum }}
+  checksum/redis: {{ regexReplaceAll "//.*@" (include "duepoint.redisUrl" .root) "//" | sha256sum }}
   {{- with .process.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

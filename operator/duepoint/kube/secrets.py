@@ -1,4 +1,4 @@
-"""Secrets, ConfigMaps and tokens of ServiceAccounts, read one at a time by name.
+"""Secrets, ConfigMaps, ServiceAccounts and their tokens, read one at a time by name.
 
 Nothing here lists or watches: a worker may get a Secret that somebody named to it, and no other.
 What comes back never shows itself: no value stands in a message, a log line or a ``repr``. How
@@ -20,19 +20,27 @@ from duepoint.kube import errors, port, times, wire
 #: Tokens live as short as the API server allows.
 TOKEN_SECONDS = 600
 
-_PLURALS = {"Secret": "secrets", "ConfigMap": "configmaps"}
+_OUR_ANNOTATIONS = "duepoint.dev/"
+
+_PLURALS = {
+    "Secret": "secrets",
+    "ConfigMap": "configmaps",
+    "ServiceAccount": "serviceaccounts",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What an object holds, by key."""
+    """What an object holds, by key, and its annotations."""
 
     values: Mapping[str, bytes] = field(repr=False)
+    annotations: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def size(self) -> int:
         """Bytes, keys included."""
-        return sum(len(key) + len(value) for key, value in self.values.items())
+        held = sum(len(key) + len(value) for key, value in self.values.items())
+        return held + sum(len(key) + len(text) for key, text in self.annotations.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +51,12 @@ class Token:
     expires_us: int
 
 
+class _Metadata(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
 class _Object(msgspec.Struct, rename="camel"):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
@@ -69,7 +82,7 @@ async def read(
     *,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
 ) -> Data:
-    """What a Secret or ConfigMap holds.
+    """What a Secret or ConfigMap holds; of a ServiceAccount its annotations alone.
 
     Raises:
         errors.NotFound, errors.Forbidden: as the API server says.
@@ -78,10 +91,13 @@ async def read(
     path = _path(namespace, _PLURALS[kind], name)
     body = await api.request("GET", path, timeout_seconds=timeout_seconds)
     found = wire.decoded(_object_decoder, body, f"GET {path}")
+    # Only ours: another's may be 256 KiB of a manifest that was applied.
+    listed = found.metadata.annotations or {}
+    ours = {key: text for key, text in listed.items() if key.startswith(_OUR_ANNOTATIONS)}
     if kind == "Secret":
-        return Data(_decoded(found.data, path))
+        return Data(_decoded(found.data, path), ours)
     texts = {key: text.encode() for key, text in (found.data or {}).items()}
-    return Data(texts | _decoded(found.binary_data, path))
+    return Data(texts | _decoded(found.binary_data, path), ours)
 
 
 async def token(

@@ -1,9 +1,12 @@
 """A Service of the Schedule's own namespace -> the addresses to dial for a webhook.
 
-The ClusterIP where there is one that the cluster itself routes; the ready endpoints of a headless
-Service; the endpoints of one without a selector, marked, because whoever wrote them chose where
-they lead. ExternalName is refused: it is a name that any namespace's author can point anywhere.
-What may be dialled at the end is decided by the egress guard, per address.
+The ClusterIP where there is one and Kubernetes itself keeps everything behind it; else the ready
+endpoints. Kubernetes vouches for a Service that has a selector and no EndpointSlice but those of
+the endpointslice controller: kube-proxy sends a ClusterIP to the endpoints of every slice that
+carries the Service's name, whoever wrote it (CVE-2021-25740), so a Service with another slice is
+dialled by its endpoints, each of which needs the allow-list. ExternalName is refused: it is a name
+that its author can point anywhere. What may be dialled at the end is decided by the egress guard,
+per address.
 """
 
 from __future__ import annotations
@@ -34,13 +37,12 @@ class Resolved:
     Attributes:
         addresses: at least one.
         server_name: for the Host header, SNI and the certificate, such as ``billing.shop.svc``.
-        has_selector: False where somebody wrote the endpoints by hand: each address then needs
-            the allow-list.
+        vouched: Kubernetes keeps all of its endpoints; else each address needs the allow-list.
     """
 
     addresses: tuple[Address, ...]
     server_name: str
-    has_selector: bool
+    vouched: bool
 
 
 class Trouble(enum.StrEnum):
@@ -95,6 +97,11 @@ class _Slice(msgspec.Struct, frozen=True, rename="camel"):
     ports: tuple[_Port, ...] | None = None
 
 
+#: Who keeps a slice, and the one keeper that takes endpoints from Pods alone. To forge the label a
+#: user needs the right to write EndpointSlices, which none of Kubernetes' own user roles has.
+_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+_CONTROLLER = "endpointslice-controller.k8s.io"
+
 _service_decoder = msgspec.json.Decoder(_Service)
 
 
@@ -129,30 +136,33 @@ async def resolve(
     chosen = _chosen_port(spec.ports or (), wanted_port)
     if chosen is None or chosen.port is None:
         return _unresolved(namespace, name, Trouble.NO_PORT, f"{wanted_port}")
-    addresses = await _addresses(api, namespace, name, spec, chosen)
+    slices = await _slices(api, namespace, name)
+    vouched = bool(spec.selector) and all(map(_is_managed, slices))
+    addresses = _addresses(spec, chosen, slices, vouched=vouched)
     if not addresses:
         return _unresolved(namespace, name, Trouble.NO_ENDPOINTS)
-    return Resolved(
-        addresses=addresses,
-        server_name=f"{name}.{namespace}.svc",
-        has_selector=bool(spec.selector),
-    )
+    return Resolved(addresses=addresses, server_name=f"{name}.{namespace}.svc", vouched=vouched)
 
 
-async def _addresses(
-    api: port.Api, namespace: str, name: str, spec: _ServiceSpec, chosen: _Port
-) -> tuple[Address, ...]:
-    is_headless = spec.cluster_ip in ("", "None")
-    if spec.selector and not is_headless:
-        return (Address(host=spec.cluster_ip, port=chosen.port or 0),)
+async def _slices(api: port.Api, namespace: str, name: str) -> list[_Slice]:
     query = {"labelSelector": f"kubernetes.io/service-name={name}"}
     path = f"{_namespaced('/apis/discovery.k8s.io/v1', namespace)}/endpointslices"
-    found = [
-        address
-        async for page in api.list_pages(path, _Slice, query=query)
-        for slice_ in page.items
-        for address in _ready_addresses(slice_, chosen)
+    return [
+        slice_ async for page in api.list_pages(path, _Slice, query=query) for slice_ in page.items
     ]
+
+
+def _is_managed(slice_: _Slice) -> bool:
+    return (slice_.metadata.labels or {}).get(_MANAGED_BY) == _CONTROLLER
+
+
+def _addresses(
+    spec: _ServiceSpec, chosen: _Port, slices: Iterable[_Slice], *, vouched: bool
+) -> tuple[Address, ...]:
+    is_headless = spec.cluster_ip in ("", "None")
+    if vouched and not is_headless:
+        return (Address(host=spec.cluster_ip, port=chosen.port or 0),)
+    found = (address for slice_ in slices for address in _ready_addresses(slice_, chosen))
     return tuple(dict.fromkeys(found))
 
 

@@ -23,10 +23,10 @@ _MOST_SIGNING_SECRETS = 8
 _MOST_HEADERS = 32
 _MOST_HEADER_BYTES = 64 * 1024
 
-_TOKEN = re.compile(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-_OBJECT = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")
-_KEY = re.compile(r"^[-._a-zA-Z0-9]{1,253}$")
-_HOST = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")
+_TOKEN = re.compile(r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+\Z")
+_OBJECT = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
+_KEY = re.compile(r"^[-._a-zA-Z0-9]{1,253}\Z")
+_HOST = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z")
 
 # A user's header must not change whom we talk to, how the body is framed, or who signed it.
 _FORBIDDEN_HEADERS = frozenset(
@@ -158,6 +158,20 @@ def _value_trouble(field: HeaderFields, name: str, shown: str) -> str:
 def is_unsendable(value: str) -> bool:
     """Whether a header with this value would end its line, or be cut by somebody on the way."""
     return any((char < " " and char != "\t") or char == "\x7f" for char in value)
+
+
+# -- the receiver's address ----------------------------------------------------------------------
+
+
+def url(fields: ValueFromFields | None, tell: Tell) -> actions.SecretKey | None:
+    """The key that holds the URL."""
+    if fields is None:
+        return None
+    path = "spec.webhook.urlFrom"
+    if fields.secret_key_ref is None:
+        tell(path, "write urlFrom.secretKeyRef")
+        return None
+    return _secret_key(fields.secret_key_ref, f"{path}.secretKeyRef", tell)
 
 
 # -- signing, auth, tls ------------------------------------------------------------------------

@@ -19,10 +19,13 @@ from duepoint.schedules import actions, webhooksecrets
 #: Called with the field's path and what is wrong with it.
 Tell = Callable[[str, str], None]
 
-_URL = re.compile(
-    r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[1-9][0-9]{0,4})?([/?][!-~]*)?$"
-)
-_STATUS = re.compile(r"^([1-5]xx|[1-5][0-9]{2}(-[1-5][0-9]{2})?)$")
+#: For ``fullmatch``: ``$`` would let a line end behind them through.
+_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[1-9][0-9]{0,4})?([/?][!-~]*)?")
+#: As the API server and DNS have it.
+_SERVICE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9-]{1,15}")
+_PATH = re.compile(r"/[!-~]{0,2047}")
+_STATUS = re.compile(r"[1-5]xx|[1-5][0-9]{2}(-[1-5][0-9]{2})?")
 _MAX_PORT = 65535
 _METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 _CLOUD_EVENTS = ("CloudEventsBinary", "CloudEventsStructured")
@@ -48,6 +51,7 @@ class WebhookFields(msgspec.Struct, rename="camel"):
     """``spec.webhook`` as the API server sends it."""
 
     url: str | None = None
+    url_from: webhooksecrets.ValueFromFields | None = None
     service: ServiceFields | None = None
     method: str | None = None
     format: str | None = None
@@ -62,8 +66,8 @@ class WebhookFields(msgspec.Struct, rename="camel"):
 
 def action(fields: WebhookFields, tell: Tell) -> actions.WebhookAction:
     """The action behind the fields; what is wrong is told, and a harmless value stands in."""
-    if (fields.url is None) == (fields.service is None):
-        tell("spec.webhook", "write exactly one of url and service")
+    if sum(one is not None for one in (fields.url, fields.url_from, fields.service)) != 1:
+        tell("spec.webhook", "write exactly one of url, urlFrom and service")
     if fields.url is not None:
         _check_url(fields.url, tell)
     method, form = fields.method or "POST", fields.format or "Standard"
@@ -71,7 +75,8 @@ def action(fields: WebhookFields, tell: Tell) -> actions.WebhookAction:
     _check_tls(fields, tell)
     return actions.WebhookAction(
         url=fields.url,
-        service=None if fields.service is None else _service(fields.service),
+        url_secret=webhooksecrets.url(fields.url_from, tell),
+        service=None if fields.service is None else _service(fields.service, tell),
         method=method,
         format=form,
         headers=webhooksecrets.headers(
@@ -113,20 +118,37 @@ def _check_tls(fields: WebhookFields, tell: Tell) -> None:
 
 
 def _check_url(url: str, tell: Tell) -> None:
-    if not _URL.match(url) or "#" in url:
-        tell(
-            "spec.webhook.url",
-            f"{errors.quoted(url)} is no URL to call; write http://host:port/path or https://..., "
-            "without user names and fragments",
+    if trouble := url_trouble(url):
+        tell("spec.webhook.url", f"{errors.quoted(url)} {trouble}")
+
+
+def url_trouble(url: str) -> str:
+    """What is wrong with a URL, without repeating it; empty where it can be called."""
+    if not _URL.fullmatch(url) or "#" in url:
+        return (
+            "is no URL to call; write http://host:port/path or https://..., without user names and "
+            "fragments"
         )
-        return
     port = url.split("://", 1)[1].split("/", 1)[0].split("?", 1)[0].rpartition(":")[2]
-    if port.isdigit() and int(port) > _MAX_PORT:
-        tell("spec.webhook.url", f"port {port} is out of range; write 1 to {_MAX_PORT}")
+    is_too_large = port.isdigit() and int(port) > _MAX_PORT
+    return f"has a port that is out of range; write 1 to {_MAX_PORT}" * is_too_large
 
 
-def _service(fields: ServiceFields) -> actions.ServiceRef:
+def _service(fields: ServiceFields, tell: Tell) -> actions.ServiceRef:
+    """The path is put behind a host: anything but a path could turn it into another host."""
     scheme = fields.scheme or "http"
+    at = "spec.webhook.service"
+    if not _SERVICE_NAME.fullmatch(fields.name):
+        tell(f"{at}.name", f"{errors.quoted(fields.name)} is no name of a Service; write billing")
+    if fields.path is not None and (not _PATH.fullmatch(fields.path) or "#" in fields.path):
+        tell(
+            f"{at}.path",
+            f"{errors.quoted(fields.path)} is no path; write /hooks/run, with %20 for a blank and "
+            "without #",
+        )
+    if scheme not in ("http", "https"):
+        tell(f"{at}.scheme", f"{errors.quoted(scheme)}: write http or https")
+    _check_service_port(fields.port, tell)
     usual = 443 if scheme == "https" else 80
     return actions.ServiceRef(
         name=fields.name,
@@ -134,6 +156,16 @@ def _service(fields: ServiceFields) -> actions.ServiceRef:
         path=fields.path or "/",
         scheme=scheme,
     )
+
+
+def _check_service_port(port: int | str | None, tell: Tell) -> None:
+    is_name = isinstance(port, str) and bool(_PORT_NAME.fullmatch(port))
+    is_number = isinstance(port, int) and 1 <= port <= _MAX_PORT
+    if port is not None and not (is_name or is_number):
+        tell(
+            "spec.webhook.service.port",
+            f"{errors.quoted(str(port))} is no port; write 1 to {_MAX_PORT}, or its name",
+        )
 
 
 def _timeout(seconds: int | None, tell: Tell) -> int:
@@ -146,7 +178,7 @@ def _statuses(
     entries: tuple[str, ...], words: tuple[str, ...], path: str, tell: Tell
 ) -> tuple[str, ...]:
     for index, entry in enumerate(entries):
-        if entry not in words and not _STATUS.match(entry):
+        if entry not in words and not _STATUS.fullmatch(entry):
             tell(
                 f"{path}[{index}]",
                 f'{errors.quoted(entry)} is no status; write "204", "200-299" or "2xx"',

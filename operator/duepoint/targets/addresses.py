@@ -5,7 +5,9 @@ all (one spelling each: dotted quad, or RFC 4291), which addresses a packet to i
 mapped and tunnelled forms are taken apart, and of which kind each of those is. Pure.
 
 Python's ``is_global`` and ``is_private`` do not answer this: NAT64 of a metadata address,
-multicast and 168.63.129.16 all count as global there.
+multicast and 168.63.129.16 all count as global there, and their tables differ between Python
+versions. What counts as public is listed here, after IANA's registries of special-purpose
+addresses (RFC 6890 and what replaced it).
 """
 
 from __future__ import annotations
@@ -38,7 +40,11 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("240.0.0.0/4", "reserved"),
         ("168.63.129.16/32", "a cloud's own service"),
         ("100.100.100.200/32", "a cloud's metadata service"),
+        ("100.100.2.136/32", "a cloud's own service"),
+        ("100.100.2.138/32", "a cloud's own service"),
         ("192.0.0.192/32", "a cloud's metadata service"),
+        ("192.80.8.124/32", "a cloud's metadata service"),
+        ("161.26.0.0/16", "a cloud's own service"),
         ("::/128", "unspecified"),
         ("::1/128", "loopback"),
         ("fe80::/10", "link-local"),
@@ -46,9 +52,32 @@ _SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("ff00::/8", "multicast"),
         # Where the IPv4 address stands depends on the network (RFC 8215), so nobody can judge it.
         ("64:ff9b:1::/48", "a local NAT64"),
-        ("fd00:ec2::254/128", "a cloud's metadata service"),
-        ("fd20:ce::254/128", "a cloud's metadata service"),
+        ("fd00:ec2::/32", "a cloud's own service"),
+        ("fd20:ce::/32", "a cloud's metadata service"),
+        ("fd00:42::42/128", "a cloud's metadata service"),
     )
+)
+
+#: Not reachable from everywhere, or reserved; what is special stands above.
+_NOT_PUBLIC_V4 = tuple(
+    ipaddress.IPv4Network(network)
+    for network in (
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+    )
+)
+#: All that IANA has given out as global unicast; the rest of the space belongs to no receiver.
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+_NOT_PUBLIC_V6 = tuple(
+    ipaddress.IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "3fff::/20")
 )
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
@@ -102,7 +131,13 @@ def kind(address: Address) -> tuple[Kind, str]:
     for network, word in _SPECIAL:
         if address in network:
             return Kind.SPECIAL, word
-    return (Kind.PUBLIC, "public") if address.is_global else (Kind.PRIVATE, "private")
+    return (Kind.PUBLIC, "public") if _is_public(address) else (Kind.PRIVATE, "private")
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_V4)
+    return address in _GLOBAL_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
 
 
 def _is_plain(address: ipaddress.IPv6Address) -> bool:

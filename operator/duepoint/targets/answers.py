@@ -1,8 +1,9 @@
 """From what a receiver said, or failed to say, to an outcome.
 
 Owns the rules of ``spec.webhook.success`` and ``retry.retryOn``, of 410 and of ``Retry-After``
-(RFC 9110, 10.2.3), and what of an answer's text is kept. The status line decides: whatever the
-body does afterwards changes nothing. Pure; times are arguments.
+(RFC 9110, 10.2.3). The status line decides: whatever the body does afterwards changes nothing. No
+text of a receiver goes into an outcome: outcomes are shown to readers of the Schedule, and the
+receiver may be a server that its author could not ask directly. Pure; times are arguments.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 
-#: How much of an answer's text is kept, in bytes.
+#: How much of a text is shown, in bytes.
 EXCERPT_BYTES = 1024
 #: The word of ``retryOn`` for everything that is not a status.
 NETWORK = "network"
@@ -34,11 +35,10 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\uffff]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A receiver's answer; ``excerpt`` is the start of its body, as readable text."""
+    """A receiver's answer, without its text."""
 
     status: int
     retry_after: str | None = None
-    excerpt: str = ""
 
     @property
     def code_class(self) -> str:
@@ -79,17 +79,18 @@ def judge(answer: Answer | Trouble, webhook: actions.WebhookAction, at: Times) -
     if matches(status, webhook.success):
         return outcome.Delivered(accepted_us=at.now_us, http_status=status)
     if status == 410:
-        message = _told(answer, "; the receiver says that it is gone for good")
+        message = f"answered {status}; the receiver says that it is gone for good"
         return outcome.Rejected(reason=Reason.ENDPOINT_GONE, message=message, http_status=status)
     if matches(status, webhook.retry.retry_on):
         return outcome.Retry(
             reason=Reason.REJECTED,
-            message=_told(answer),
+            message=f"answered {status}",
             after_us=_after_us(answer, webhook, at),
             http_status=status,
         )
     hint = "; redirects are not followed, write the final URL" if 300 <= status < 400 else ""
-    return outcome.Rejected(reason=Reason.REJECTED, message=_told(answer, hint), http_status=status)
+    message = f"answered {status}{hint}"
+    return outcome.Rejected(reason=Reason.REJECTED, message=message, http_status=status)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -121,10 +122,10 @@ def retry_after_us(text: str, now_us: int) -> int | None:
 
 
 def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] = ()) -> str:
-    """The start of a body as one readable line, without texts that were sent as secrets.
+    """The start of a text as one readable line, without texts that were sent as secrets.
 
     Args:
-        body: what was read of it; secrets are looked for before it is cut.
+        body: the text; secrets are looked for before it is cut.
         shown: values that stand in the spec and might be secrets all the same; short ones, which
             would garble the text, are left alone.
         unspeakable: values read from Secrets. Where one too short to be cut out is in the text,
@@ -160,8 +161,3 @@ def _after_us(answer: Answer, webhook: actions.WebhookAction, at: Times) -> int 
         return None
     room_us = at.due_us + webhook.retry.max_age_us - at.now_us - _SECOND_US
     return max(min(wish_us, room_us), _SECOND_US)
-
-
-def _told(answer: Answer, hint: str = "") -> str:
-    said = f": {answer.excerpt}" if answer.excerpt else ""
-    return f"answered {answer.status}{hint}{said}"

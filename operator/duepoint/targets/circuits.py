@@ -85,7 +85,7 @@ def host_of(namespace: str, url: str | None, service: actions.ServiceRef | None)
     try:
         parsed = yarl.URL(url or "", encoded=True)
     except ValueError:
-        return f"{namespace} {url}"
+        return f"{namespace} unreadable"
     host = (parsed.raw_host or "").lower().rstrip(".")
     return f"{namespace} {parsed.scheme} {host} {parsed.port}"
 

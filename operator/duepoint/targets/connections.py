@@ -12,12 +12,12 @@ import asyncio
 import dataclasses
 import hashlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from duepoint.kube import errors
+from duepoint.kube import errors, secrets
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, references, secretcache, tlscontexts
+from duepoint.targets import answers, consent, references, secretcache, tlscontexts
 
 #: Longest value that is looked at; certificates are the longest.
 _MOST_BYTES = 64 * 1024
@@ -34,6 +34,7 @@ class Connection:
         to: the field that names the Secret.
         values: the texts that were asked for and are there.
         digest: of all that was read: another one is another connection.
+        data: the object that was read; its annotations say where its values may go.
         pem: certificates and key, as they stand there.
         tls: for a server that is spoken to with TLS, by ``Reader.secured``.
     """
@@ -41,6 +42,7 @@ class Connection:
     to: references.Reference
     values: Mapping[str, str] = field(repr=False)
     digest: bytes = field(repr=False)
+    data: secrets.Data = field(repr=False)
     pem: Mapping[str, bytes] = field(repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
@@ -48,6 +50,15 @@ class Connection:
     def told(self, text: str) -> str:
         """The text in one line, without anything that stands in the Secret."""
         return answers.excerpt(text.encode(errors="replace"), (), self.unspeakable)
+
+    def withheld(self, hosts: Iterable[tuple[str, int]]) -> answers.Trouble | None:
+        """Why the Secret may not be used with one of these servers; None where it may."""
+        try:
+            for host, port in hosts:
+                references.require_consent(self.to, self.data, consent.Receiver(host, port))
+        except references.Withheld as withheld:
+            return unread(Reason.SECRET_FORBIDDEN, self.told(str(withheld)))
+        return None
 
 
 class Reader:
@@ -75,6 +86,8 @@ class Reader:
             return await self._read(to, wanted, required)
         except references.Missing as missing:
             return unread(Reason.MISSING_SECRET, str(missing))
+        except references.Withheld as withheld:
+            return unread(Reason.SECRET_FORBIDDEN, str(withheld))
         except references.Denied as denied:
             line = references.permission(denied, self._reader_role)
             return unread(Reason.SECRET_FORBIDDEN, line)
@@ -88,8 +101,10 @@ class Reader:
     async def _read(
         self, to: references.Reference, wanted: tuple[str, ...], required: str
     ) -> Connection:
+        found = await self._keys.whole(to)
+        references.require_any_consent(to, found)
         await self._keys.content(to, required)  # says what is missing
-        data = (await self._keys.whole(to)).values
+        data = found.values
         texts: dict[str, str] = {}
         hashed = hashlib.sha256(repr((to.namespace, to.name)).encode())
         for key in (*wanted, *_PEM):
@@ -100,6 +115,7 @@ class Reader:
             to=to,
             values=texts,
             digest=hashed.digest(),
+            data=found,
             pem={key: data[key] for key in _PEM if key in data},
             unspeakable=tuple(texts[key] for key in _UNSPEAKABLE if texts.get(key)),
         )

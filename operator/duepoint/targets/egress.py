@@ -17,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import socket
 import ssl
 import urllib.parse
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ import aiohttp
 import aiohttp.abc
 from aiohttp.connector import AddrInfoType
 
-from duepoint import redisurl
+from duepoint import redisurl, tlsrules
 from duepoint.targets import addresses, conversation, egressrules
 
 #: Names looked up at one time; a hanging name server holds a thread for its own time only.
@@ -37,10 +38,20 @@ _LOOKUP_THREADS = 32
 #: How long the addresses of our own Redis and API server are believed, and looked for.
 _OWN_SECONDS = 60.0
 _OWN_LOOKUP_SECONDS = 2.0
+#: From one look to the next while an address of ours is unknown.
+_OWN_RETRY_SECONDS = 1.0
+#: The resolver's definite answer that a name leads nowhere; anything else is no answer.
+_NO_SUCH_NAME = frozenset(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)
+)
 
 
 class Blocked(OSError):
     """Raised in place of dialling; ``Dial.denials`` holds the reasons."""
+
+
+class Unready(OSError):
+    """Raised in place of dialling: an address of our own servers is not known yet; try later."""
 
 
 @dataclass(slots=True)
@@ -55,15 +66,24 @@ _dial: contextvars.ContextVar[Dial | None] = contextvars.ContextVar("egress_dial
 
 #: host, port -> addresses; raises OSError (socket.gaierror) where there are none.
 Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+#: Hosts and ports of our own servers, as far as they are known by now.
+Servers = Callable[[], Iterable[tuple[str, int]]]
 
 
 class Guard(aiohttp.abc.AbstractResolver):
-    """Resolver and socket factory of the one connector through which webhooks go."""
+    """Resolver and socket factory of the one connector through which webhooks go.
+
+    Args:
+        policy: of this installation.
+        own: our Redis and API server; asked again before each new connection, because the nodes of
+            a cluster and the primary that Sentinel names are found while the process runs.
+        lookup: in place of the system's resolver.
+    """
 
     def __init__(
         self,
         policy: egressrules.Policy,
-        own: Sequence[tuple[str, int]] = (),
+        own: Servers = tuple,
         *,
         lookup: Lookup | None = None,
     ) -> None:
@@ -75,7 +95,7 @@ class Guard(aiohttp.abc.AbstractResolver):
     def connector(self, *, tls: ssl.SSLContext | None = None) -> conversation.Connector:
         """A connector that dials nothing without asking here; needs a running loop."""
         return conversation.Connector(
-            ssl=tls or True,
+            ssl=tls or _public_context(),
             resolver=self,
             socket_factory=self._socket,
             use_dns_cache=False,  # each new connection is judged by the answer it really uses
@@ -109,6 +129,7 @@ class Guard(aiohttp.abc.AbstractResolver):
 
         Raises:
             Blocked: the host is one.
+            Unready: an address of our own servers is unknown, so nothing can be told from it.
         """
         await self._own.refresh()
         if addresses.is_odd_number(host):
@@ -157,36 +178,64 @@ class Guard(aiohttp.abc.AbstractResolver):
 
 
 class _OwnServers:
-    """The addresses of our Redis and API server, looked up now and then."""
+    """The addresses of our Redis and API server, looked up now and then.
 
-    def __init__(self, servers: Sequence[tuple[str, int]], lookup: Lookup) -> None:
+    A look-up that fails is no answer: the addresses of the last good one stay, and where there
+    never was one nothing is dialled, because it might be the very server that is looked for. Only
+    the resolver's word that there is no such name counts as none.
+    """
+
+    def __init__(self, servers: Servers, lookup: Lookup) -> None:
         self._servers = servers
         self._lookup = lookup
         self._looking = asyncio.Lock()
         self._fresh_until = float("-inf")
+        self._looked_for: frozenset[tuple[str, int]] = frozenset()
+        self._found: dict[tuple[str, int], egressrules.Own] = {}
         self.known: egressrules.Own = frozenset()
 
+    def is_fresh(self) -> bool:
+        """Whether every server of today was looked for, and lately."""
+        is_young = asyncio.get_running_loop().time() < self._fresh_until
+        return is_young and self._looked_for.issuperset(self._servers())
+
     async def refresh(self) -> None:
-        """Look again where the last look is old. What cannot be found keeps its last addresses."""
-        looked_before = self._fresh_until > float("-inf")
-        if self.is_fresh() or (looked_before and self._looking.locked()):
+        """Look again where the last look is old; raises Unready."""
+        if self.is_fresh():
             return
+        is_new = not self._looked_for.issuperset(self._servers())
+        if not is_new and self._looking.locked() and not self._unknown():
+            return  # what is known serves while another delivery looks
         async with self._looking:
             if not self.is_fresh():
-                found = [await self._addresses(host, port) for host, port in self._servers]
-                self.known = frozenset[Any]().union(*found)
-                self._fresh_until = asyncio.get_running_loop().time() + _OWN_SECONDS
+                await self._look()
+        if unknown := self._unknown():
+            host, port = unknown[0]
+            raise Unready(f"the address of Duepoint's own server {host}:{port} cannot be looked up")
 
-    def is_fresh(self) -> bool:
-        """Whether the last look is young enough."""
-        return asyncio.get_running_loop().time() < self._fresh_until
+    async def _look(self) -> None:
+        servers = frozenset(self._servers())
+        found = await asyncio.gather(*(self._addresses(host, port) for host, port in servers))
+        for server, its_addresses in zip(servers, found, strict=True):
+            if its_addresses is not None:
+                self._found[server] = its_addresses
+        self._looked_for = servers
+        self.known = frozenset[Any]().union(*self._found.values())
+        seconds = _OWN_RETRY_SECONDS if self._unknown() else _OWN_SECONDS
+        self._fresh_until = asyncio.get_running_loop().time() + seconds
 
-    async def _addresses(self, host: str, port: int) -> egressrules.Own:
+    def _unknown(self) -> list[tuple[str, int]]:
+        return sorted(self._looked_for - self._found.keys())
+
+    async def _addresses(self, host: str, port: int) -> egressrules.Own | None:
+        """None where nothing could be found out."""
         try:
             async with asyncio.timeout(_OWN_LOOKUP_SECONDS):
                 texts = (host,) if addresses.parse(host) else await self._lookup(host, port)
+        except socket.gaierror as error:
+            return frozenset() if error.errno in _NO_SUCH_NAME else None
         except OSError:  # TimeoutError included
-            return self.known
+            return None
         parsed = (addresses.parse(text) for text in texts)
         return frozenset(
             (one, port) for each in parsed if each for one in addresses.reached_by(each)
@@ -204,6 +253,14 @@ def _hosts(*urls: str) -> tuple[tuple[str, int], ...]:
     return tuple(
         (part.hostname, part.port or usual.get(part.scheme, 0)) for part in parts if part.hostname
     )
+
+
+@functools.cache
+def _public_context() -> ssl.SSLContext:
+    """Trusts the authorities of the system; one for all, because reading them takes 20 ms."""
+    context = tlsrules.client_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _current() -> Dial:

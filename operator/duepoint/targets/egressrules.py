@@ -3,7 +3,8 @@
 ``verdict`` is the whole decision about one address as it would be dialled, and its reason names
 the setting that would change it. In every mode: what is denied by name is denied; our own Redis
 and API server are denied; loopback, link-local, metadata and other special addresses yield only
-to an entry that names exactly them. What is left is the mode's: public addresses, Services of the
+to an entry that names exactly them, and so do the cluster's own ranges, except for a Service whose
+endpoints Kubernetes keeps. What is left is the mode's: public addresses, Services of the
 Schedule's own namespace, private ones. Pure; ``egress`` makes it hold.
 """
 
@@ -23,12 +24,14 @@ class Policy:
     Attributes:
         mode: ``public-only``, ``same-namespace``, ``allowlist`` or ``open``.
         allowed, denied: address ranges; what is denied is denied whatever else is said.
+        cluster: address ranges of the cluster's Pods, Services and nodes, whatever their kind.
         allow_http: whether public receivers may be called without TLS.
     """
 
     mode: str = "same-namespace"
     allowed: tuple[addresses.Network, ...] = ()
     denied: tuple[addresses.Network, ...] = ()
+    cluster: tuple[addresses.Network, ...] = ()
     allow_http: bool = False
 
 
@@ -39,8 +42,8 @@ class Route:
     Attributes:
         scheme: ``http`` or ``https``.
         service: whether the addresses come from a Service of the Schedule's own namespace.
-        vouched: for a Service, whether Kubernetes itself keeps its endpoints (it has a selector);
-            the endpoints of others are written by users and need the allow-list.
+        vouched: for a Service, whether Kubernetes itself keeps all of its endpoints; those that
+            a user wrote need the allow-list.
         web: whether it is a URL, whose port must not be that of another kind of server.
         endpoints: for a Service, the (address, port) pairs to dial instead of a name's answers.
     """
@@ -127,6 +130,13 @@ def _judge(aim: _Aim, policy: Policy, route: Route, own: Own) -> Verdict:
     if (kind is addresses.Kind.SPECIAL or ours) and not aim.named_by(policy.allowed):
         word = "the address of Duepoint's own Redis or API server" if ours else word
         return Denied(f"{aim} is {word}; only an entry of {_allow(aim, exact=True)} opens it")
+    is_in_cluster = aim.within(policy.cluster) and not (route.service and route.vouched)
+    if is_in_cluster and not aim.named_by(policy.allowed):
+        return Denied(
+            f"{aim} is inside the cluster ({_name('egress_cluster_cidrs')}, or the worker's own "
+            f"Pod network); use webhook.service for a Service of this namespace, or have the "
+            f"operator add the address to {_allow(aim, exact=True)}"
+        )
     if route.service:
         return _judge_service(aim, policy, route)
     return _judge_url(aim, kind, policy, route)
@@ -138,8 +148,9 @@ def _judge_service(aim: _Aim, policy: Policy, route: Route) -> Verdict:
     if route.vouched or aim.within(policy.allowed):
         return _ALLOWED
     return Denied(
-        f"{aim} is an endpoint of a Service that anybody may write (it has no selector), so "
-        f"it needs an entry of {_allow(aim)}"
+        f"{aim} is an endpoint of a Service whose endpoints a user may write (it has no selector, "
+        f"or an EndpointSlice that the endpointslice controller does not manage), so it needs an "
+        f"entry of {_allow(aim)}"
     )
 
 

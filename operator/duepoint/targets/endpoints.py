@@ -103,7 +103,7 @@ def _service_destination(service: actions.ServiceRef, found: services.Resolved) 
         route=egressrules.Route(
             scheme=service.scheme,
             service=True,
-            vouched=found.has_selector,
+            vouched=found.vouched,
             endpoints=tuple((address.host, address.port) for address in found.addresses),
         ),
     )

@@ -64,6 +64,7 @@ class Exchanges:
         *,
         seconds: float,
         connect_seconds: float,
+        may_ask: Callable[[], bool] = lambda: True,
     ) -> Reply:
         """The answer.
 
@@ -72,6 +73,7 @@ class Exchanges:
             line: where to.
             seconds: the whole lasts no longer; a body that takes more of them is left unread.
             connect_seconds: a connection must be had within these.
+            may_ask: asked once there is a connection; nothing is sent where it says no.
 
         Raises:
             ConnectionLate, TimeoutError: nothing was answered in time.
@@ -82,6 +84,7 @@ class Exchanges:
         now = asyncio.get_running_loop().time()
         ends, connect_by = now + seconds, now + min(seconds, connect_seconds)
         found, talk = await self._connected(line, connect_by, is_new=False)
+        _check(found, may_ask)
         begun = asyncio.get_running_loop().time()
         try:
             return await _asked(found, talk, content, ends)
@@ -89,6 +92,7 @@ class Exchanges:
             if talk.asked == 1 or talk.was_heard or not _is_stale(begun):
                 raise
         found, talk = await self._connected(line, connect_by, is_new=True)
+        _check(found, may_ask)
         return await _asked(found, talk, content, ends)
 
     async def close(self) -> None:
@@ -114,6 +118,13 @@ class Exchanges:
             if not (talk.should_close or (is_new and talk.asked)):
                 return found, talk
             found.close()  # something came while nobody asked, or the others were closed, too
+
+
+def _check(connection: connectors.Connection, may_ask: Callable[[], bool]) -> None:
+    """Raise ConnectionLate where nothing may be sent any more; the connection is kept."""
+    if not may_ask():
+        connection.release()
+        raise ConnectionLate
 
 
 async def _asked(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import types
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from aiokafka import errors as kafka_errors
 
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import dialing, egress, kafkasettings
+from duepoint.targets import connections, dialing, egress, kafkasettings
 
 _MOST_PRODUCERS = 64
 _REQUEST_TIMEOUT_MS = 8_000
@@ -151,7 +152,10 @@ def _answer(
             return outcome.Rejected(
                 reason=Reason.BLOCKED_ADDRESS, message=said(f"a broker is not allowed: {last}")
             )
-    message = said(f"the brokers did not take the record: {type(error).__name__}: {error}")
+        if isinstance(last, dialing.Refused) and last.trouble.unsent:
+            return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
+    # The error's class alone: its text may hold what a broker sent.
+    message = f"the brokers did not take the record: {type(error).__name__}"
     if isinstance(error, _FINAL):
         return outcome.Rejected(reason=Reason.REJECTED, message=message)
     if isinstance(error, _LOGIN):
@@ -186,7 +190,7 @@ def _made(
         sasl_plain_username=values.get("username") if brokers.sasl else None,
         sasl_plain_password=values.get("password") if brokers.sasl else None,
     )
-    _guard(made.client, dialer, denied)
+    _guard(made.client, dialer, denied, brokers.connection)
     return made
 
 
@@ -197,18 +201,23 @@ class _Dialling:
     """The event loop as a connection of the library sees it: what it dials is judged first."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, dialer: dialing.Dialer, denied: list[OSError]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dialer: dialing.Dialer,
+        denied: list[OSError],
+        connection: connections.Connection,
     ) -> None:
         self._loop = loop
         self._dialer = dialer
         self._denied = denied
+        self._connection = connection
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a loop has
         return getattr(self._loop, name)
 
     async def create_connection(self, factory: Any, host: str, port: int, *, ssl: Any) -> Any:  # noqa: ANN401
         try:
-            made = await self._dialer.connect(host, int(port), tls=ssl is not None)
+            made = await self._dialled(host, int(port), tls=ssl is not None)
         except (egress.Blocked, dialing.Refused) as refused:
             self._denied.append(refused)
             raise
@@ -220,13 +229,24 @@ class _Dialling:
             made.close()
             raise
 
+    async def _dialled(self, host: str, port: int, *, tls: bool) -> socket.socket:
+        """The first brokers name the others, to which the same password goes."""
+        if (withheld := self._connection.withheld([(host, port)])) is not None:
+            raise dialing.Refused(withheld)
+        return await self._dialer.connect(host, port, tls=tls)
 
-def _guard(client: Any, dialer: dialing.Dialer, denied: list[OSError]) -> None:  # noqa: ANN401
+
+def _guard(
+    client: Any,  # noqa: ANN401 - of the library
+    dialer: dialing.Dialer,
+    denied: list[OSError],
+    connection: connections.Connection,
+) -> None:
     """Both places in which a client opens connections do it through the dialer."""
 
     async def create_conn(host: str, port: int, **options: Any) -> Any:  # noqa: ANN401
         made = aiokafka.conn.AIOKafkaConnection(host, port, **options)
-        made._loop = _Dialling(asyncio.get_running_loop(), dialer, denied)  # noqa: SLF001
+        made._loop = _Dialling(asyncio.get_running_loop(), dialer, denied, connection)  # noqa: SLF001
         await made.connect()
         return made
 

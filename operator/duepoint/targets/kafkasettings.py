@@ -47,6 +47,8 @@ def brokers(found: connections.Connection) -> Brokers | answers.Trouble:
         return connections.unusable(
             found, "bootstrap.servers", "is no list of brokers; write host:port,host:port"
         )
+    if (withheld := found.withheld(map(_host_and_port, servers))) is not None:
+        return withheld
     protocol = values.get("security.protocol", "").upper() or _usual_protocol(values)
     if protocol not in PROTOCOLS:
         return _unknown(found, "security.protocol", PROTOCOLS)
@@ -58,6 +60,11 @@ def brokers(found: connections.Connection) -> Brokers | answers.Trouble:
             if not values.get(key):
                 return connections.unusable(found, key, f"is missing; {protocol} logs in with it")
     return Brokers(connection=found, servers=servers, protocol=protocol, mechanism=mechanism)
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def _usual_protocol(values: Mapping[str, str]) -> str:

@@ -15,17 +15,19 @@ import json
 import ssl
 import urllib.parse
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from duepoint import clock as clocks
 from duepoint import errors as base
 from duepoint import settings
 from duepoint.kube import errors
-from duepoint.schedules import actions, webhooksecrets
+from duepoint.schedules import actions, webhooksecrets, webhookspec
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, references, secretcache, signing, tlscontexts
+from duepoint.targets import answers, consent, references, secretcache, signing, tlscontexts
+
+_URL_FROM = "spec.webhook.urlFrom.secretKeyRef"
 
 #: Names by which an API server knows itself, besides the issuer of its tokens.
 API_AUDIENCES = tuple(
@@ -63,12 +65,14 @@ class Materials:
         headers: the user's, each with its value, and that of ``auth``.
         signers: of the signature; empty = unsigned.
         tls: None = as everybody's.
+        url: the receiver's, where it stands in a Secret.
         unspeakable: what must not be repeated in any message.
     """
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     signers: tuple[signing.Signer, ...] = ()
     tls: ssl.SSLContext | None = None
+    url: str | None = field(default=None, repr=False)
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -100,7 +104,11 @@ class _Gathered:
 
 
 class Vault:
-    """Reads through caches; one for a worker."""
+    """Reads through caches; one for a worker.
+
+    Args:
+        own_audiences: audiences of our own token of today, which are the API server's.
+    """
 
     def __init__(
         self,
@@ -108,6 +116,7 @@ class Vault:
         tokens: secretcache.Tokens,
         clock: clocks.Clock,
         rules: Rules = Rules(),
+        own_audiences: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._clock = clock
         self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
@@ -115,6 +124,7 @@ class Vault:
         self._keys = references.Keys(objects)
         self._tokens = tokens
         self._rules = rules
+        self._own_audiences = own_audiences
         self._contexts = tlscontexts.TlsContexts()
 
     async def of(
@@ -150,6 +160,8 @@ class Vault:
             return _refusal(str(refused))
         except references.Missing as missing:
             return _trouble(Reason.MISSING_SECRET, str(missing))
+        except references.Withheld as withheld:
+            return _trouble(Reason.SECRET_FORBIDDEN, str(withheld))
         except references.Denied as denied:
             line = references.permission(denied, self._rules.reader_role)
             return _trouble(Reason.SECRET_FORBIDDEN, line)
@@ -176,79 +188,94 @@ class Vault:
             raise _Refused(_opens_the_api(auth.audience))
 
     def _is_api_audience(self, audience: str) -> bool:
-        refused = (*API_AUDIENCES, *self._rules.api_audiences)
+        refused = (*API_AUDIENCES, *self._rules.api_audiences, *self._own_audiences())
         return audience.strip().rstrip("/") in {one.rstrip("/") for one in refused}
 
     # -- gathering ---------------------------------------------------------------------------------
 
     async def _gather(self, namespace: str, webhook: actions.WebhookAction) -> Materials:
         unspeakable: list[str] = []
-        headers = await self._headers(namespace, webhook.headers, unspeakable)
-        authorization = await self._authorization(namespace, webhook.auth, unspeakable)
+        url = await self._url(namespace, webhook, unspeakable)
+        at = _Receiving(namespace, _receiver(namespace, webhook, url), unspeakable)
+        headers = await self._headers(at, webhook.headers)
+        authorization = await self._authorization(at, webhook.auth)
         if authorization is not None:
             headers += (("authorization", authorization),)
         return Materials(
             headers=headers,
-            signers=await self._signers(namespace, webhook.signing, unspeakable),
-            tls=await self._tls(namespace, webhook),
+            signers=await self._signers(at, webhook.signing),
+            tls=await self._tls(at, webhook),
+            url=url,
             unspeakable=tuple(unspeakable),
         )
 
+    async def _url(
+        self, namespace: str, webhook: actions.WebhookAction, unspeakable: list[str]
+    ) -> str | None:
+        """The URL that a Secret holds; that Secret has to name the URL's own host."""
+        if webhook.url_secret is None:
+            return None
+        to = references.secret(_URL_FROM, namespace, webhook.url_secret.name)
+        data = await self._keys.whole(to)
+        references.require_any_consent(to, data)
+        text = await self._keys.line(to, webhook.url_secret.key)
+        if trouble := webhookspec.url_trouble(text) or _tls_trouble(text, webhook):
+            raise references.Missing(to, f"key {webhook.url_secret.key} of {to.object} {trouble}")
+        unspeakable += _spellings(text)
+        references.require_consent(to, data, _receiver(namespace, webhook, text))
+        return text
+
     async def _headers(
-        self, namespace: str, wanted: tuple[actions.Header, ...], unspeakable: list[str]
+        self, at: _Receiving, wanted: tuple[actions.Header, ...]
     ) -> tuple[tuple[str, str], ...]:
         made = []
         for index, header in enumerate(wanted):
             value = header.value
             if header.secret is not None:
                 path = f"spec.webhook.headers[{index}].valueFrom.secretKeyRef"
-                to = references.secret(path, namespace, header.secret.name)
+                to = at.secret(path, header.secret.name)
                 value = await self._keys.line(to, header.secret.key)
-                unspeakable += _spellings(value)
+                at.unspeakable.extend(_spellings(value))
             made.append((header.name, value))
         return tuple(made)
 
     async def _signers(
-        self, namespace: str, wanted: tuple[actions.SecretKey, ...], unspeakable: list[str]
+        self, at: _Receiving, wanted: tuple[actions.SecretKey, ...]
     ) -> tuple[signing.Signer, ...]:
         made = []
         for index, secret in enumerate(wanted):
             path = f"spec.webhook.signing.secretKeyRefs[{index}]"
-            to = references.secret(path, namespace, secret.name)
+            to = at.secret(path, secret.name)
             text = (await self._keys.text(to, secret.key)).strip()
             try:
                 made.append(signing.signer(text))
             except ValueError as error:
                 message = f"key {secret.key} of {to.object} {error}"
                 raise references.Missing(to, message) from None
-            unspeakable += (text, text.partition("_")[2])
+            at.unspeakable.extend((text, text.partition("_")[2]))
         return tuple(made)
 
     async def _authorization(
-        self,
-        namespace: str,
-        auth: actions.Bearer | actions.Basic | actions.AccountToken | None,
-        unspeakable: list[str],
+        self, at: _Receiving, auth: actions.Bearer | actions.Basic | actions.AccountToken | None
     ) -> str | None:
         match auth:
             case actions.Bearer(secret=secret):
                 path = "spec.webhook.auth.bearer.secretKeyRef"
-                to = references.secret(path, namespace, secret.name)
-                token = await self._keys.line(to, secret.key)
-                unspeakable += _spellings(token)
+                token = await self._keys.line(at.secret(path, secret.name), secret.key)
+                at.unspeakable.extend(_spellings(token))
                 return f"Bearer {token}"
             case actions.Basic(secret_name=name):
-                return await self._basic(namespace, name, unspeakable)
+                return await self._basic(at, name)
             case actions.AccountToken():
-                token = await self._token(namespace, auth)
-                unspeakable.append(token)
+                token = await self._token(at.namespace, auth)
+                at.unspeakable.append(token)
                 return f"Bearer {token}"
             case None:
                 return None
 
-    async def _basic(self, namespace: str, name: str, unspeakable: list[str]) -> str:
+    async def _basic(self, at: _Receiving, name: str) -> str:
         """RFC 7617, in UTF-8; the user's name ends at the first colon."""
-        to = references.secret("spec.webhook.auth.basic.secretRef", namespace, name)
+        to = at.secret("spec.webhook.auth.basic.secretRef", name)
         user = (await self._keys.text(to, "username")).rstrip("\r\n")
         password = (await self._keys.text(to, "password")).rstrip("\r\n")
         for key, text in (("username", user), ("password", password)):
@@ -256,7 +283,7 @@ class Vault:
                 message = f"key {key} of {to.object} has characters that Basic cannot carry"
                 raise references.Missing(to, message)
         encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
-        unspeakable += (*_spellings(password), encoded)
+        at.unspeakable.extend((*_spellings(password), encoded))
         return f"Basic {encoded}"
 
     async def _token(self, namespace: str, auth: actions.AccountToken) -> str:
@@ -266,6 +293,7 @@ class Vault:
             namespace=namespace,
             name=auth.account,
         )
+        await self._require_audience(to, auth.audience)
         try:
             token = await self._tokens.get(namespace, (auth.account, auth.audience))
         except errors.NotFound:
@@ -278,15 +306,26 @@ class Vault:
             raise _Refused(_opens_the_api(auth.audience))
         return token.text
 
-    async def _tls(self, namespace: str, webhook: actions.WebhookAction) -> ssl.SSLContext | None:
-        tls = webhook.tls
+    async def _require_audience(self, to: references.Reference, audience: str) -> None:
+        account = await self._keys.whole(to)
+        if not consent.may_have_token(account.annotations, audience):
+            raise references.Withheld(
+                to,
+                f"no token of {to.object} may be made for the audience {base.quoted(audience)}, "
+                f"because its annotation {consent.TOKEN_AUDIENCES} does not list it; who owns the "
+                f"account allows it with: kubectl annotate --overwrite serviceaccount {to.name} "
+                f"-n {to.namespace} {consent.TOKEN_AUDIENCES}={audience}",
+            )
+
+    async def _tls(self, at: _Receiving, webhook: actions.WebhookAction) -> ssl.SSLContext | None:
+        tls, namespace = webhook.tls, at.namespace
         if tls is None:
             return None
         ca = certificate = key = None
         if tls.ca is not None:
             ca = await self._keys.content(references.authorities(namespace, tls.ca), tls.ca.key)
         path = "spec.webhook.tls.clientCertificateSecretRef"
-        ours = references.secret(path, namespace, tls.client_certificate or "")
+        ours = at.secret(path, tls.client_certificate or "")
         if tls.client_certificate is not None:
             certificate = await self._keys.content(ours, "tls.crt")
             key = await self._keys.content(ours, "tls.key")
@@ -305,6 +344,36 @@ class Vault:
             raise references.Missing(to, f"{to.object}: {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Receiving:
+    """Who is to get what is gathered, and what must not be repeated of it."""
+
+    namespace: str
+    receiver: consent.Receiver
+    unspeakable: list[str] = field(repr=False)
+
+    def secret(self, path: str, name: str) -> references.Reference:
+        return references.secret(path, self.namespace, name, self.receiver)
+
+
+def _receiver(namespace: str, webhook: actions.WebhookAction, url: str | None) -> consent.Receiver:
+    """Where the webhook goes, as it is named in the spec; a Service by its name in the cluster."""
+    service = webhook.service
+    if service is not None:
+        usual = 443 if service.scheme == "https" else 80
+        port = service.port if isinstance(service.port, int) else usual
+        return consent.Receiver(f"{service.name}.{namespace}.svc", port)
+    parts = urllib.parse.urlsplit(url or webhook.url or "")
+    usual = 443 if parts.scheme == "https" else 80
+    return consent.Receiver(parts.hostname or "", parts.port or usual)
+
+
+def _tls_trouble(url: str, webhook: actions.WebhookAction) -> str:
+    if webhook.tls is not None and url.startswith("http:"):
+        return "is plain http beside spec.webhook.tls; write https://, or remove tls"
+    return ""
+
+
 class _Refused(Exception):
     """Only an edit, or the operator's settings, can mend it."""
 
@@ -319,15 +388,27 @@ def _spellings(secret: str) -> Iterable[str]:
     )
 
 
+def audiences_of(token: str | None) -> tuple[str, ...]:
+    """The audiences of a token; one that a Pod was given names all of its API server's."""
+    named = _claims(token or "").get("aud")
+    listed = named if isinstance(named, list) else [named]
+    return tuple(one for one in listed if isinstance(one, str))
+
+
 def _issuer(token: str) -> str | None:
-    """Who made the token: its API server, whose own audience is that name unless told otherwise."""
+    """Who made the token: its API server, whose own audience is that name unless set otherwise."""
+    issuer = _claims(token).get("iss")
+    return issuer if isinstance(issuer, str) else None
+
+
+def _claims(token: str) -> Mapping[str, Any]:
+    """What a JSON Web Token says, unverified; empty for any other text."""
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except (IndexError, ValueError, binascii.Error):
-        return None
-    issuer = claims.get("iss") if isinstance(claims, dict) else None
-    return issuer if isinstance(issuer, str) else None
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _opens_the_api(audience: str) -> str:

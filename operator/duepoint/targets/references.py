@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from duepoint import errors as base
 from duepoint.kube import errors, secrets
 from duepoint.schedules import actions, webhooksecrets
-from duepoint.targets import secretcache
+from duepoint.targets import consent, secretcache
 
 #: Longest header value made of a Secret, in bytes; most receivers take no longer line.
 _MOST_HEADER_BYTES = 16 * 1024
@@ -24,12 +23,18 @@ _USER = re.compile(r'User "(?:system:serviceaccount:([^:"]+):([^"]+)|([^"]+))"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The field that names an object, and the object."""
+    """The field that names an object, and the object.
+
+    Attributes:
+        receiver: who will get what a Secret holds, or what it opens; None where nothing of it is
+            sent.
+    """
 
     path: str
     kind: str
     namespace: str
     name: str
+    receiver: consent.Receiver | None = None
 
     @property
     def object(self) -> str:
@@ -38,6 +43,13 @@ class Reference:
 
 class Missing(Exception):
     """It leads to nothing usable now."""
+
+    def __init__(self, to: Reference, message: str) -> None:
+        super().__init__(f"{to.path}: {message}")
+
+
+class Withheld(Exception):
+    """Its owner has not said that it may go there."""
 
     def __init__(self, to: Reference, message: str) -> None:
         super().__init__(f"{to.path}: {message}")
@@ -52,9 +64,35 @@ class Denied(Exception):
         self.error = error
 
 
-def secret(path: str, namespace: str, name: str) -> Reference:
-    """A Secret that stands at this field."""
-    return Reference(path=path, kind="Secret", namespace=namespace, name=name)
+def secret(
+    path: str, namespace: str, name: str, receiver: consent.Receiver | None = None
+) -> Reference:
+    """A Secret that stands at this field, and where what it holds is to go."""
+    return Reference(path=path, kind="Secret", namespace=namespace, name=name, receiver=receiver)
+
+
+def require_any_consent(to: Reference, data: secrets.Data) -> None:
+    """Raise Withheld unless the Secret may be sent somewhere; where to is not known yet."""
+    if consent.SEND_TO not in data.annotations:
+        raise Withheld(
+            to,
+            f"{to.object} may not be sent anywhere, because its annotation {consent.SEND_TO} is "
+            f"missing; who owns the Secret allows it with: kubectl annotate secret {to.name} "
+            f"-n {to.namespace} {consent.SEND_TO}=HOST, the host of the address in it",
+        )
+
+
+def require_consent(to: Reference, data: secrets.Data, receiver: consent.Receiver) -> None:
+    """Raise Withheld unless the Secret's annotation names the receiver."""
+    if consent.may_send(data.annotations, receiver):
+        return
+    has = "names others" if consent.SEND_TO in data.annotations else "is missing"
+    raise Withheld(
+        to,
+        f"{to.object} may not be sent to {receiver}, because its annotation {consent.SEND_TO} "
+        f"{has}; who owns the Secret allows it with: kubectl annotate --overwrite secret {to.name} "
+        f"-n {to.namespace} {consent.SEND_TO}={receiver}",
+    )
 
 
 def authorities(namespace: str, ca: actions.CaRef) -> Reference:
@@ -89,14 +127,20 @@ class Keys:
             raise Missing(to, f"key {key} of {to.object} is binary; write text") from None
 
     async def content(self, to: Reference, key: str) -> bytes:
-        """What the key holds; raises Missing, Denied, and errors.Unavailable."""
+        """What the key holds; raises Missing, Withheld, Denied, and errors.Unavailable."""
         data = await self.whole(to)
         if key not in data.values:
-            raise Missing(to, f"{to.object} has no key {key}; {_listed(data)}")
+            raise Missing(to, f"{to.object} has no key {key}; write it there, or correct the name")
         return data.values[key]
 
     async def whole(self, to: Reference) -> secrets.Data:
-        """The object with all its keys; raises Missing, Denied, and errors.Unavailable."""
+        """The object with all its keys; raises as ``content``."""
+        data = await self._found(to)
+        if to.receiver is not None:
+            require_consent(to, data, to.receiver)
+        return data
+
+    async def _found(self, to: Reference) -> secrets.Data:
         try:
             return await self._objects.get(to.namespace, (to.kind, to.name))
         except errors.NotFound:
@@ -114,8 +158,8 @@ def permission(denied: Denied, reader_role: str) -> str:
         name = f"duepoint-token-{to.name}"
         what = "make tokens of"
         line = (
-            f"kubectl create role {name} -n {to.namespace} --verb=create "
-            f"--resource=serviceaccounts/token --resource-name={to.name} && "
+            f"kubectl create role {name} -n {to.namespace} --verb=get,create "
+            f"--resource=serviceaccounts,serviceaccounts/token --resource-name={to.name} && "
             f"kubectl create rolebinding {name} -n {to.namespace} --role={name} {subject}"
         )
     else:
@@ -134,9 +178,3 @@ def _subject(error: errors.Forbidden) -> str:
         return "--serviceaccount=NAMESPACE:NAME"
     namespace, account, user = found.groups()
     return f"--serviceaccount={namespace}:{account}" if account else f"--user={user}"
-
-
-def _listed(data: secrets.Data) -> str:
-    """Keys are no secrets, and a misspelt one is the usual mistake."""
-    listed = ", ".join(sorted(data.values)[:8])
-    return f"it has {base.quoted(listed)[1:-1]}" if listed else "it is empty"

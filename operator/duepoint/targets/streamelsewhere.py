@@ -38,6 +38,27 @@ _WAITS = frozenset(
         *("TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK"),
     }
 )
+#: The server's words never stand in a status: it may be one that the author could not ask.
+_WORDS = {
+    "WRONGTYPE": "WRONGTYPE, the key holds something else than a stream",
+    "NOAUTH": "NOAUTH, it wants a login",
+    "WRONGPASS": "WRONGPASS, user name or password is wrong",
+    "NOPERM": "NOPERM, the user may not XADD to this key",
+    "OOM": "OOM, its memory is full",
+    "READONLY": "READONLY, it is a replica",
+    "LOADING": "LOADING, it is starting",
+    "BUSY": "BUSY, it runs a script",
+    "MISCONF": "MISCONF, it cannot write to its disk",
+    "NOREPLICAS": "NOREPLICAS, it has too few replicas",
+    "CLUSTERDOWN": "CLUSTERDOWN, its cluster is down",
+    "MASTERDOWN": "MASTERDOWN, its primary is away",
+    "TRYAGAIN": "TRYAGAIN, the slot is being moved",
+    "MOVED": "MOVED, the slot is on another server",
+    "ASK": "ASK, the slot is being moved",
+    "ERR": "ERR",
+}
+#: What XADD answers.
+_ENTRY = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
 _MOVED = re.compile(r"MOVED \d{1,5} (\S{1,255}):(\d{1,5})")
 
 
@@ -100,7 +121,7 @@ class Elsewhere:
         try:
             return await self._append(namespace, connection, address, wanted)
         except resp.ServerError as error:
-            return self._refused(namespace, connection, error)
+            return self._refused(namespace, error)
         except (OSError, resp.Garbled) as error:
             return _unreached(connection, address, error)
 
@@ -126,6 +147,8 @@ class Elsewhere:
             return connections.unusable(
                 found, "url", "leads to no single server; write redis://host:6379/0 or rediss://"
             )
+        if (withheld := found.withheld(address.hosts)) is not None:
+            return withheld
         secured = await self._reader.secured(found) if address.tls else found
         if isinstance(secured, answers.Trouble):
             return secured
@@ -146,6 +169,8 @@ class Elsewhere:
             if moved is None:
                 raise
         host = moved[1].strip("[]") or address.hosts[0][0]
+        if (withheld := connection.withheld([(host, int(moved[2]))])) is not None:
+            raise dialing.Refused(withheld)
         there = redisurl.Address(
             hosts=((host, int(moved[2])),),
             tls=address.tls,
@@ -163,7 +188,10 @@ class Elsewhere:
     ) -> str:
         pool = self._pool(connection, address)
         async with pool.room, self._borrowed(namespace, pool) as opened:
-            return (await opened.ask(*wanted.command())).decode(errors="replace")
+            answer = await opened.ask(*wanted.command())
+        if not _ENTRY.fullmatch(answer):
+            raise resp.Garbled("what it answered is no id of an entry")
+        return answer.decode()
 
     def _pool(self, connection: connections.Connection, address: redisurl.Address) -> _Pool:
         key = connection.digest, address.hosts
@@ -203,10 +231,8 @@ class Elsewhere:
             raise
         return opened
 
-    def _refused(
-        self, namespace: str, connection: connections.Connection, error: resp.ServerError
-    ) -> outcome.Outcome:
-        message = f"the other Redis says: {connection.told(str(error))}"
+    def _refused(self, namespace: str, error: resp.ServerError) -> outcome.Outcome:
+        message = f"the other Redis refuses it: {_WORDS.get(error.code, 'an error')}"
         if error.code == "WRONGTYPE":
             return outcome.Rejected(reason=Reason.WRONG_TYPE, message=message)
         if error.code in _LOGIN or "AUTH" in str(error):

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from duepoint import tlsrules
+
 #: Contexts kept; each is some hundred kilobytes with the public authorities in it.
 MOST_CONTEXTS = 256
 
@@ -94,7 +96,7 @@ def made(wanted: Wanted) -> ssl.SSLContext:
 
 def _trusting(ca: bytes | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cadata=None if ca is None else ca.decode("ascii"))
+        return tlsrules.client_context(cadata=None if ca is None else ca.decode("ascii"))
     except (ssl.SSLError, UnicodeDecodeError, ValueError):
         raise Unusable("ca", "holds no PEM certificates (-----BEGIN CERTIFICATE-----)") from None
 

@@ -31,8 +31,14 @@ def blocked(host: str, dial: egress.Dial) -> answers.Trouble:
     )
 
 
+def unready(error: egress.Unready) -> answers.Trouble:
+    return answers.Trouble(reason=Reason.NETWORK, message=f"nothing was sent: {error}", unsent=True)
+
+
 def trouble(error: Exception, host: str) -> answers.Trouble:
     """Messages name the class of error; library texts may repeat what was sent."""
+    if isinstance(error, egress.Unready):
+        return unready(error)
     said = f"{host}: {_wording(error)}"
     if isinstance(error, aiohttp.InvalidURL | UnicodeError) or not isinstance(
         error, aiohttp.ClientError | OSError

@@ -12,12 +12,14 @@ Nothing is sent after the claim's end: waiting for a connection counts towards t
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
 import aiohttp
+import msgspec
 import prometheus_client
 
 from duepoint import clock as clocks
@@ -55,7 +57,12 @@ class _Ready:
 
 
 class WebhookTarget:
-    """Sends webhooks. ``close`` it when nothing is under way any more."""
+    """Sends webhooks. ``close`` it when nothing is under way any more.
+
+    Args:
+        on_reply: receives each answer with its text, for a person who tries a webhook; outcomes
+            never hold that text.
+    """
 
     def __init__(
         self,
@@ -66,8 +73,10 @@ class WebhookTarget:
         *,
         gate: gates.Gate | None = None,
         tls: ssl.SSLContext | None = None,
+        on_reply: Callable[[exchange.Reply], None] | None = None,
     ) -> None:
         self._guard = guard
+        self._on_reply = on_reply
         self._services = services
         self._source = source
         self._clock = clock
@@ -82,6 +91,12 @@ class WebhookTarget:
         seconds = target.seconds_left(firing, self._clock)
         if seconds <= 0:
             return target.not_started()
+        if webhook.url_secret is not None:
+            found_url = await self._with_url(firing, webhook, seconds)
+            if isinstance(found_url, answers.Trouble):
+                return self._judged(found_url, firing, webhook)
+            webhook = found_url
+            seconds = target.seconds_left(firing, self._clock)
         entry = self._gate.at_once(firing, webhook)
         if entry is None:
             found = await self._gate.enter(firing, webhook, self._clock.now_us())
@@ -97,6 +112,19 @@ class WebhookTarget:
         if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
             self._gate.note_gone(firing)
         return given
+
+    async def _with_url(
+        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
+    ) -> actions.WebhookAction | answers.Trouble:
+        """The webhook with the URL that stands in a Secret: its circuit and turn hang on it."""
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self._source.of(firing.namespace, webhook)
+        except TimeoutError:
+            return unanswered.no_answer(seconds)
+        if isinstance(found, answers.Trouble):
+            return found
+        return msgspec.structs.replace(webhook, url=found.url)
 
     async def _attempt(
         self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
@@ -152,7 +180,7 @@ class WebhookTarget:
         """What a delivery needs, where nobody has to be asked for any of it."""
         kept: materials.Materials | None = None
         if not webhook.is_plain:
-            kept = self._source.at_hand(firing.namespace, webhook)
+            kept = self._source.at_hand(firing.namespace, _action(firing.action))
             if kept is None:
                 return None
         if webhook.url is None:
@@ -174,11 +202,14 @@ class WebhookTarget:
     ) -> _Ready | answers.Trouble:
         kept: materials.Materials | None = None
         if not webhook.is_plain:
-            found = await self._source.of(firing.namespace, webhook)
+            found = await self._source.of(firing.namespace, _action(firing.action))
             if isinstance(found, answers.Trouble):
                 return found
             kept = found
         where = await endpoints.locate(self._services, firing.namespace, webhook)
+        if isinstance(where, answers.Trouble) and webhook.url_secret is not None:
+            message = f"the URL in Secret {webhook.url_secret.name} cannot be called"
+            return dataclasses.replace(where, message=message)  # theirs repeats the URL
         return where if isinstance(where, answers.Trouble) else _Ready(where, kept)
 
     async def _send(
@@ -210,9 +241,9 @@ class WebhookTarget:
             return unanswered.trouble(error, host)
         if ready.kept is not None and reply.status in _UNWELCOME:
             self._source.forget(firing.namespace)
-        if answers.matches(reply.status, webhook.success):
-            return answers.Answer(status=reply.status)  # nobody reads what it said
-        return _answer(reply, webhook, ready.kept)
+        if self._on_reply is not None:
+            self._on_reply(reply)
+        return answers.Answer(status=reply.status, retry_after=reply.headers.get("Retry-After"))
 
     def _exchange(
         self,
@@ -230,6 +261,8 @@ class WebhookTarget:
             _line(webhook, ready),
             seconds=seconds,
             connect_seconds=left,
+            # Sleeps and limits do not count what the machine was suspended; this clock does.
+            may_ask=lambda: self._clock.monotonic() < firing.not_after_monotonic,
         )
 
 
@@ -250,17 +283,6 @@ def _line(webhook: actions.WebhookAction, ready: _Ready) -> conversation.Line:
         return conversation.Line(where.url, server_name=where.server_name)
     wanted = webhook.tls.server_name if webhook.tls else None
     return conversation.Line(where.url, kept.tls, wanted or where.server_name)
-
-
-def _answer(
-    reply: exchange.Reply, webhook: actions.WebhookAction, kept: materials.Materials | None
-) -> answers.Answer:
-    shown = (header.value for header in webhook.headers)
-    return answers.Answer(
-        status=reply.status,
-        retry_after=reply.headers.get("Retry-After"),
-        excerpt=answers.excerpt(reply.body, shown, () if kept is None else kept.unspeakable),
-    )
 
 
 def _action(action: actions.Action) -> actions.WebhookAction:

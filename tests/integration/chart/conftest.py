@@ -11,7 +11,10 @@ import pytest
 from tests.integration.chart.helm import Helm
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import ControlPlane
+from tests.support.servedcrds import duepoint_plane
 from tools.devcluster import binaries
+
+__all__ = ["duepoint_plane"]
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,17 @@ from tests.support.controlplane import wait_until
 # One worker: the set-up takes seconds.
 pytestmark = pytest.mark.xdist_group("chart")
 
-PLURALS = {"NetworkPolicy": "networkpolicies"}
-CLUSTER_KINDS = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+PLURALS = {
+    "NetworkPolicy": "networkpolicies",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+}
+CLUSTER_KINDS = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
 
 
 def _path(thing: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ OPERATOR = {
     "batch/jobs": "list watch create delete",
     "events.k8s.io/events": "create patch list",
 }
+SYSTEM = {"/namespaces=kube-system": "get"}
 WORKER = {
     "batch/jobs": "create get list delete",
     "/services": "get",
@@ -36,6 +37,7 @@ LEASE = {
 }
 EVERYWHERE = {
     "Role duepoint-operator-lease": LEASE,
+    "Role duepoint-identity": {"/namespaces=duepoint-system": "get"},
     "ClusterRole duepoint-secret-reader": {"/secrets /configmaps": "get"},
     "ClusterRole duepoint-view": {SCHEDULES: "get list watch", STATUS: "get"},
     "ClusterRole duepoint-edit": {SCHEDULES: WRITE, STATUS: "get", "duepoint.dev/schedules": "run"},
@@ -46,8 +48,8 @@ EVERYWHERE = {
     },
 }
 CLUSTER_WIDE = {
-    "ClusterRole duepoint-operator": OPERATOR,
-    "ClusterRole duepoint-worker": WORKER,
+    "ClusterRole duepoint-operator": OPERATOR | SYSTEM,
+    "ClusterRole duepoint-worker": WORKER | SYSTEM,
     **EVERYWHERE,
 }
 NAMESPACED = {
@@ -100,6 +102,8 @@ def test_nobody_is_bound_to_more_than_its_own_role(helm: Helm) -> None:
         "duepoint-operator has ClusterRole duepoint-operator in everywhere",
         "duepoint-worker has ClusterRole duepoint-worker in everywhere",
         "duepoint-operator has Role duepoint-operator-lease in duepoint-system",
+        "duepoint-operator has Role duepoint-identity in duepoint-system",
+        "duepoint-worker has Role duepoint-identity in duepoint-system",
     }
 
 
@@ -110,6 +114,14 @@ def test_the_secret_reader_is_bound_only_on_demand_and_only_where_we_look(helm: 
         f"duepoint-worker has ClusterRole duepoint-secret-reader in {team}"
         for team in ("team-a", "team-b")
     }
+
+
+def test_two_releases_on_one_server_are_kept_apart_by_their_prefix(helm: Helm) -> None:
+    things = helm.rendered("development", "--set=redis.prefix=dp-staging")
+    for component in ("operator", "worker"):
+        [container] = _deployment(things, component)["spec"]["template"]["spec"]["containers"]
+        said = {variable["name"]: variable.get("value") for variable in container["env"]}
+        assert said["DUEPOINT_REDIS_PREFIX"] == "dp-staging"
 
 
 def test_a_namespaced_release_binds_nothing_everywhere(helm: Helm) -> None:
@@ -197,7 +209,26 @@ def test_values_reach_the_settings(helm: Helm, tmp_path: Path) -> None:
         "10.1.2.0/24",
         "fd00:1::/64",
     ]
-    assert worker.egress_allow_http is True
+    assert [str(network) for network in worker.egress_cluster_cidrs] == [
+        "10.96.0.0/12",
+        "fd00:2::/64",
+    ]
+
+
+def test_the_values_for_production_switch_nothing_dangerous_on(helm: Helm, tmp_path: Path) -> None:
+    things = helm.rendered("production")
+    worker = settings.read(
+        settings.WorkerSettings, _environment(_deployment(things, "worker"), tmp_path), {}
+    )
+    assert not worker.egress_allow_http
+    assert not worker.webhook_insecure_tls
+    assert worker.egress_mode != "open"
+    bindings = [one for one in things if one["kind"] == "ClusterRoleBinding"]
+    assert not [one for one in bindings if "secret-reader" in one["roleRef"]["name"]]
+
+
+def test_values_reach_the_operators_settings(helm: Helm, tmp_path: Path) -> None:
+    things = helm.rendered("production")
     operator = settings.read(
         settings.OperatorSettings, _environment(_deployment(things, "operator"), tmp_path), {}
     )
@@ -288,3 +319,46 @@ def test_helm_lint_is_content(helm: Helm, variant: str) -> None:
     told = helm.run(*lint, f"--values={values(variant)}")
     assert "0 chart(s) failed" in told
     assert "WARNING" not in told
+
+
+def test_no_annotation_holds_a_hash_of_the_redis_password(helm: Helm) -> None:
+    def annotation(url: str) -> str:
+        options = (f"--set=redis.url={url}", "--set=redis.development.enabled=false")
+        things = helm.rendered("development", *options)
+        template = _deployment(things, "worker")["spec"]["template"]
+        return str(template["metadata"]["annotations"]["checksum/redis"])
+
+    plain = annotation("rediss://redis.example.com:6379/0")
+    for login in (":one@", "user:two@", "user:p%40ss@"):
+        assert annotation(f"rediss://{login}redis.example.com:6379/0") == plain
+    assert annotation("rediss://other.example.com:6379/0") != plain
+
+
+def test_network_policies_close_what_nobody_needs(helm: Helm) -> None:
+    policies = {
+        one["metadata"]["labels"]["app.kubernetes.io/component"]: one["spec"]
+        for one in helm.rendered("production")
+        if one["kind"] == "NetworkPolicy"
+    }
+    assert set(policies) == {"operator", "worker"}
+    for component, spec in policies.items():
+        pods = _deployment(helm.rendered("production"), component)["spec"]["template"]
+        labels = pods["metadata"]["labels"]
+        assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+        (rule,) = spec["ingress"]
+        assert [port["port"] for port in rule["ports"]] == ["http"]
+    names, servers = policies["operator"]["egress"]
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert {port["port"] for port in servers["ports"]} == {443, 6443, 6379, 26379}
+    _, anywhere = policies["worker"]["egress"]
+    refused = [
+        cidr for peer in anywhere["to"] for cidr in peer.get("ipBlock", {}).get("except", [])
+    ]
+    assert {"169.254.0.0/16", "168.63.129.16/32", "fd00:ec2::/32"} <= set(refused)
+    assert not [one for one in helm.rendered("namespaced") if one["kind"] == "NetworkPolicy"]
+
+
+def test_without_a_peer_nobody_reads_metrics(helm: Helm) -> None:
+    things = helm.rendered("development", "--set=networkPolicy.enabled=true")
+    policies = [one for one in things if one["kind"] == "NetworkPolicy"]
+    assert [one["spec"]["ingress"] for one in policies] == [[], []]

@@ -17,6 +17,7 @@ from aiohttp import web
 import duepoint
 from duepoint.kube import api, credentials, errors, port, schedules
 from tests.support.scriptedapi import Server, answers, hangs, hangs_up, serving, streams
+from tests.support.waiting import LONGEST_SECONDS
 
 PATH = "/apis/batch/v1/namespaces/a/jobs"
 SCHEDULES = schedules.collection()
@@ -235,7 +236,7 @@ async def test_the_next_page_is_asked_for_while_one_is_read():
     async with serving(first, second) as server, a_session(server) as session:
         async for page in session.list_pages(SCHEDULES, schedules.Schedule):
             if page.metadata.continue_token:
-                await asyncio.wait_for(asked.wait(), 30)
+                await asyncio.wait_for(asked.wait(), LONGEST_SECONDS)
 
 
 async def test_a_list_that_is_given_up_leaves_nothing_behind():
@@ -269,7 +270,7 @@ async def test_a_list_that_breaks_off_never_looks_complete(second: Any, expected
 
 async def some_changes(session: api.ApiSession, count: int) -> list[tuple[str, str]]:
     changes = session.watch(SCHEDULES, schedules.Schedule, "5")
-    async with asyncio.timeout(20), contextlib.aclosing(changes):
+    async with asyncio.timeout(LONGEST_SECONDS), contextlib.aclosing(changes):
         seen = [await anext(changes) for _ in range(count)]
     return [(change.type.value, change.item.metadata.name) for change in seen]
 

@@ -50,8 +50,31 @@ async def test_a_misspelt_field_is_found_by_the_dry_run(
 ):
     job = a_job(kube_namespace, backofLimit=3)
     verdict = await jobs.dry_run(session, kube_namespace, job)
-    assert isinstance(verdict, jobs.InvalidTemplate)
-    assert "backofLimit" in verdict.message
+    assert verdict == jobs.InvalidTemplate(
+        "spec.jobTemplate.spec.backofLimit: is no field of a Job"
+    )
+
+
+async def test_a_dry_run_names_the_fields_of_the_schedule_and_no_job(
+    session: api.ApiSession, kube_namespace: str
+):
+    job = a_job(kube_namespace, parallelism=-1)
+    job["spec"]["template"]["spec"]["containers"][0].pop("image")
+    verdict = await jobs.dry_run(session, kube_namespace, job)
+    assert verdict == jobs.InvalidTemplate(
+        "spec.jobTemplate.spec.parallelism: Invalid value: -1: must be greater than or equal to 0; "
+        "spec.jobTemplate.spec.template.spec.containers[0].image: Required value"
+    )
+    assert job["metadata"]["name"] not in verdict.message
+    assert isinstance(answer := await jobs.create(session, kube_namespace, job), jobs.Refused)
+    assert answer.message == verdict.message
+
+
+async def test_a_value_of_a_wrong_type_is_named(session: api.ApiSession, kube_namespace: str):
+    verdict = await jobs.dry_run(session, kube_namespace, a_job(kube_namespace, parallelism="x"))
+    assert verdict == jobs.InvalidTemplate(
+        "spec.jobTemplate.spec.parallelism: is a string; write a whole number"
+    )
 
 
 async def test_an_indexed_job_has_less_room_in_its_name(
@@ -67,6 +90,7 @@ async def test_an_indexed_job_has_less_room_in_its_name(
         session, kube_namespace, a_job(kube_namespace, long_name, **indexed)
     )
     assert isinstance(verdict, jobs.InvalidTemplate)
+    assert verdict.message.startswith('metadata.name: Invalid value: "<name>-<slot>": ')
 
 
 async def test_a_job_with_everything_in_it_is_accepted(

@@ -17,10 +17,10 @@ from tests.support import (
     listeners,
     othertargets,
     redisserver,
+    tlsservers,
     vaults,
     webhooktargets,
 )
-from tests.support.redisserver import RedisServer
 from tests.support.tlsfiles import Authority
 
 ACTION = actions.StreamAction(name="orders:ticks", connection="other-redis")
@@ -138,27 +138,38 @@ async def test_what_the_server_says_decides_whether_it_is_tried_again(
     assert given.reason is reason
 
 
+@pytest.mark.parametrize("kind", redisserver.EACH_KIND)
 @pytest.mark.parametrize("trusted", [True, False], ids=["trusted", "not trusted"])
 async def test_tls_is_spoken_to_a_server_of_an_authority_in_the_secret(
-    api, target, tmp_path, trusted
+    api, target, tmp_path, kind, trusted
 ):
-    authority = Authority(tmp_path)
-    issued = authority.issue("server", "IP:127.0.0.1")
-    server = RedisServer(
-        "redis-server", tmp_path, "--tls-port", str(port := redisserver.free_port()),
-        "--tls-auth-clients", "no", "--tls-cert-file", str(issued.certificate),
-        "--tls-key-file", str(issued.key), "--tls-ca-cert-file", str(authority.file),
-    )  # fmt: skip
-    server.start()
-    try:
+    authority = Authority(tmp_path / "ca")
+    issued = authority.issue("server", "127.0.0.1")
+    with tlsservers.tls_server(kind, tmp_path / "server", authority, issued) as server:
         known = authority if trusted else Authority(tmp_path / "another")
-        await put(api, url=f"rediss://127.0.0.1:{port}", ca__crt=known.file.read_text())
+        await put(api, url=f"rediss://127.0.0.1:{server.port}", ca__crt=known.file.read_text())
         if trusted:
             assert isinstance(await target.fire(a_firing()), outcome.Delivered)
         else:
             assert "certificate" in (await retried(target, Reason.NETWORK)).lower()
-    finally:
-        server.stop()
+
+
+@pytest.mark.parametrize("kind", redisserver.EACH_KIND)
+async def test_a_server_that_asks_for_a_certificate_gets_that_of_the_secret(
+    api, target, tmp_path, kind
+):
+    authority = Authority(tmp_path / "ca")
+    issued = authority.issue("server", "127.0.0.1")
+    ours = authority.issue("client", "duepoint")
+    with tlsservers.tls_server(kind, tmp_path / "server", authority, issued) as server:
+        server.want_certificates()
+        values = {"url": f"rediss://127.0.0.1:{server.port}", "ca__crt": authority.file.read_text()}
+        await put(api, **values)
+        await retried(target, Reason.NETWORK)
+        pair = {"tls__crt": ours.certificate.read_text(), "tls__key": ours.key.read_text()}
+        await put(api, **values, **pair)
+        target._elsewhere._reader.forget("default")
+        assert isinstance(await target.fire(a_firing()), outcome.Delivered)
 
 
 async def test_a_server_that_does_not_listen_is_asked_again(api, target):

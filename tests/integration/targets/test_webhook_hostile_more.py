@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 
+from duepoint import tlsrules
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers
@@ -142,7 +143,7 @@ async def test_a_wish_to_be_left_alone_is_obeyed_within_bounds(status, text, wan
 
 @pytest.fixture
 def trusting():
-    return ssl.create_default_context(cadata=certificates.authority().pem.decode())
+    return tlsrules.client_context(cadata=certificates.authority().pem.decode())
 
 
 async def asked_over_tls(serving, trusting):

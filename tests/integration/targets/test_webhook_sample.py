@@ -71,7 +71,23 @@ async def test_what_was_given_counts_before_what_the_cluster_has(
     assert verified.exit_code == 0
 
 
+def allow_tokens(control_plane, namespace, audience):
+    control_plane.admin().apply(
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/default",
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "name": "default",
+                "namespace": namespace,
+                "annotations": {"duepoint.dev/token-audiences": audience},
+            },
+        },
+    )
+
+
 async def test_a_token_is_made_by_the_cluster(control_plane, kube_namespace):
+    await asyncio.to_thread(allow_tokens, control_plane, kube_namespace, "billing")
     auth = {"serviceAccountToken": {"serviceAccountName": "default", "audience": "billing"}}
     async with receiver.listening() as hears:
         text = manifest(kube_namespace, url=f"http://127.0.0.1:{hears.port}/", auth=auth)
@@ -104,6 +120,7 @@ async def test_the_issuers_own_audience_is_refused_whatever_it_is_called(
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         with pytest.raises(kube_errors.NotFound):
             await kube_secrets.token(session, kube_namespace, "absent", "billing")
+    await asyncio.to_thread(allow_tokens, control_plane, kube_namespace, claims["iss"])
     account = {"serviceAccountName": "default", "audience": claims["iss"]}
     text = manifest(kube_namespace, url="https://a.example/", auth={"serviceAccountToken": account})
     result = await run(control_plane, text)

@@ -25,12 +25,18 @@ async def a_cluster(**spec: Any) -> FakeKubernetes:
     return kubernetes
 
 
-async def a_slice(kubernetes: FakeKubernetes, *addresses: str, port: int = 8080) -> None:
+MANAGED = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
+MIRRORED = {"endpointslice.kubernetes.io/managed-by": "endpointslicemirroring-controller.k8s.io"}
+
+
+async def a_slice(
+    kubernetes: FakeKubernetes, *addresses: str, port: int = 8080, labels: Any = MANAGED
+) -> None:
     manifest = {
         "metadata": {
             "namespace": "team",
             "name": f"slice-{port}",
-            "labels": {"kubernetes.io/service-name": "billing"},
+            "labels": {"kubernetes.io/service-name": "billing", **labels},
         },
         "addressType": "IPv4",
         "endpoints": [{"addresses": [address]} for address in addresses],
@@ -46,7 +52,7 @@ async def test_a_service_with_a_cluster_ip_is_dialled_there(wanted: Any):
     assert found == services.Resolved(
         addresses=(services.Address(host="10.0.0.7", port=80),),
         server_name="billing.team.svc",
-        has_selector=True,
+        vouched=True,
     )
 
 
@@ -65,7 +71,39 @@ async def test_the_cluster_ip_of_a_service_without_a_selector_is_not_trusted():
     found = await services.resolve(kubernetes, "team", "billing", 80)
     assert isinstance(found, services.Resolved)
     assert [one.host for one in found.addresses] == ["169.254.169.254"]
-    assert not found.has_selector
+    assert not found.vouched
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, MIRRORED, {"endpointslice.kubernetes.io/managed-by": "somebody"}]
+)
+async def test_a_service_with_a_slice_of_another_author_is_not_dialled_by_its_cluster_ip(
+    labels: dict[str, str],
+):
+    kubernetes = await a_cluster(selector={"app": "billing"})
+    await a_slice(kubernetes, "10.1.1.1")
+    await a_slice(kubernetes, "10.9.9.9", port=8081, labels=labels)
+    found = await services.resolve(kubernetes, "team", "billing", 80)
+    assert isinstance(found, services.Resolved)
+    assert [one.host for one in found.addresses] == ["10.1.1.1", "10.9.9.9"]
+    assert not found.vouched
+
+
+async def test_a_headless_service_with_a_slice_of_another_author_is_not_vouched_for():
+    kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
+    await a_slice(kubernetes, "10.9.9.9", labels={})
+    found = await services.resolve(kubernetes, "team", "billing", 80)
+    assert isinstance(found, services.Resolved)
+    assert not found.vouched
+
+
+async def test_a_service_with_slices_of_the_controller_alone_is_vouched_for():
+    kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
+    await a_slice(kubernetes, "10.1.1.1")
+    await a_slice(kubernetes, "10.1.1.2", port=8081)
+    found = await services.resolve(kubernetes, "team", "billing", 80)
+    assert isinstance(found, services.Resolved)
+    assert found.vouched
 
 
 async def test_names_among_endpoints_are_never_looked_up():

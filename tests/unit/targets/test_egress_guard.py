@@ -182,7 +182,8 @@ async def test_our_own_redis_is_not_called_though_its_address_is_allowed():
         receiver.listening() as redis,
         webhooktargets.a_target(own=[("127.0.0.1", 0)]) as (target, guard),
     ):
-        guard._own._servers = egress.own_servers(f"redis://:secret@127.0.0.1:{redis.port}/0")
+        found = egress.own_servers(f"redis://:secret@127.0.0.1:{redis.port}/0")
+        guard._own._servers = lambda: found
         url = f"http://127.0.0.1:{redis.port}/"
         given = await target.fire(firings.a_firing(firings.a_webhook(url)))
         assert given.reason is Reason.BLOCKED_ADDRESS
@@ -206,6 +207,56 @@ async def test_our_own_servers_are_found_by_name_and_remembered_when_the_name_is
         given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
         assert given.reason is Reason.BLOCKED_ADDRESS
         assert guard.opened == []
+
+
+async def test_nothing_is_sent_while_our_own_redis_was_never_found():
+    """Any private address might be the one that the failed look-up would have named."""
+
+    async def lookup(host, port):
+        if host == "redis.local":
+            raise socket.gaierror(socket.EAI_AGAIN, "the name server does not answer")
+        return ["10.1.1.1"]
+
+    async with webhooktargets.a_target(mode="open", lookup=lookup, own=[("redis.local", 6379)]) as (
+        target,
+        guard,
+    ):
+        given = await target.fire(firings.a_firing(firings.a_webhook("https://hooks.example/")))
+        assert isinstance(given, outcome.Retry)
+        assert given.reason is Reason.NETWORK
+        assert "redis.local:6379 cannot be looked up" in given.message
+        assert guard.opened == []
+
+
+async def test_a_name_of_ours_that_does_not_exist_holds_nothing_up():
+    async def lookup(host, port):
+        if host == "gone.local":
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        return ["127.0.0.1"]
+
+    async with (
+        receiver.listening() as hears,
+        webhooktargets.a_target(lookup=lookup, own=[("gone.local", 26379)]) as (target, _),
+    ):
+        url = f"http://hooks.example:{hears.port}/"
+        given = await target.fire(firings.a_firing(firings.a_webhook(url)))
+        assert isinstance(given, outcome.Delivered)
+
+
+async def test_a_node_of_our_redis_that_is_found_later_is_not_called():
+    nodes = []
+    async with (
+        receiver.listening() as node,
+        webhooktargets.a_target(own=lambda: nodes) as (target, guard),
+    ):
+        firing = firings.a_firing(firings.a_webhook(f"http://127.0.0.1:{node.port}/"))
+        assert isinstance(await target.fire(firing), outcome.Delivered)
+        nodes.append(("127.0.0.1", node.port))
+        await target._exchanges.close()  # kept connections were judged when they were opened
+        given = await target.fire(firing)
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert "Duepoint's own" in given.message
+        assert len(guard.opened) == 1
 
 
 def test_hosts_and_ports_of_our_servers_are_read_from_their_urls():

@@ -20,9 +20,13 @@ def networks(*texts):
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-def policy(mode="same-namespace", *, allowed=(), denied=(), allow_http=False):
+def policy(mode="same-namespace", *, allowed=(), denied=(), cluster=(), allow_http=False):
     return egressrules.Policy(
-        mode=mode, allowed=networks(*allowed), denied=networks(*denied), allow_http=allow_http
+        mode=mode,
+        allowed=networks(*allowed),
+        denied=networks(*denied),
+        cluster=networks(*cluster),
+        allow_http=allow_http,
     )
 
 
@@ -192,3 +196,27 @@ def test_ports_of_other_servers_need_the_allow_list(mode, port):
     assert f"port {port}" in judged.reason
     allowed = egressrules.Policy(mode=mode, allowed=(ipaddress.ip_network("8.8.8.8/32"),))
     assert isinstance(egressrules.verdict("8.8.8.8", port, allowed, route), egressrules.Allowed)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("address", ["10.96.0.1", "198.41.0.4", "fd12::1"])
+def test_a_url_never_leads_into_the_cluster(mode, address):
+    ranges = ("10.96.0.0/12", "198.41.0.0/24", "fd12::/64")
+    rules = policy(mode, cluster=ranges, allowed=["10.0.0.0/8", "0.0.0.0/0", "::/0"])
+    judged = egressrules.verdict(address, 443, rules, URL)
+    assert isinstance(judged, egressrules.Denied)
+    assert "DUEPOINT_EGRESS_CLUSTER_CIDRS" in judged.reason
+
+
+def test_an_address_of_the_cluster_is_opened_by_its_own_entry_alone():
+    rules = policy(cluster=["10.96.0.0/12"], allowed=["10.96.0.10/32"])
+    assert is_allowed("10.96.0.10", rules)
+    assert not is_allowed("10.96.0.11", rules)
+
+
+def test_a_service_that_kubernetes_vouches_for_is_in_the_cluster_by_right():
+    rules = policy(cluster=["10.96.0.0/12"])
+    assert is_allowed("10.96.0.10", rules, SERVICE)
+    assert not is_allowed(
+        "10.96.0.10", policy(cluster=["10.96.0.0/12"], allowed=["10.0.0.0/8"]), UNVOUCHED
+    )

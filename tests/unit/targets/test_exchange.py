@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 
 import pytest
 
@@ -105,6 +106,27 @@ async def test_a_kept_connection_that_was_closed_meanwhile_costs_no_attempt(meth
     given, hears = await answered(receiver.raw(NO_CONTENT + b"\r\n"), times=5, method=method)
     assert all(isinstance(one, outcome.Delivered) for one in given)
     assert len(hears.requests) == 5
+
+
+async def test_nothing_is_sent_of_a_claim_that_ended_while_its_connection_was_made(monkeypatch):
+    """The machine was suspended meanwhile: sleeps and limits do not count that."""
+    async with (
+        receiver.listening(receiver.raw(NO_CONTENT + b"\r\n")) as hears,
+        webhooktargets.a_target() as (target, _),
+    ):
+        connected = target._exchanges._connected
+
+        async def suspended(*args, **named):
+            made = await connected(*args, **named)
+            late = time.clock_gettime(time.CLOCK_MONOTONIC) + 120
+            monkeypatch.setattr(target._clock, "monotonic", lambda: late, raising=False)
+            return made
+
+        monkeypatch.setattr(target._exchanges, "_connected", suspended)
+        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
+        given = await target.fire(firings.a_firing(action, seconds_left=60))
+        assert isinstance(given, outcome.Retry)
+        assert hears.requests == []
 
 
 async def test_a_request_that_was_cut_on_a_new_connection_is_sent_once():

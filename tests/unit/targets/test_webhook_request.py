@@ -9,6 +9,7 @@ import time
 import pytest
 
 import duepoint
+from duepoint.clock import SystemClock
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import services
 from duepoint.runs import outcome
@@ -154,7 +155,7 @@ async def test_a_delivery_that_waits_for_its_turn_beyond_its_claim_is_not_sent(h
     hears.answer = receiver.hang
     async with webhooktargets.a_target(limit_per_host=1) as (target, _):
         action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
-        end = time.monotonic() + 0.5
+        end = SystemClock().monotonic() + 0.5
         busy = target.fire(firings.a_firing(action, ends_by_monotonic=end))
         waiting = target.fire(
             firings.a_firing(action, seconds_left=0.1, slot_us=1, ends_by_monotonic=end)
@@ -164,7 +165,7 @@ async def test_a_delivery_that_waits_for_its_turn_beyond_its_claim_is_not_sent(h
         given = await waiting
         assert given.reason is Reason.RECEIVER_BUSY
         assert not given.counted
-        assert time.monotonic() < end
+        assert SystemClock().monotonic() < end
         await first
         assert len(hears.requests) == 1
 
@@ -202,7 +203,7 @@ async def test_of_several_endpoints_one_that_answers_is_enough(hears):
 
 
 async def test_endpoints_that_users_wrote_need_the_allow_list():
-    found = webhooktargets.a_service(("10.0.0.1", 80), selector=False)
+    found = webhooktargets.a_service(("10.0.0.1", 80), vouched=False)
     known = webhooktargets.FixedServices({("default", "billing"): found})
     async with webhooktargets.a_target(known=known) as (target, guard):
         action = firings.a_webhook(service=actions.ServiceRef(name="billing"))

@@ -17,6 +17,7 @@ from pathlib import Path
 from duepoint import errors
 from duepoint.cli.checking import manifests
 from duepoint.expressions import durations
+from duepoint.schedules import nesting
 from duepoint.targets import signing
 
 #: Keys by the name of the Secret or ConfigMap.
@@ -130,7 +131,7 @@ def _whole(option: str, data: bytes) -> Captured:
 
 def _printed(option: str, data: bytes) -> Captured:
     try:
-        printed = json.loads(data)
+        printed = json.loads(nesting.clipped(data))
         headers, body = printed["headers"], printed.get("body") or ""
         return Captured(headers=_lower(headers), body=str(body).encode())
     except (ValueError, KeyError, AttributeError, TypeError):
@@ -142,7 +143,7 @@ def _printed(option: str, data: bytes) -> Captured:
 def _headers(option: str, data: bytes) -> dict[str, str]:
     if data.lstrip().startswith(b"{"):
         try:
-            return _lower(json.loads(data))
+            return _lower(json.loads(nesting.clipped(data)))
         except (ValueError, AttributeError):
             raise errors.InvalidSetting(option, "is no JSON object of headers") from None
     lines = data.decode("latin-1").splitlines()

@@ -13,6 +13,7 @@ import ipaddress
 import json
 import sys
 import time
+import urllib.parse
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,11 +33,14 @@ from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
 from duepoint.targets import (
     answers,
+    consent,
     egress,
     egressrules,
     endpoints,
+    exchange,
     materials,
     outgoing,
+    references,
     secretcache,
     servicecache,
     target,
@@ -105,17 +109,21 @@ async def run(sample: Sample, *, send: bool) -> Shown:
             raise errors.InvalidSetting(sample.spec.identity, _told(kept.message, api))
         firing = _firing(sample, found)
         services = servicecache.of(api or cast("port.Api", _NoCluster()), clock)
-        where = await endpoints.locate(services, sample.spec.namespace, found)
+        url = kept.url if kept is not None and found.url_secret is not None else found.url
+        located = msgspec.structs.replace(found, url=url)
+        where = await endpoints.locate(services, sample.spec.namespace, located)
         if isinstance(where, answers.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _told(where.message, api))
         request = outgoing.compose(firing, found, kept, clock.now_us())
-        shown = _shown(request, str(where.url), kept)
+        shown = _shown(request, _url_shown(str(where.url), found), kept)
         if not send:
             return shown
         guard = egress.Guard(egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True))
-        sender = webhook.WebhookTarget(guard, services, source, clock)
+        replies: list[exchange.Reply] = []
+        sender = webhook.WebhookTarget(guard, services, source, clock, on_reply=replies.append)
         try:
-            return await _sent(sender, firing, shown)
+            shown = await _sent(sender, firing, shown)
+            return _with_text(shown, replies, found, kept)
         finally:
             await sender.close()
 
@@ -128,6 +136,20 @@ async def _sent(sender: webhook.WebhookTarget, firing: target.Firing, shown: Sho
     seconds = time.monotonic() - began
     status = answer.http_status
     return dataclasses.replace(shown, accepted=accepted, told=told, status=status, seconds=seconds)
+
+
+def _with_text(
+    shown: Shown,
+    replies: list[exchange.Reply],
+    found: actions.WebhookAction,
+    kept: materials.Materials | None,
+) -> Shown:
+    """A refusal in the receiver's own words: whoever asks here could have asked the receiver."""
+    if shown.accepted or not replies:
+        return shown
+    plain = (header.value for header in found.headers)
+    text = answers.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
+    return dataclasses.replace(shown, told=f"{shown.told}: {text}") if text else shown
 
 
 # -- what it is made of --------------------------------------------------------------------------
@@ -143,13 +165,13 @@ def _webhook(sample: Sample) -> actions.WebhookAction:
         message = f"{errors.quoted(sample.url)}: write http://... or https://..."
         raise errors.InvalidSetting("--url", message)
     tls = found.tls if sample.url.startswith("https:") else None
-    return msgspec.structs.replace(found, url=sample.url, service=None, tls=tls)
+    return msgspec.structs.replace(found, url=sample.url, url_secret=None, service=None, tls=tls)
 
 
 def _firing(sample: Sample, found: actions.WebhookAction) -> target.Firing:
     spec = sample.spec
     timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-    now = time.monotonic()
+    now = clocks.SystemClock().monotonic()
     return target.Firing(
         action=msgspec.structs.replace(spec.action, target=found),
         namespace=spec.namespace,
@@ -167,6 +189,11 @@ def _firing(sample: Sample, found: actions.WebhookAction) -> target.Firing:
     )
 
 
+def _audience(sample: Sample) -> str:
+    auth = _webhook(sample).auth
+    return auth.audience if isinstance(auth, actions.AccountToken) else ""
+
+
 def _life(value: V) -> secretcache.Life[V]:
     return secretcache.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
 
@@ -174,8 +201,10 @@ def _life(value: V) -> secretcache.Life[V]:
 def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> materials.Vault:
     async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
         kind, name = key
-        if name in sample.objects:
-            return _life(secrets.Data(sample.objects[name]))
+        if name in sample.objects:  # given by the person who asks, and so for this receiver
+            return _life(secrets.Data(sample.objects[name], {consent.SEND_TO: "*"}))
+        if kind == references.ACCOUNT and sample.token is not None:
+            return _life(secrets.Data({}, {consent.TOKEN_AUDIENCES: _audience(sample)}))
         if api is None:
             raise kube_errors.NotFound(name)
         return _life(await secrets.read(api, kind, namespace, name))
@@ -222,6 +251,14 @@ def _told(message: str, api: port.Api | None) -> str:
 
 
 # -- what is shown -------------------------------------------------------------------------------
+
+
+def _url_shown(url: str, found: actions.WebhookAction) -> str:
+    """Of a URL that is a credential, scheme and host."""
+    if found.url_secret is None:
+        return url
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/[redacted]"
 
 
 def _shown(request: outgoing.Request, url: str, kept: materials.Materials | None) -> Shown:

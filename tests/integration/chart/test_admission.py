@@ -1,0 +1,403 @@
+"""The chart's admission policies on a real API server, by impersonated users."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.integration.chart.helm import Helm
+from tests.integration.crds import kubeapi
+from tests.support.controlplane import ControlPlane, wait_until
+
+pytestmark = pytest.mark.xdist_group("chart")
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+DUEPOINT = "/apis/duepoint.dev/v1alpha1"
+
+JOB = {
+    "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}
+}
+TO_JOB = {"schedule": "@daily", "jobTemplate": {"spec": JOB}}
+TO_WEBHOOK = {"schedule": "@daily", "webhook": {"url": "https://a.example/"}}
+TOKEN = {"serviceAccountToken": {"serviceAccountName": "deployer", "audience": "billing"}}
+WITH_TOKEN = {
+    "schedule": "@daily",
+    "webhook": {"url": "https://a.example/", "auth": TOKEN},
+}
+
+#: What each person may do beside reading: (API group, resource, verbs, name).
+PEOPLE: dict[str, list[tuple[str, str, list[str], str]]] = {
+    "scheduler": [
+        ("duepoint.dev", "schedules", ["*"], ""),
+        ("duepoint.dev", "schedules/status", ["*"], ""),
+        ("duepoint.dev", "scheduleruns", ["*"], ""),
+    ],
+    "developer": [
+        ("duepoint.dev", "schedules", ["*"], ""),
+        ("duepoint.dev", "scheduleruns", ["*"], ""),
+        ("batch", "jobs", ["create"], ""),
+        ("", "serviceaccounts/token", ["create"], "deployer"),
+    ],
+    "runner": [
+        ("duepoint.dev", "scheduleruns", ["create"], ""),
+        ("duepoint.dev", "schedules", ["run"], "nightly"),
+    ],
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """An installation's policies, a namespace it looks after, and people with rights there."""
+
+    api: kubeapi.KubeApi
+    release: str
+    team: str
+    made: list[str] = field(default_factory=list)
+
+    def put(self, path: str, thing: dict[str, Any]) -> None:
+        named = {**thing.get("metadata", {}), "name": path.rpartition("/")[2]}
+        thing = {**thing, "metadata": named}
+        answer = self.api.request(
+            "PATCH", path, thing, content_type="application/apply-patch+yaml",
+            force="true", fieldManager=kubeapi.MANAGER,
+        )  # fmt: skip
+        assert answer.ok, answer.body
+
+    def user(self, person: str) -> str:
+        return f"{person}-{self.team}"
+
+    def ask(
+        self, user: str, method: str, path: str, body: object = None, **query: str
+    ) -> kubeapi.Answer:
+        return self.api.request(method, path, body, as_user=user, **query)
+
+    def create(
+        self, person: str, spec: dict[str, Any], *, namespace: str = "", name: str = ""
+    ) -> kubeapi.Answer:
+        space = namespace or self.team
+        thing = {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "Schedule",
+            "metadata": {"name": name or f"s{uuid.uuid4().hex[:8]}", "namespace": space},
+            "spec": spec,
+        }
+        return self.ask(
+            self.user(person), "POST", f"{DUEPOINT}/namespaces/{space}/schedules", thing
+        )
+
+    def run(self, person: str, schedule: str) -> kubeapi.Answer:
+        thing = {
+            "apiVersion": "duepoint.dev/v1alpha1",
+            "kind": "ScheduleRun",
+            "metadata": {"generateName": "r-", "namespace": self.team},
+            "spec": {"scheduleName": schedule, "trigger": {}},
+        }
+        return self.ask(
+            self.user(person), "POST", f"{DUEPOINT}/namespaces/{self.team}/scheduleruns", thing
+        )
+
+    def schedule(self, name: str) -> str:
+        return f"{DUEPOINT}/namespaces/{self.team}/schedules/{name}"
+
+
+@pytest.fixture(scope="module")
+def world(
+    helm: Helm,
+    api: kubeapi.KubeApi,
+    duepoint_plane: ControlPlane,
+) -> Iterator[World]:
+    release, team = (f"{kind}-{uuid.uuid4().hex[:6]}" for kind in ("release", "team"))
+    one = World(api=api, release=release, team=team)
+    for name in (release, team):
+        one.put(f"/api/v1/namespaces/{name}", {"apiVersion": "v1", "kind": "Namespace"})
+        for person, rights in PEOPLE.items():
+            give(one, name, person, rights)
+    policies = []
+    for thing in helm.rendered("development", namespace=release):
+        if thing["kind"].startswith("ValidatingAdmissionPolicy"):
+            plural = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}.get(
+                thing["kind"], "validatingadmissionpolicybindings"
+            )
+            policies.append(f"{POLICIES}/{plural}/{thing['metadata']['name']}")
+            one.put(policies[-1], thing)
+    assert len(policies) == 6
+    try:
+        wait_until(lambda: one.create("scheduler", TO_JOB).code == 403, "the policy is in force")
+        wait_until(lambda: one.run("runner", "weekly").code == 403, "the policy is in force")
+        yield one
+    finally:
+        for path in policies:
+            api.request("DELETE", path)
+        for name in (release, team):
+            api.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def give(
+    world: World, namespace: str, person: str, rights: list[tuple[str, str, list[str], str]]
+) -> None:
+    version = "rbac.authorization.k8s.io/v1"
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": verbs}
+        | ({"resourceNames": [name]} if name else {})
+        for group, resource, verbs, name in rights
+    ]
+    role = {"apiVersion": version, "kind": "Role", "rules": rules}
+    world.put(f"{RBAC}/namespaces/{namespace}/roles/{person}", role)
+    binding = {
+        "apiVersion": version,
+        "kind": "RoleBinding",
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": person},
+        "subjects": [
+            {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "User",
+                "name": world.user(person),
+            }
+        ],
+    }
+    world.put(f"{RBAC}/namespaces/{namespace}/rolebindings/{person}", binding)
+
+
+def message(answer: kubeapi.Answer) -> str:
+    return str(answer.body.get("message", ""))
+
+
+# -- Schedules ------------------------------------------------------------------------------------
+
+
+def test_a_schedule_of_jobs_takes_the_right_to_create_jobs(world: World) -> None:
+    refused = world.create("scheduler", TO_JOB)
+    assert refused.code == 403
+    assert "you may not create jobs.batch in this namespace" in message(refused)
+    assert world.create("developer", TO_JOB).ok
+    assert world.create("scheduler", TO_WEBHOOK).ok
+
+
+def _update(world: World, name: str, spec: dict[str, Any]) -> kubeapi.Answer:
+    known = world.api.get(world.schedule(name))
+    return world.ask(world.user("scheduler"), "PUT", world.schedule(name), {**known, "spec": spec})
+
+
+def _merge(world: World, name: str, spec: dict[str, Any]) -> kubeapi.Answer:
+    without = {"webhook": None} if "jobTemplate" in spec else {}
+    return world.ask(
+        world.user("scheduler"), "PATCH", world.schedule(name), {"spec": {**without, **spec}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+
+
+def _apply(world: World, name: str, spec: dict[str, Any]) -> kubeapi.Answer:
+    thing = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    return world.ask(
+        world.user("scheduler"), "PATCH", world.schedule(name), thing,
+        content_type="application/apply-patch+yaml", force="true", fieldManager="them",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("road", [_update, _merge])
+def test_no_change_of_a_schedule_is_a_way_around_it(
+    world: World, road: Callable[..., kubeapi.Answer]
+) -> None:
+    name = f"from-webhook-by{road.__name__}".replace("_", "-")
+    assert world.create("scheduler", TO_WEBHOOK, name=name).ok
+    refused = road(world, name, TO_JOB)
+    assert refused.code == 403, message(refused)
+    assert "jobs.batch" in message(refused)
+    name = f"of-jobs-by{road.__name__}".replace("_", "-")
+    assert world.create("developer", TO_JOB, name=name).ok
+    changed = {**TO_JOB, "schedule": "@hourly"}
+    assert road(world, name, changed).code == 403
+
+
+def test_server_side_apply_is_no_way_around_it(world: World) -> None:
+    assert _apply(world, "applied", TO_JOB).code == 403
+    assert _apply(world, "applied", TO_WEBHOOK).ok
+
+
+def test_labels_and_status_of_a_schedule_of_jobs_stay_free(world: World) -> None:
+    assert world.create("developer", TO_JOB, name="labelled").ok
+    labelled = world.ask(
+        world.user("scheduler"), "PATCH", world.schedule("labelled"),
+        {"metadata": {"labels": {"a": "b"}}}, content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert labelled.ok, message(labelled)
+    told = world.ask(
+        world.user("scheduler"), "PATCH", world.schedule("labelled") + "/status",
+        {"status": {"target": "Job"}}, content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert told.ok, message(told)
+
+
+def test_a_schedule_that_sends_tokens_takes_the_right_to_make_them(world: World) -> None:
+    refused = world.create("scheduler", WITH_TOKEN)
+    assert refused.code == 403
+    assert "serviceaccounts/token" in message(refused)
+    assert "deployer" in message(refused)
+    assert world.create("developer", WITH_TOKEN).ok
+    token = {"serviceAccountToken": {"serviceAccountName": "another", "audience": "billing"}}
+    other = {"schedule": "@daily", "webhook": {"url": "https://a.example/", "auth": token}}
+    assert world.create("developer", other).code == 403
+
+
+@pytest.mark.parametrize("spec", [TO_JOB, WITH_TOKEN], ids=["Jobs", "tokens"])
+def test_where_duepoint_runs_no_schedule_has_rights_of_its_own(
+    world: World, spec: dict[str, Any]
+) -> None:
+    refused = world.create("developer", spec, namespace=world.release)
+    assert refused.code == 403
+    assert "use another namespace" in message(refused)
+    assert world.create("developer", TO_WEBHOOK, namespace=world.release).ok
+
+
+# -- ScheduleRuns ---------------------------------------------------------------------------------
+
+
+def test_a_run_by_hand_takes_the_verb_run_on_its_schedule(world: World) -> None:
+    refused = world.run("runner", "weekly")
+    assert refused.code == 403
+    assert "you may not run Schedule weekly" in message(refused)
+    assert world.run("runner", "nightly").ok
+
+
+# -- Duepoint's own accounts ----------------------------------------------------------------------
+
+
+def a_job(world: World, *, owner: dict[str, Any] | None) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"generateName": "j-"}
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": JOB}
+
+
+SCHEDULE = {
+    "apiVersion": "duepoint.dev/v1alpha1",
+    "kind": "Schedule",
+    "name": "nightly",
+    "uid": "7d3cf6a0-0000-4000-8000-000000000000",
+    "controller": True,
+    "blockOwnerDeletion": False,
+}
+
+
+@pytest.fixture(scope="module")
+def accounts(world: World) -> dict[str, str]:
+    """Both accounts, with more rights than the chart gives: the policy is what is tested."""
+    names = {
+        process: f"system:serviceaccount:{world.release}:duepoint-{process}"
+        for process in ("operator", "worker")
+    }
+    for space in (world.team, world.release, "kube-system"):
+        version = "rbac.authorization.k8s.io/v1"
+        rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]}]
+        name = f"jobs-{world.release}"
+        world.put(
+            f"{RBAC}/namespaces/{space}/roles/{name}",
+            {"apiVersion": version, "kind": "Role", "rules": rules},
+        )
+        subjects = [
+            {"kind": "ServiceAccount", "name": f"duepoint-{process}", "namespace": world.release}
+            for process in names
+        ]
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+        binding = {"apiVersion": version, "kind": "RoleBinding", "roleRef": role}
+        world.put(
+            f"{RBAC}/namespaces/{space}/rolebindings/{name}", {**binding, "subjects": subjects}
+        )
+    path = f"/apis/batch/v1/namespaces/{world.team}/jobs"
+    wait_until(
+        lambda: "Schedule controls" in message(
+            world.ask(names["worker"], "POST", path, a_job(world, owner=None), dryRun="All")
+        ),
+        "the policy is in force",
+    )  # fmt: skip
+    return names
+
+
+def jobs_of(namespace: str) -> str:
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+
+
+def test_the_worker_creates_jobs_of_schedules_alone(world: World, accounts: dict[str, str]) -> None:
+    worker, path = accounts["worker"], jobs_of(world.team)
+    assert world.ask(worker, "POST", path, a_job(world, owner=SCHEDULE), dryRun="All").ok
+    for owner in (
+        None,
+        {**SCHEDULE, "controller": False},
+        {**SCHEDULE, "kind": "CronJob", "apiVersion": "batch/v1"},
+        {**SCHEDULE, "apiVersion": "example.com/v1"},
+    ):
+        refused = world.ask(worker, "POST", path, a_job(world, owner=owner), dryRun="All")
+        assert refused.code == 403, owner
+        assert "Jobs that a Schedule controls" in message(refused)
+
+
+@pytest.mark.parametrize("place", ["release", "kube-system"])
+def test_the_worker_creates_no_jobs_in_namespaces_of_the_system(
+    world: World, accounts: dict[str, str], place: str
+) -> None:
+    space = world.release if place == "release" else place
+    job = a_job(world, owner=SCHEDULE)
+    refused = world.ask(accounts["worker"], "POST", jobs_of(space), job, dryRun="All")
+    assert refused.code == 403
+    assert "no Jobs in this namespace" in message(refused)
+
+
+@pytest.mark.parametrize("process", ["worker", "operator"])
+def test_neither_account_deletes_or_changes_another_ones_job(
+    world: World, accounts: dict[str, str], process: str
+) -> None:
+    made = world.api.request("POST", jobs_of(world.team), a_job(world, owner=None))
+    path = f"{jobs_of(world.team)}/{made.body['metadata']['name']}"
+    assert world.ask(accounts[process], "DELETE", path).code == 403
+    suspended = world.ask(
+        accounts[process], "PATCH", path, {"spec": {"suspend": True}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert suspended.code == 403
+    owned = world.api.request("POST", jobs_of(world.team), a_job(world, owner=SCHEDULE))
+    path = f"{jobs_of(world.team)}/{owned.body['metadata']['name']}"
+    assert world.ask(accounts[process], "DELETE", path, dryRun="All").ok
+
+
+def test_the_operator_creates_jobs_as_a_dry_run_only(
+    world: World, accounts: dict[str, str]
+) -> None:
+    operator, path = accounts["operator"], jobs_of(world.team)
+    job = a_job(world, owner=SCHEDULE)
+    assert world.ask(operator, "POST", path, job, dryRun="All").ok
+    refused = world.ask(operator, "POST", path, job)
+    assert refused.code == 403
+    assert "as a dry run only" in message(refused)
+
+
+def test_another_account_is_not_concerned(world: World) -> None:
+    made = world.api.request("POST", jobs_of(world.team), a_job(world, owner=None), dryRun="All")
+    assert made.ok
+
+
+def test_the_policies_can_be_left_out(helm: Helm) -> None:
+    things = helm.rendered("development", "--set=admission.enabled=false")
+    assert not [one for one in things if one["kind"].startswith("ValidatingAdmission")]
+
+
+def test_an_installation_for_some_namespaces_judges_those_alone(helm: Helm) -> None:
+    things = helm.rendered("development", "--set=watchNamespaces={a,b}")
+    bound = {
+        one["metadata"]["name"].partition(".")[0].rpartition("-")[2]: one["spec"]
+        for one in things
+        if one["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    for policy in ("schedules", "scheduleruns"):
+        (selector,) = bound[policy]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert selector["values"] == ["a", "b", "duepoint-system"]
+    assert "matchResources" not in bound["jobs"]
