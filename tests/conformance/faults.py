@@ -2,10 +2,13 @@
 
 Schedules in several namespaces have slots that are all overdue. Workers claim, plan, split, fire,
 fail, settle twice, come too late and die at every step; an operator edits and deletes; the server
-falls back to an older state, after which everything is compared and swept as the operator does.
-At the end every slot of every living schedule has been fired (none *lost*), nothing of a deleted or
-superseded timing was handed out to be fired (*ghost*), and no key holds a leftover (*orphan*).
-Without faults no slot is fired twice (*doubled*).
+falls back to an older state or loses everything, after which everything is compared and swept as
+the operator does: chains go on from the watermark, and what is open is stored with them. A slot has
+ended when it was fired; one whose try failed is open. What workers held back after a fallback is
+compared with what was fired, and none of that is fired again (*again*). At the end every slot of
+every living schedule has been fired (none *lost*), nothing of a deleted or superseded timing was
+handed out to be fired (*ghost*), and no key holds a leftover (*orphan*). Without faults no slot is
+fired twice (*doubled*).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import random
 import msgspec
 
 from duepoint.delayqueue import messages
+from duepoint.runs.settled import Settled
 from duepoint.schedules import definition, points
 from tests.support import queueing
 
@@ -45,6 +49,11 @@ class History:
         self.late: list[tuple[messages.Claim, messages.Settlement]] = []
         self.snapshot = None
         self.rollbacks = 0
+        #: Slots that had ended, each timing's up to a number, when the server fell back last.
+        self.ended: dict[tuple[bytes, bytes], int] = {}
+        self.again: list[tuple[str, int]] = []
+        self.lives = 1
+        self.handed: dict[tuple[bytes, bytes], int] = {}  # newest slot that left its chain
 
     # -- the operator ---------------------------------------------------------------------------
 
@@ -92,7 +101,25 @@ class History:
             self.snapshot = await self.server.dump()
             return
         await self.server.restore(self.snapshot)
+        await self.server.become_another(self.queue._shard(messages.ShardId(0)).meta)
         self.rollbacks += 1
+        await self.compare()
+        for known in self.stored.values():
+            ended = self.number_of(self.watermark_us(known))
+            self.ended[known.id, known.timing_version] = ended
+        await self.compare_held()
+
+    async def lose_everything(self):
+        """The server is empty; the operator makes the index again and fills it."""
+        if self.server is None:
+            self.queue.flush()
+        else:
+            await self.server.restore({})
+        await self.queue.open_layout(1, queueing.EPOCH)
+        self.lives += 1
+        await self.compare()
+
+    async def compare(self):
         seen = {}
         async for one in self.queue.all_definitions(messages.ShardId(0)):
             seen[one.id] = one
@@ -102,12 +129,47 @@ class History:
         for schedule_id, wanted in self.stored.items():
             there = seen.get(schedule_id)
             if there is None or there.timing_generation != wanted.timing_generation:
-                due = self.due_after(wanted, self.watermark_us(wanted))
-                await self._apply(messages.Arming(definition=wanted, due_us=due))
+                ended = self.settled(wanted)
+                due = self.due_after(wanted, ended.through_us)
+                arming = messages.Arming(
+                    definition=wanted, due_us=due, open=self.reopened(wanted, ended)
+                )
+                await self._apply(arming)
             elif there.generation != wanted.generation:
                 arming = messages.Arming(definition=wanted, due_us=None, keep_chain=True)
                 await self._apply(arming)
         await self.sweep()
+
+    async def compare_held(self):
+        """What the leader does with points that wait: what has ended goes, the rest is due."""
+        shard = messages.ShardId(0)
+        async for part in self.queue.held_points(shard):
+            compared = messages.Compared()
+            for one in part:
+                known = one.definition
+                settled_us = None if known is None else self.watermark_us(known)
+                is_chain = one.point.kind is points.PointKind.HELD
+                is_old = known is not None and one.point.timing_version != known.timing_version
+                if known is None or (is_old and one.point.kind in _TIMED):
+                    compared.gone.append(one)
+                elif is_chain:
+                    first = max(self.number_of(settled_us) + 1, self.number_of(one.record.from_us))
+                    record = dataclasses.replace(one.record, from_us=self.slot_us(first))
+                    if first < SLOTS:
+                        compared.due.append((one, record))
+                    else:
+                        compared.gone.append(one)
+                elif self._has_been_fired(one.point):
+                    compared.gone.append(one)
+                else:
+                    compared.due.append((one, None))
+            assert await self.queue.apply_compared(shard, compared, queueing.EPOCH) == len(part)
+        for doubted in await self.queue.doubted():
+            await self.queue.end_doubt(doubted, queueing.EPOCH)
+
+    def _has_been_fired(self, point):
+        timing = point.schedule_id, point.timing_version
+        return self.fired[*timing, self.number_of(point.slot_us)] > 0
 
     async def lose_claims(self):
         """Claims disappear under their owners, as no script would let them; the sweep mends it."""
@@ -149,12 +211,44 @@ class History:
     def number_of(self, slot_us):
         return (slot_us - self.base_us) // PERIOD_US
 
+    def settled(self, known):
+        """What has ended, as the status would say: what left its chain, but for what is open."""
+        first = self.first[known.id]
+        newest = self.handed.get((known.id, known.timing_version), first - 1)
+        return Settled(
+            self.slot_us(newest),
+            started_us=tuple(
+                self.slot_us(number)
+                for number in range(first, newest + 1)
+                if not self.fired[known.id, known.timing_version, number]
+            ),
+        )
+
+    def reopened(self, known, ended):
+        return tuple(
+            Occurrence(
+                point=points.DuePoint(
+                    schedule_id=known.id,
+                    timing_version=known.timing_version,
+                    kind=points.PointKind.RETRY,
+                    due_us=self.base_us,
+                    slot_us=slot_us,
+                ),
+                record=messages.OccurrenceRecord(attempt=1),
+            )
+            for slot_us in ended.open_us
+        )
+
     def watermark_us(self, known):
-        """The newest slot up to which all have been fired, as the status would say."""
+        """The newest slot up to which all have been fired: what a sweep may arm a chain from."""
         number = self.first[known.id]
         while self.fired[known.id, known.timing_version, number]:
             number += 1
         return self.slot_us(number - 1)
+
+    def _hand_over(self, point, slot_us):
+        key = point.schedule_id, point.timing_version
+        self.handed[key] = max(self.handed.get(key, -1), self.number_of(slot_us))
 
     def due_after(self, known, after_us):
         number = max(self.number_of(after_us) + 1, self.first[known.id])
@@ -186,13 +280,19 @@ class History:
         await self._carry_out(claim, known)
         return True
 
-    async def _carry_out(self, claim, known):
-        fired, finished, chains, ended, plans = [], [], [], [], []
+    async def _carry_out(self, claim, known):  # noqa: PLR0912 - a worker in short
+        fired, finished, chains, ended, plans, held = [], [], [], [], [], []
         for point in claim.points:
             mine = known.get(point.schedule_id)
             stale = mine and point.timing_version != mine.timing_version
             if mine is None or (stale and point.kind in _TIMED):
                 finished.append(point.member)
+            elif point.kind is points.PointKind.HELD:
+                plans.append(self._planning_of_held(point, claim.records[point.member]))
+            elif point.kind is points.PointKind.CHAIN and point.due_us <= claim.back_us:
+                held.append(self._held(point, claim.back_us))
+                finished.append(point.member)
+                ended.append(point.schedule_id)
             elif point.kind is not points.PointKind.CHAIN:
                 fired.append((point, point.slot_us))
             elif self.dice.random() < 0.5:
@@ -202,6 +302,7 @@ class History:
         fired += await self._plan(claim, plans)
         retries = []
         for point, slot_us in fired:
+            self._hand_over(point, slot_us)
             if self.dice.random() < 0.2:
                 retries.append(self._retry(point, slot_us))
                 again = retries[-1].point.member == point.member
@@ -220,7 +321,7 @@ class History:
             return  # died after firing
         settlement = messages.Settlement(
             finished=tuple(finished), chains=tuple(chains), ended=tuple(ended),
-            occurrences=tuple(retries), outcomes=b"told",
+            occurrences=tuple(retries + held), outcomes=b"told",
         )  # fmt: skip
         await self._settle(claim, settlement)
 
@@ -253,6 +354,27 @@ class History:
             next_due_us=self.slot_us(last) if last < SLOTS else None,
         )
 
+    def _held(self, chain, back_us):
+        """All slots are older than any doubt."""
+        point = dataclasses.replace(
+            chain, kind=points.PointKind.HELD, slot_us=chain.due_us, due_us=points.HELD_US
+        )
+        record = messages.OccurrenceRecord(back_us=back_us, from_us=chain.due_us)
+        return Occurrence(point=point, record=record, source=chain.member)
+
+    def _planning_of_held(self, point, record):
+        first = self.number_of(record.from_us)
+        last = min(first + self.dice.randint(1, 4), SLOTS)
+        planned = [queueing.a_planned(point, self.slot_us(n)) for n in range(first, last)]
+        if last < SLOTS:
+            rest = dataclasses.replace(record, from_us=self.slot_us(last))
+            planned.append(Occurrence(point=point, record=rest))
+        return messages.Planning(
+            chain=point,
+            slots=tuple(planned),
+            next_due_us=self.harness.now_us() if last < SLOTS else None,
+        )
+
     async def _plan(self, claim, plans):
         if not plans:
             return []
@@ -263,7 +385,7 @@ class History:
             (slot.point, slot.point.slot_us)
             for planning, kept in zip(plans, held, strict=True)
             for slot in planning.slots
-            if kept
+            if kept and slot.point.kind is not points.PointKind.HELD
         ]
 
     def _retry(self, point, slot_us):
@@ -274,6 +396,9 @@ class History:
         return Occurrence(point=again, record=record, source=point.member)
 
     def _fire(self, point, slot_us):
+        timing = point.schedule_id, point.timing_version
+        if self.number_of(slot_us) <= self.ended.get(timing, -1):
+            self.again.append((timing[0].hex(), self.number_of(slot_us)))
         self.fired[point.schedule_id, point.timing_version, self.number_of(slot_us)] += 1
 
     def _fault(self, chance):
@@ -297,11 +422,12 @@ class History:
                 self.edit,
                 self.delete,
                 self.roll_back,
+                self.lose_everything,
                 self.sweep,
                 self.lose_claims,
                 self._pause,
             ],
-            [4, 1.5, 0.3, 2, 0.5, 0.5, 0.5],
+            [4, 1.5, 0.3, 2, 0.5, 0.5, 0.5, 0.5],
         )[0]() if self.dice.random() < 0.4 and len(self.stored) > 3 else None
 
     async def _pause(self):
@@ -312,8 +438,9 @@ class History:
         self.with_faults = False
         for _ in range(3):
             await self.harness.pass_time(LEASE_SECONDS * 1.2)
-            while await self.work():
-                pass
+            while await self.work() or await self.queue.doubted():
+                await self.compare_held()
+                await self.harness.pass_time(0.001)
 
     def lost(self):
         return [
@@ -344,6 +471,10 @@ class ServerState:
             await self._client.delete(*keys)
         for key, value in state.items():
             await self._client.restore(key, 0, value)
+
+    async def become_another(self, meta):
+        """What was restored is the state of another process than that which is there."""
+        await self._client.hset(meta, "server", "another")
 
     async def forget(self, claims):
         await self._client.zremrangebyscore(claims, "-inf", "(+inf")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from duepoint.schedules import points
+
 FOR_EVER = 600.0  # longer than any history, and no longer than a lease may be
 NOT_AT_ALL = 0.0
 
@@ -22,6 +24,8 @@ class ModelClaim:
     lasts: bool
     attempts: int = 0
     number: int = 0
+    first_us: int = 0
+    is_given: bool = False
 
 
 @dataclass
@@ -46,10 +50,11 @@ class Model:
     def held(self, key: bytes) -> list[bytes]:
         return sorted(m for m, holder in self.points.items() if holder == key)
 
-    def to_claim(self, batch: int, *, wary: bool) -> tuple[list[bytes], int]:
-        """The members that the next claim gets, and how often they were claimed before.
+    def to_claim(self, batch: int, *, wary: bool) -> tuple[list[bytes], int, int | None]:
+        """The members that the next claim gets, and how often they lost their owner before.
 
-        A wary one gets nothing that two owners have lost.
+        Third, when they were claimed first, None of fresh ones. A wary one gets nothing that two
+        owners have lost.
         """
         for claim in list(self.claims.values()):
             if claim.lasts or (wary and claim.attempts):
@@ -59,21 +64,23 @@ class Model:
             if len(taken) == len(held):
                 del self.claims[claim.key]
             if taken:
-                return taken, claim.attempts + 1
+                return taken, claim.attempts + (not claim.is_given), claim.first_us
         due = sorted(
             (at, member)
             for member, at in self.points.items()
             if isinstance(at, int) and at <= self.now_us
         )
-        return [member for _, member in due[:batch]], 0
+        return [member for _, member in due[:batch]], 0, None
 
-    def claim(self, key: bytes, members: list[bytes], attempts: int, *, lasts: bool) -> None:
+    def claim(
+        self, key: bytes, members: list[bytes], attempts: int, first_us: int, *, lasts: bool
+    ) -> None:
         for member in members:
             at = self.points[member]
             if isinstance(at, int):
                 self.dues[member] = at
             self.points[member] = key
-        self.claims[key] = ModelClaim(key, lasts, attempts)
+        self.claims[key] = ModelClaim(key, lasts, attempts, first_us=first_us)
 
     def settle(
         self,
@@ -118,9 +125,14 @@ class Model:
         for chain in chains:
             self.points.setdefault(chain, due)
 
-    def release(self, key: bytes, members: list[bytes]) -> None:
+    def release(self, key: bytes, members: list[bytes], given: bytes) -> None:
+        """The rest waits at its due; chains belong to the claim ``given``, which lost no owner."""
+        chains = [member for member in members if len(member) == points.CHAIN_LENGTH]
+        if chains:
+            first_us = self.claims[key].first_us
+            self.claims[given] = ModelClaim(given, lasts=False, first_us=first_us, is_given=True)
         for member in members:
-            self.points[member] = self.dues[member]
+            self.points[member] = given if member in chains else self.dues[member]
         self.end_if_empty(key)
 
     def end_if_empty(self, key: bytes) -> None:

@@ -6,11 +6,14 @@ import asyncio
 import dataclasses
 import uuid
 
+import msgspec
 import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.firing import settling
+from duepoint.delayqueue.layout import ownership
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver
@@ -118,8 +121,17 @@ async def test_whose_definitions_there_are_is_known_of_each_shard(harness):
     for number in range(40):
         name, namespace = f"s-{number}", f"ns-{number % 3}"
         uid = f"uid-{number}" if number % 2 else str(uuid.uuid4())
-        await harness.arm(uid=uid, name=name, namespace=namespace, generation=number + 1)
-    stored = {(s.uid, s.namespace, s.name, s.generation, 0) async for s in _stored(harness)}
+        await harness.arm(
+            uid=uid,
+            name=name,
+            namespace=namespace,
+            generation=number + 1,
+            fingerprint=(number + 1).to_bytes(4, "big"),
+        )
+    stored = {
+        (s.uid, s.namespace, s.name, s.generation, 0, s.generation.to_bytes(4, "big"))
+        async for s in _stored(harness)
+    }
     known = [
         one
         for shard in await harness.shards()
@@ -128,6 +140,65 @@ async def test_whose_definitions_there_are_is_known_of_each_shard(harness):
     ]
     assert len(known) == len(stored) == 40
     assert set(known) == stored
+
+
+OLD, NEW = b"old ", b"new "
+
+
+def _replacing(harness, *, due_in=-1.0, replaces=OLD, **changes):
+    """The same schedule with another content, its chain kept."""
+    due_us = harness.now_us() + int(due_in * 1_000_000)
+    arming = harness.arming(due_us=due_us, keep_chain=True, fingerprint=NEW, **changes)
+    return msgspec.structs.replace(arming, replaces=replaces)
+
+
+async def _upsert(harness, arming):
+    return await harness.queue.upsert(arming, BLOB, EPOCH)
+
+
+@pytest.mark.parametrize("generation", [5, 4], ids=["the-same", "a-lower-one"])
+async def test_a_generation_that_is_no_newer_replaces_the_content_it_names(harness, generation):
+    await harness.arm(generation=5, fingerprint=OLD)
+    edited = harness.arming(generation=generation, timing_generation=6, fingerprint=NEW)
+    assert await _upsert(harness, edited) is messages.Armed.UNCHANGED
+    of_another = msgspec.structs.replace(edited, replaces=b"else")
+    assert await _upsert(harness, of_another) is messages.Armed.UNCHANGED
+    right = msgspec.structs.replace(edited, replaces=OLD)
+    assert await _upsert(harness, right) is messages.Armed.APPLIED
+    (claim,) = await harness.claim_all()
+    known = right.definition
+    assert [point.timing_version for point in claim.points] == [known.timing_version]
+    found = await harness.queue.read_definitions(claim.shard, [known.id])
+    assert (found[known.id].generation, found[known.id].fingerprint) == (generation, NEW)
+    # said once more, because the reply was lost
+    assert await _upsert(harness, right) is messages.Armed.UNCHANGED
+
+
+async def test_a_chain_that_is_not_due_gets_another_due_and_keeps_its_version(harness):
+    await harness.arm(due_in=3_600, fingerprint=OLD)
+    sooner = _replacing(harness)
+    assert await _upsert(harness, sooner) is messages.Armed.APPLIED
+    (claim,) = await harness.claim_all()
+    assert [point.due_us for point in claim.points] == [sooner.due_us]
+
+
+async def test_a_chain_that_is_due_keeps_its_due(harness):
+    arming = harness.arming(due_in=-5, fingerprint=OLD)
+    await _upsert(harness, arming)
+    assert await _upsert(harness, _replacing(harness, due_in=3_600)) is messages.Armed.APPLIED
+    (claim,) = await harness.claim_all()
+    assert [point.due_us for point in claim.points] == [arming.due_us]
+
+
+async def test_nothing_is_written_while_a_worker_holds_a_chain_that_is_to_get_another_due(harness):
+    await harness.arm(fingerprint=OLD)
+    (claim,) = await harness.claim_all()
+    later = _replacing(harness, due_in=3_600)
+    assert await _upsert(harness, later) is messages.Armed.HELD
+    await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    assert await _upsert(harness, later) is messages.Armed.APPLIED
+    (stored,) = [one async for one in _stored(harness)]
+    assert stored.due_us == later.due_us
 
 
 async def test_another_edit_leaves_a_claimed_point_with_its_worker(harness):
@@ -333,6 +404,23 @@ async def test_of_too_many_open_retries_the_oldest_that_waits_becomes_a_dead_let
     assert newest.entry["slot_us"] == str(chain.slot_us + 1)
 
 
+async def test_as_many_retries_are_open_as_the_catch_up_policy_runs(harness, monkeypatch):
+    monkeypatch.setattr(messages, "OPEN_RETRIES", 1)
+    await harness.arm()
+    buried = []
+    for number in range(4):
+        claim = await harness.claim_one()
+        (chain,) = claim.points
+        retry = a_retry(chain, due_us=harness.now_us() + 60_000_000)
+        point = dataclasses.replace(retry.point, slot_us=chain.slot_us + number)
+        retry = dataclasses.replace(retry, point=point, open_limit=3)
+        settled = await harness.queue.settle(
+            claim, Settlement(occurrences=(retry,), chains=(chain,))
+        )
+        buried.append(len(settled.buried))
+    assert buried == [0, 0, 0, 1]
+
+
 async def test_retries_that_are_only_moved_or_held_are_not_crowded_out(harness, monkeypatch):
     monkeypatch.setattr(messages, "OPEN_RETRIES", 1)
     await harness.arm()
@@ -473,6 +561,10 @@ async def test_settling_what_the_claim_never_held_changes_nothing(harness):
     assert (await harness.total()).points == 2
 
 
+async def test_the_queue_tells_what_time_it_is(harness):
+    assert abs(await harness.queue.time_us() - harness.now_us()) < 5_000_000
+
+
 # -- leases -----------------------------------------------------------------------------------
 
 
@@ -483,6 +575,35 @@ async def test_an_expired_claim_is_reclaimed_with_its_dues(harness):
     assert again.points == first.points
     assert again.reclaimed == 1
     assert again.id != first.id
+
+
+async def test_points_taken_over_again_and_again_keep_the_time_of_their_first_claim(harness):
+    for number in range(10):
+        await harness.arm(name=f"s{number}", uid=_uid_in_shard(harness, 0, number))
+    first = await harness.claim_one(lease_seconds=0.01)
+    assert (len(first.points), first.first_us) == (10, first.now_us)
+    await harness.pass_time(0.02)
+    second = await harness.claim_one(batch=9, lease_seconds=0.01)
+    rest = await harness.claim_one(batch=9, lease_seconds=0.01)
+    await harness.pass_time(0.02)
+    third = await harness.claim_one(batch=9)
+    assert [len(claim.points) for claim in (second, rest, third)] == [9, 1, 2]
+    for claim in (second, rest, third):
+        assert claim.first_us == first.now_us < claim.now_us
+
+
+async def test_a_chain_that_was_given_back_keeps_the_time_of_its_first_claim(harness):
+    await harness.arm()
+    claim = await harness.claim_one(worker="leaving")
+    for _ in range(2):
+        await harness.pass_time(0.02)
+        assert await harness.queue.release(claim) == 1
+        later = await harness.claim_one(worker="staying")
+        assert (later.points, later.reclaimed) == (claim.points, 0)
+        assert later.first_us == claim.first_us < later.now_us
+        claim = later
+    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    assert (settled.applied, settled.remaining) == (1, 0)
 
 
 async def test_a_slow_owner_settles_nothing_after_a_reclaim_but_its_outcomes_count(harness):
@@ -525,11 +646,12 @@ async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(ha
         claim = await harness.claim_one(batch=100, lease_seconds=0.02)
         if poison in {point.schedule_id for point in claim.points}:
             deadly.append(claim)  # the worker dies of it
+            await harness.queue.isolate(claim, alone=True)
             continue
         finished = tuple(point.member for point in claim.points)
         settled += (await harness.queue.settle(claim, Settlement(finished=finished))).applied
-    assert [len(claim.points) for claim in deadly] == [100, 100, 13, 2, 1, 1, 1]
-    assert [claim.alone for claim in deadly] == [0, 0, 0, 0, 1, 2, 3]
+    assert [len(claim.points) for claim in deadly] == [100, 100, 13, 2, 1, 1, 1, 1]
+    assert [claim.alone for claim in deadly] == [0, 0, 0, 0, 0, 1, 2, 3]
     assert settled <= 99
     assert (await harness.total()).points == 100 - settled
 
@@ -552,11 +674,47 @@ async def test_a_wary_worker_leaves_alone_what_has_lost_two_owners_and_takes_the
     assert not third.left_alone
 
 
+async def test_a_point_whose_owners_had_more_in_hand_is_never_poison(harness):
+    await harness.arm()
+    for attempt in range(messages.POISON_RECLAIMS + 3):
+        claim = await harness.claim_one(lease_seconds=0.01)
+        assert (claim.reclaimed, claim.alone, claim.is_poison) == (attempt, 0, False)
+        if attempt % 2:  # it was alone, and then something else came
+            assert await harness.queue.isolate(claim, alone=True)
+            assert await harness.queue.isolate(claim, alone=False)
+        await harness.pass_time(0.02)
+
+
+async def test_slots_of_a_chain_that_were_lost_together_are_not_suspected(harness):
+    await harness.arm()
+    claim = await harness.claim_one(lease_seconds=0.01)
+    (chain,) = claim.points
+    await harness.queue.isolate(claim, alone=True)
+    slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(2))
+    planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
+    assert await harness.queue.plan(claim, planning)
+    await harness.pass_time(0.02)
+    for _ in range(2):
+        heir = await harness.claim_one(batch=1)
+        assert (len(heir.points), heir.alone) == (1, 0)
+
+
+async def test_a_claim_that_was_lost_cannot_be_isolated(harness):
+    await harness.arm()
+    lost = await harness.claim_one(lease_seconds=0.01)
+    await harness.pass_time(0.02)
+    heir = await harness.claim_one()
+    assert not await harness.queue.isolate(lost, alone=True)
+    assert await harness.queue.isolate(heir, alone=True)
+
+
 async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poison(harness):
     await harness.arm()
     owner = await harness.claim_one(lease_seconds=0.02)
+    await harness.queue.isolate(owner, alone=True)
     for _ in range(messages.POISON_RECLAIMS + 1):
         heir = await harness.claim_one(worker="heir", lease_seconds=0.02)
+        await harness.queue.isolate(heir, alone=True)
         assert heir.alone == 1
         assert not heir.is_poison
         assert await harness.queue.release(owner) == 0  # it came back: it did not die of the point
@@ -565,7 +723,10 @@ async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poiso
 
 async def test_only_those_who_were_heard_of_again_are_not_counted(harness):
     await harness.arm()
-    owners = [await harness.claim_one(lease_seconds=0.01) for _ in range(3)]
+    owners = []
+    for _ in range(3):
+        owners.append(await harness.claim_one(lease_seconds=0.01))
+        await harness.queue.isolate(owners[-1], alone=True)
     assert [owner.alone for owner in owners] == [0, 1, 2]
     await harness.queue.release(owners[1])
     last = await harness.claim_one()
@@ -573,6 +734,34 @@ async def test_only_those_who_were_heard_of_again_are_not_counted(harness):
     assert await harness.queue.release(owners[1]) == 0  # saying so twice is harmless
     settled = await harness.queue.settle(last, Settlement(finished=(last.points[0].member,)))
     assert (settled.applied, settled.remaining) == (1, 0)
+
+
+async def test_a_claim_from_before_the_server_clock_was_put_back_is_not_believed_in_for_an_hour(
+    harness,
+):
+    await harness.arm()
+    claim = await harness.claim_one(lease_seconds=10.0)
+    await _put_back(harness, claim, hours=1)
+    began = claim.held_until - 10.0
+    longer = await harness.queue.extend(claim, 10.0)
+    assert longer.held_until - began < 60.0
+    (chain,) = longer.points
+    settled = await harness.queue.settle(longer, Settlement(finished=(chain.member,)))
+    assert (settled.applied, settled.remaining) == (1, 0)
+
+
+async def _put_back(harness, claim, *, hours):
+    """What the server has stored of the claim lies so far ahead of its clock now."""
+    later_us = claim.token_us + hours * 3_600_000_000
+    if harness.memory:
+        harness.queue.shards[claim.shard].leases[claim.id].expiry_us = later_us
+        return
+    names = harness.queue._shard(claim.shard)
+    commands = [("ZADD", names.claims, later_us, claim.id)] + [
+        ("ZADD", names.lane(claim.lanes[point.schedule_id]), 2**52 + later_us, point.member)
+        for point in claim.points
+    ]
+    await harness.queue._read("put the clock back", *commands)
 
 
 async def test_extending_keeps_the_points_and_their_dues(harness):
@@ -864,17 +1053,90 @@ async def test_many_entries_are_appended_in_order(harness):
     assert None not in ids
 
 
+async def test_outcomes_that_nobody_reads_take_a_bounded_number_of_bytes(harness, monkeypatch):
+    monkeypatch.setattr(settling, "LEAST_RUNS_BYTES", 16_000)
+    monkeypatch.setattr(settling, "MOST_RUNS_BYTES", 16_000)
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    written = [f"{number:04}".encode() * 60 for number in range(200)]  # 48 KB
+    for number, outcomes in enumerate(written, start=1):
+        await harness.queue.settle(claim, Settlement(outcomes=outcomes, number=number))
+    ledger = harness.queue.ledger()
+    dropped = await ledger.dropped()
+    entries = await ledger.read_outcomes("status", "reader", count=1000)
+    kept = [entry.outcomes for entry in entries]
+    assert kept == written[-len(kept) :]  # the newest
+    assert 8_000 < sum(map(len, kept)) <= 16_000
+    assert dropped == {claim.shard: len(written) - len(kept)}
+    await ledger.forget_dropped(dropped)
+    assert await ledger.dropped() == {}
+
+
+async def test_outcomes_that_are_read_are_never_dropped(harness, monkeypatch):
+    monkeypatch.setattr(settling, "LEAST_RUNS_BYTES", 16_000)
+    monkeypatch.setattr(settling, "MOST_RUNS_BYTES", 16_000)
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    for number in range(1, 200):
+        await harness.queue.settle(claim, Settlement(outcomes=b"x" * 240, number=number))
+        assert await harness.outcomes() == [b"x" * 240]
+    assert await harness.queue.ledger().dropped() == {}
+
+
 # -- layout and membership --------------------------------------------------------------------
 
 
-async def test_the_index_names_the_installation_that_opened_it_last(harness):
-    assert await harness.queue.opened_by() == ""
+async def test_another_installation_does_not_open_the_index_of_one_that_lives(harness):
     await harness.queue.open_layout(4, EPOCH, by="a/operator")
-    assert await harness.queue.opened_by() == "a/operator"
+    with pytest.raises(scripting.Foreign, match="a/operator"):
+        await harness.queue.open_layout(4, EPOCH, by="b/operator")
+    assert await harness.queue.stay("b/operator") is False
+    assert await harness.queue.stay("a/operator") is True
+    await harness.queue.open_layout(4, EPOCH, by="a/operator")
+
+
+OURS = ownership.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
+THEIRS = ownership.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
+
+
+async def test_a_worker_of_another_cluster_claims_nothing_of_the_index(harness):
+    harness.queue.belong_to(OURS)
     await harness.queue.open_layout(4, EPOCH)
-    assert await harness.queue.opened_by() == "a/operator"
-    await harness.queue.open_layout(4, EPOCH, by="b/operator")
-    assert await harness.queue.opened_by() == "b/operator"
+    await harness.arm()
+    harness.queue.belong_to(THEIRS)
+    for refused in (harness.queue.layout(), harness.look(), harness.queue.beat("w1")):
+        with pytest.raises(scripting.Foreign):
+            await refused
+    harness.queue.belong_to(OURS)
+    await harness.queue.layout()
+    assert await harness.claim_all() != []
+
+
+async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harness):
+    harness.queue.belong_to(OURS)
+    await harness.queue.open_layout(4, EPOCH)
+    await harness.arm()
+    known, later = harness.definition(), messages.Epoch(EPOCH + 1)
+    harness.queue.belong_to(THEIRS)
+    for refused in (
+        harness.queue.open_layout(4, later),
+        harness.queue.remove(known.id, known.uid, known.namespace, later),
+        harness.arm(name="another"),
+    ):
+        with pytest.raises(scripting.Foreign):
+            await refused
+    harness.queue.belong_to(OURS)
+    await harness.queue.layout()
+    assert (await harness.total()).points == 1
+    assert await harness.arm(generation=2) is messages.Armed.APPLIED  # no term was noted
+
+
+async def test_a_process_that_sees_only_its_own_namespace_knows_its_index(harness):
+    harness.queue.belong_to(OURS)
+    await harness.queue.open_layout(4, EPOCH)
+    harness.queue.belong_to(ownership.Owner(home=OURS.home))
+    await harness.queue.layout()
+    assert await harness.arm() is messages.Armed.APPLIED
 
 
 async def test_the_first_layout_stays_whatever_is_asked_for_later(harness):
@@ -1306,6 +1568,40 @@ async def test_what_a_scheduled_run_overrides_comes_back_with_the_claim(harness)
     assert claim.records == {a_manual(known).member: record}
 
 
+async def test_occurrences_enqueued_together_are_claimed_in_the_order_given(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
+    hours = [1_700_000_000_000_000 + hour * 3_600_000_000 for hour in (7, 3, 9, 1, 8)]
+    wanted = [(a_manual(known, slot_us=slot_us), record) for slot_us in hours]
+    armed = await harness.queue.enqueue_many(known, wanted, EPOCH)
+    assert armed == [messages.Armed.APPLIED] * 5
+    claim = await harness.claim_one()
+    by_due = sorted(claim.points, key=lambda point: point.due_us)
+    assert [point.slot_us for point in by_due] == hours
+    assert len({point.due_us for point in by_due}) == 5
+    assert by_due[-1].due_us <= claim.now_us
+    assert claim.records == {point.member: record for point, _ in wanted}
+
+
+async def test_of_occurrences_enqueued_together_those_that_wait_already_are_left_alone(harness):
+    await harness.arm(due_in=60.0)
+    known = harness.definition()
+    record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
+    first, second = a_manual(known), a_manual(known, run_uid="other")
+    await harness.queue.enqueue(known, first, record, EPOCH)
+    other = dataclasses.replace(record, run_uid="other")
+    armed = await harness.queue.enqueue_many(known, [(first, other), (second, other)], EPOCH)
+    assert armed == [messages.Armed.UNCHANGED, messages.Armed.APPLIED]
+    claim = await harness.claim_one()
+    assert claim.records == {first.member: record, second.member: other}
+
+
+async def test_of_none_nothing_is_enqueued(harness):
+    await harness.arm(due_in=60.0)
+    assert await harness.queue.enqueue_many(harness.definition(), [], EPOCH) == []
+
+
 async def test_a_withdrawn_occurrence_is_gone_and_the_others_stay(harness):
     await harness.arm(due_in=60.0)
     known = harness.definition()
@@ -1327,7 +1623,7 @@ async def test_a_withdrawn_occurrence_disappears_under_the_worker_that_holds_it(
     point = a_manual(known)
     await harness.queue.enqueue(known, point, record, EPOCH)
     claim = await harness.claim_one()
-    assert await harness.queue.withdraw(known, point, EPOCH) is messages.Armed.APPLIED
+    assert await harness.queue.withdraw(known, point, EPOCH) is messages.Armed.HELD
     retry = messages.Occurrence(
         point=dataclasses.replace(point, due_us=harness.now_us()),
         record=record,

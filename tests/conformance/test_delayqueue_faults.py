@@ -45,6 +45,7 @@ async def test_every_slot_is_fired_on_a_server(kind, shared_servers, key_prefix,
 
 def _judge(history, seed, with_faults):
     assert history.lost() == [], f"lost with seed {seed}"
+    assert history.again == [], f"fired again after a fallback with seed {seed}"
     assert history.ghosts == [], f"ghosts with seed {seed}"
     if not with_faults:
         assert history.doubled() == [], f"doubled with seed {seed}"

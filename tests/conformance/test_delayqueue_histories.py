@@ -137,7 +137,7 @@ class Histories(RuleBasedStateMachine):
         wary=st.booleans(),
     )
     def claim(self, batch, lease, wary):
-        members, attempts = self.model.to_claim(batch, wary=wary)
+        members, attempts, first_us = self.model.to_claim(batch, wary=wary)
         (answer,) = self.run(
             self.harness.queue.claim(
                 [SHARD], worker="w", batch=batch, lease_seconds=lease, wary=wary
@@ -148,7 +148,8 @@ class Histories(RuleBasedStateMachine):
         if got is None:
             return
         assert got.reclaimed == attempts
-        self.model.claim(got.id, members, attempts, lasts=lease == FOR_EVER)
+        assert got.first_us == (got.now_us if first_us is None else first_us)
+        self.model.claim(got.id, members, attempts, got.first_us, lasts=lease == FOR_EVER)
         dues = {point.member: point.due_us for point in got.points}
         assert dues == {member: self.model.dues[member] for member in members}
         self.claims.append(got)
@@ -262,7 +263,10 @@ class Histories(RuleBasedStateMachine):
         members = data.draw(st.sampled_from([None, some]))
         given_back = held if members is None else some
         assert self.run(self.harness.queue.release(claim, members)) == len(given_back)
-        self.model.release(claim.id, given_back)
+        holders = self.run(self.snapshot())
+        given = next((holders[m] for m in given_back if len(m) == points.CHAIN_LENGTH), b"")
+        self.model.release(claim.id, given_back, given)
+        self.let_time_pass()
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())

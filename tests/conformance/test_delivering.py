@@ -84,7 +84,8 @@ async def test_asked_twice_it_appends_once(harness):
     settlement = a_settlement(claim)
     assert (await harness.queue.deliver(claim, settlement, entries(claim))).done
     again = await harness.queue.deliver(claim, settlement, entries(claim))
-    assert again == messages.Handed(done=False, held=(False,))  # it ended with the first one
+    gone = messages.Handed(done=False, held=(False,), lost=True)
+    assert again == gone  # it ended with the first one
     assert len(await ids_in(harness)) == 1
     assert await harness.outcomes() == [b"told"]
 
@@ -95,11 +96,21 @@ async def test_a_claim_that_was_lost_appends_nothing_and_tells_nothing(harness):
     await harness.pass_time(0.1)
     now = await harness.claim_one(worker="w2")
     handed = await harness.queue.deliver(late, a_settlement(late, outcomes=b"late"), entries(late))
-    assert handed == messages.Handed(done=False, held=(False,))
+    assert handed == messages.Handed(done=False, held=(False,), lost=True)
     assert await ids_in(harness) == []
     assert (await harness.queue.deliver(now, a_settlement(now), entries(now))).done
     assert await harness.outcomes() == [b"told"]
     assert len(await ids_in(harness)) == 1
+
+
+async def test_a_claim_all_of_whose_points_were_taken_out_of_the_queue_is_not_lost(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    known = harness.definition()
+    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    handed = await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+    assert handed == messages.Handed(done=False, held=(False,))
+    assert await ids_in(harness) == []
 
 
 async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):

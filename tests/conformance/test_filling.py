@@ -172,3 +172,69 @@ async def test_in_the_middle_of_a_new_layout_everything_goes_to_its_place(harnes
     assert await harness.queue.upsert_many(wanted, EPOCH) == [UNCHANGED] * 30 + [APPLIED] * 30
     layout = await harness.queue.layout()
     assert layout.shards == 8
+
+
+# -- open slots ----------------------------------------------------------------------------------
+
+
+def _open_slots(harness, definition, count):
+    """Occurrences of slots that were open when an index was lost."""
+    return tuple(
+        messages.Occurrence(
+            point=points.DuePoint(
+                schedule_id=definition.id,
+                timing_version=definition.timing_version,
+                kind=points.PointKind.RETRY if number % 2 else points.PointKind.PLANNED,
+                due_us=harness.now_us() - 1_000 + number,
+                slot_us=1_700_000_000_000_000 + number,
+            ),
+            record=messages.OccurrenceRecord(attempt=number % 2, first_try_us=number),
+        )
+        for number in range(count)
+    )
+
+
+def _with_open_slots(harness, wanted, count):
+    return [
+        (
+            msgspec.structs.replace(one, open=_open_slots(harness, one.definition, count)),
+            blob,
+        )
+        for one, blob in wanted
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 3, 200], ids=["one", "a-few", "as-many-as-a-status-lists"])
+async def test_open_slots_are_stored_with_their_schedules(harness, count):
+    wanted = _with_open_slots(harness, _many(harness, 20), count)
+    assert await harness.queue.upsert_many(wanted, EPOCH) == [APPLIED] * 20
+    stored = {
+        (one.schedule_id, one.kind, one.slot_us): one.record
+        for shard in await harness.shards()
+        async for one in harness.queue.all_occurrences(shard)
+    }
+    assert stored == {
+        (one.definition.id, slot.point.kind, slot.point.slot_us): slot.record
+        for one, _ in wanted
+        for slot in one.open
+    }
+
+
+async def test_open_slots_are_due_beside_their_chain(harness):
+    ((arming, blob),) = _with_open_slots(harness, _many(harness, 1), 3)
+    assert await harness.queue.upsert(arming, blob, EPOCH) is APPLIED
+    claims = await harness.claim_all()
+    known = arming.definition
+    wanted = {known.id + known.timing_version, *(one.point.member for one in arming.open)}
+    assert set(members(claims)) == wanted
+    records = {member: record for claim in claims for member, record in claim.records.items()}
+    assert records == {one.point.member: one.record for one in arming.open}
+
+
+async def test_open_slots_of_a_schedule_that_is_stored_already_are_left_alone(harness):
+    ((arming, blob),) = _with_open_slots(harness, _many(harness, 1), 1)
+    without = msgspec.structs.replace(arming, open=())
+    assert await harness.queue.upsert(without, blob, EPOCH) is APPLIED
+    assert await harness.queue.upsert_many([(arming, blob)], EPOCH) == [UNCHANGED]
+    for shard in await harness.shards():
+        assert [one async for one in harness.queue.all_occurrences(shard)] == []

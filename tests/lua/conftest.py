@@ -50,16 +50,19 @@ class Bench:
         batch: int = 500,
         cap: int = FAR_US,
         lanes: list[int] | None = None,
+        server: str = "",
+        mark: int = 0,
         **named: Any,
     ) -> list[Any]:
         lanes = [self.lane] if lanes is None else lanes
         arguments = self.arguments(
             worker="w", lease=lease, cap=cap, batch=batch, lanes=[str(n) for n in lanes],
-            **{**TIME_ARGUMENTS, **named},
+            mark=mark, **{**TIME_ARGUMENTS, **named},
         )  # fmt: skip
         arguments.put("id", arguments.position(claim_id or os.urandom(12)))
         n = self.names
-        fixed = [n.meta, n.heads, n.claims, n.leases, n.occrec]
+        arguments.run([server])
+        fixed = [n.meta, n.heads, n.claims, n.leases, n.occrec, n.runs, n.ran]
         return await self.run("claim", [*fixed, *(n.lane(lane) for lane in lanes)], arguments)
 
     async def settle(
@@ -82,12 +85,12 @@ class Bench:
             number=number,
             whole=whole,
             named=named,
-            runs_limit=100,
+            runs_bytes=16_000_000,
+            runs_age=86_400_000,
             dead_limit=100,
             dead=[],
             ended=[],
             counted=[],
-            retries_limit=messages.OPEN_RETRIES,
             crowds=[],
         )
         lane = {
@@ -121,7 +124,11 @@ class Bench:
         return reply[:3]  # what was buried is never something here
 
     async def plan(self, claim_id: bytes, *, chain: bytes, slot: bytes, due: int) -> list[Any]:
-        arguments = self.arguments(runs_limit=100, lanes=[{"lane": str(self.lane), "key": 10}])
+        arguments = self.arguments(
+            runs_bytes=16_000_000,
+            runs_age=86_400_000,
+            lanes=[{"lane": str(self.lane), "key": 10}],
+        )
         plan = {
             "key": 10,
             "chain": arguments.position(chain),
@@ -136,7 +143,7 @@ class Bench:
         return await self.run("plan", [*fixed, n.lane(self.lane)], arguments)
 
     async def extend(self, claim_id: bytes, lease: int) -> list[Any]:
-        arguments = self.arguments(lease=lease)
+        arguments = self.arguments(lease=lease, latest=600_000_000)
         arguments.put("id", arguments.position(claim_id))
         n = self.names
         return await self.run("extend", [n.meta, n.claims, n.lane(self.lane)], arguments)

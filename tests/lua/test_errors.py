@@ -8,8 +8,19 @@ from duepoint import errors
 from duepoint.delayqueue.wire import scripting
 
 WITHOUT_SHARD = {
-    *("append", "appendmany", "beat", "open", "init", "rights", "ask", "announce", "progress"),
-    "circuits",
+    *(
+        "append",
+        "appendmany",
+        "beat",
+        "open",
+        "init",
+        "rights",
+        "compact",
+        "ask",
+        "announce",
+        "progress",
+    ),
+    *("circuits", "stay"),
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {
@@ -49,6 +60,14 @@ async def test_a_closed_shard_is_refused(bench, name):
     await bench.client.hset(bench.names.meta, "state", "closed")
     with pytest.raises(scripting.LayoutChanged):
         await _call(bench, name)
+
+
+@pytest.mark.parametrize("name", [*OF_A_SHARD, "init"])
+async def test_the_shard_of_another_cluster_is_refused(bench, name):
+    await bench.client.hset(bench.names.meta, "owner", "theirs")
+    with pytest.raises(scripting.Foreign, match=r"redis\.prefix"):
+        await _call(bench, name, owner="ours")
+    assert await _untouched(bench)
 
 
 @pytest.mark.parametrize("name", sorted(FENCED | {"init"}))

@@ -18,6 +18,7 @@ from duepoint import errors
 from duepoint.delayqueue import keys, messages, sharding
 from duepoint.delayqueue.definitions import interning, seal
 from duepoint.delayqueue.firing import foresight
+from duepoint.delayqueue.layout import ownership
 from duepoint.delayqueue.wire import connecting, gathering, scripting, serverclock, servers
 
 #: Plain reading commands that one caller wants answered together.
@@ -51,6 +52,7 @@ class Core:
         self._keys = keys.Keys(prefix)
         self._seal = seal.Seal(blob_key)
         self._layout: messages.Layout | None = None
+        self._owner: ownership.Owner | None = None
         self._wanted_shards = 0
         #: Of a new index; one that exists says its own number.
         self._buckets = buckets
@@ -66,10 +68,18 @@ class Core:
     async def close(self) -> None:
         await self._servers.close()
 
+    def belong_to(self, owner: ownership.Owner) -> None:
+        self._owner = owner
+        self._scripts.owner = owner.mark  # or the mark that the layout turns out to have
+
     @property
     def upheavals(self) -> int:
         """How often a server turned out not to be the one it was: writes may be lost."""
         return self._servers.upheavals
+
+    def server_hosts(self) -> tuple[connecting.Host, ...]:
+        """Hosts and ports of the servers that were found out about, beside those of the URL."""
+        return self._servers.hosts()
 
     @property
     def _client(self) -> redis.asyncio.Redis:

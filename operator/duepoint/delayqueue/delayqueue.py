@@ -13,7 +13,7 @@ from duepoint.delayqueue.definitions import collecting, filling, reading
 from duepoint.delayqueue.firing import admitting, circuits, claiming, holding, wakeups
 from duepoint.delayqueue.inspection import ledger, letters, shardstats
 from duepoint.delayqueue.layout import partitioning
-from duepoint.delayqueue.repair import sweeping
+from duepoint.delayqueue.repair import doubts, sweeping
 from duepoint.delayqueue.wire import fitness, keepalive
 
 
@@ -25,6 +25,7 @@ class DelayQueue(
     claiming.Claiming,
     admitting.Admitting,
     sweeping.Sweeping,
+    doubts.Doubts,
     shardstats.ShardStats,
     letters.Letters,
     collecting.Collecting,

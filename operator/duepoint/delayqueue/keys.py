@@ -2,8 +2,9 @@
 
 All keys of a shard share the hash tag ``{g<layout>.<shard>}``, so that they live on one node of a
 cluster and one script may touch them together; the global ones share ``{ctl}``. Names are made
-here and handed to scripts as KEYS; no script builds one. The prefix (``dp:`` unless told
-otherwise) is what the access rights of the Redis users are written for.
+here and handed to scripts as KEYS; no script builds one. The prefix (``dp:`` by
+default) is what the access rights of the Redis users are written for, and what keeps two
+installations on one server apart; it holds one colon, so that no prefix begins another one.
 
 A *population* is the namespace of a Schedule as far as its id knows it (14 bits of a hash): the
 id alone leads to the bucket that holds its definition. Two namespaces that share one share
@@ -28,6 +29,11 @@ SHARDS_OF_A_NAMESPACE = 4
 #: many outgrow the compact encoding (512 fields) and cost more memory, nothing else. Kept in the
 #: layout record: an index keeps the number that it was made with.
 BUCKETS = 32
+
+
+def prefix_of(name: str) -> str:
+    """The prefix by the name that the setting gives it."""
+    return f"{name}:"
 
 
 def buckets_for(schedules: int, shards: int) -> int:
@@ -93,6 +99,11 @@ class ShardKeys:
         return f"{self.tag}:wake"
 
     @property
+    def probe(self) -> str:
+        """A key that is there for a moment."""
+        return f"{self.tag}:probe"
+
+    @property
     def ran(self) -> str:
         """Channel: something was added to ``runs``."""
         return f"{self.tag}:ran"
@@ -135,6 +146,11 @@ class Keys:
     @property
     def layout(self) -> str:
         return f"{self.prefix}{{ctl}}:layout"
+
+    @property
+    def probe(self) -> str:
+        """A key that is there for a moment."""
+        return f"{self.prefix}{{ctl}}:probe"
 
     @property
     def workers(self) -> str:

@@ -24,14 +24,15 @@ ClaimId = NewType("ClaimId", bytes)
 Epoch = NewType("Epoch", int)
 """Number of the leader's term; a maintenance script refuses one below the newest it has seen."""
 
-#: A point reclaimed so often, each time alone, belongs to the dead letters instead of a target.
+#: A point that so many owners died of with nothing else in hand belongs to the dead letters.
 POISON_RECLAIMS = 3
 #: Points taken over so often have lost two owners: a worker has one such claim in hand at a time.
 DOUBTFUL_RECLAIMS = 2
 
-#: Retries of one schedule that may be open; of more, the oldest becomes a dead letter.
+#: Retries of one schedule that may be open, unless its catch-up policy runs more; of more, the
+#: oldest becomes a dead letter.
 OPEN_RETRIES = 100
-CROWDED_OUT = f"more than {OPEN_RETRIES} slots of this schedule were being tried again"
+MOST_OPEN_RETRIES = 1_000
 
 
 # -- arming (operator) ----------------------------------------------------------------------
@@ -42,13 +43,20 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         due_us: due of the chain point; None where there is none (suspended, completed) and, with
-            ``keep_chain``, where the chain goes on as it is.
+            ``keep_chain``, where the chain goes on as it is. With ``keep_chain`` a chain that is
+            not due yet gets this due.
         keep_chain: the timing version did not change: points, claims and retries are left alone.
+        open: occurrences that are stored with it: slots that were open when the index was lost.
+            One that is in the queue already stays as it is. Not together with ``keep_chain``.
+        replaces: fingerprint of the definition that this replaces though its generation is no
+            newer; empty = only an older generation is replaced.
     """
 
     definition: definition.Definition
     due_us: int | None
     keep_chain: bool = False
+    open: tuple[Occurrence, ...] = ()
+    replaces: bytes = b""
 
 
 class Armed(enum.StrEnum):
@@ -57,6 +65,9 @@ class Armed(enum.StrEnum):
     APPLIED = "applied"
     UNCHANGED = "unchanged"  # same or older generation of the same uid; or nothing to remove
     COLLISION = "collision"  # the id belongs to another uid: hash again with a counter
+    # A worker holds it: a chain that was to get another due is asked for again soon, and of what
+    # was withdrawn the attempt may have begun.
+    HELD = "held"
 
 
 class Found(dict[points.ScheduleId, definition.Definition]):
@@ -87,6 +98,12 @@ class OccurrenceRecord:
         payload: JSON text in place of the schedule's payload, or empty.
         seal: proves that an operator of this installation wrote ``payload`` (``records.sealed``).
         replayed_us: when it was taken back from the dead letters; 0 = never. Ages count from it.
+        back_us: of a held point: up to which instant it stands for slots, and as of which they are
+            judged; 0 = it is none.
+        from_us: of a held point: the first slot that is still to be judged.
+        settled_us: of a held point: slots up to here ended once and are not missed if they do not
+            run again.
+        ended_us: of a held point: slots that have ended, among those to be judged.
     """
 
     attempt: int = 0
@@ -98,6 +115,10 @@ class OccurrenceRecord:
     payload: bytes = b""
     seal: str = ""
     replayed_us: int = 0
+    back_us: int = 0
+    from_us: int = 0
+    settled_us: int = 0
+    ended_us: tuple[int, ...] = ()
 
 
 #: Definitions by id; None = there is none (any more).
@@ -112,16 +133,20 @@ class Claim:
         points: oldest due first; each with the due it had before it was claimed. Immutable.
         reclaimed: how often these points were claimed before and not settled; 0 for fresh ones.
         now_us: the two-clock time of the claim, min(Redis TIME, the worker's UTC + 5 ms).
+        first_us: that time of the first claim of these points: what was claimed, and not settled,
+            is judged as of then, however often it was taken over or given back. 0 = ``now_us``.
         held_until: monotonic seconds from before the request; nothing is sent after it.
         records: state of the occurrences among the points, by member.
         strangers: members whose bytes are of no known format; they belong to the dead letters.
         lanes: lane number of each schedule among the points; the queue's own, pass it back.
-        alone: how often this one point was reclaimed with no other beside it, and none of its
-            former owners has said since that it lives; 0 otherwise.
+        alone: how many owners that had this one point in hand and nothing else (``isolate``) were
+            not heard of again; 0 for several points.
         definitions: those that were read behind the claim; None = there is none. The others are
             to be read.
         unreadable: members of occurrences whose record is of no known format; they belong to the
             dead letters.
+        back_us: the server went back, and what was due until then is to be compared before it runs:
+            of a chain that is due by then only the slots after it are this worker's; 0 = none.
     """
 
     id: ClaimId
@@ -137,6 +162,13 @@ class Claim:
     alone: int = 0
     definitions: KnownDefinitions = field(default_factory=dict)
     unreadable: frozenset[bytes] = frozenset()
+    back_us: int = 0
+    first_us: int = 0
+
+    @property
+    def judged_us(self) -> int:
+        """The instant as of which catch-up and deadline judge these points."""
+        return self.first_us or self.now_us
 
     @property
     def is_poison(self) -> bool:
@@ -182,12 +214,20 @@ class Occurrence:
             firing). Empty = stored whenever the claim is held at all.
         origin: of a retry, what a dead letter says of its schedule (namespace, name, uid), should
             it or an older one be one too many.
+        open_limit: of a retry, how many of its schedule may be open, where that is more than
+            usual; at most ``MOST_OPEN_RETRIES``.
     """
 
     point: points.DuePoint
     record: OccurrenceRecord
     source: bytes = b""
     origin: Mapping[str, str] = field(default_factory=dict)
+    open_limit: int = 0
+
+    @property
+    def most_open(self) -> int:
+        """Retries of its schedule that may be open."""
+        return max(OPEN_RETRIES, min(self.open_limit, MOST_OPEN_RETRIES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +265,7 @@ class Settlement:
             the run count of its schedule's definition by one.
         dead: members given up on: they go to the ``dead`` stream and disappear.
         outcomes: packed outcomes for the ``runs`` stream; empty = none. Written even when the
-            claim is lost (late outcomes still count).
+            claim is lost, and marked so: they tell of runs, and end no slot.
         number: number of a partial settlement, rising within the claim, from 1; repeating one
             changes nothing.
     """
@@ -289,14 +329,16 @@ class Handed:
 
     Attributes:
         done: they are in, now or by an earlier call under this number.
-        held: where not done: whether the claim still holds each member; all False = it was lost
-            (or it ended with this very settlement, and the reply to that was lost).
+        held: where not done: whether the claim still holds each member.
+        lost: the claim is gone: it ran out, or it ended with this very settlement and the reply to
+            that was lost. Otherwise what is not held was taken out of the queue, undelivered.
         refused: where one stream of several took nothing: for each why, or ''; the points of that
             one are still held.
     """
 
     done: bool
     held: tuple[bool, ...] = ()
+    lost: bool = False
     refused: tuple[str, ...] = ()
 
 
@@ -408,6 +450,59 @@ class Moved:
     damaged: int = 0
 
 
+# -- a server that went back -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubted:
+    """A shard of a server that went back.
+
+    Attributes:
+        back_us: what was due until then waits; 0 = nothing more comes to what is held already.
+    """
+
+    shard: ShardId
+    back_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPoint:
+    """A point that waits to be compared.
+
+    Attributes:
+        lane: the queue's own, pass it back.
+        record: None where it cannot be read: it is for a worker to bury.
+        definition: None where there is none (any more).
+    """
+
+    lane: int | str
+    point: points.DuePoint
+    record: OccurrenceRecord | None
+    definition: definition.Definition | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What the comparison of some held points of a shard says.
+
+    Attributes:
+        gone: those that have ended.
+        due: those that are due now, each with the record that it goes on with (None: its own).
+        chains: chains that waited as a whole, with the instants at which they are due.
+        started: schedules with maxRuns, and how many of their runs have started at least.
+        added: occurrences that the server has lost, each beside a held point of its schedule.
+    """
+
+    gone: list[HeldPoint] = field(default_factory=list)
+    due: list[tuple[HeldPoint, OccurrenceRecord | None]] = field(default_factory=list)
+    chains: list[tuple[HeldPoint, int]] = field(default_factory=list)
+    started: list[tuple[points.ScheduleId, int]] = field(default_factory=list)
+    added: list[tuple[HeldPoint, Occurrence]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.gone) + len(self.due) + len(self.chains) + len(self.added)
+
+
 # -- looking (resync, repair, inspection) -----------------------------------------------------
 
 
@@ -435,7 +530,8 @@ class Stored:
 class Known(NamedTuple):
     """What a comparison with the objects needs of a stored definition; there may be millions.
 
-    ``collision`` counts the ids that others had before.
+    ``collision`` counts the ids that others had before; ``fingerprint`` is of what this was made
+    from.
     """
 
     uid: str
@@ -443,6 +539,7 @@ class Known(NamedTuple):
     name: str
     generation: int
     collision: int
+    fingerprint: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -450,6 +547,7 @@ class StoredOccurrence:
     """An occurrence that the queue holds, claimed or not: a slot that has not ended."""
 
     schedule_id: points.ScheduleId
+    timing_version: points.TimingVersion
     kind: points.PointKind
     slot_us: int
     record: OccurrenceRecord
@@ -525,11 +623,18 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeEntry:
-    """One entry of a shard's ``runs`` stream, as the reporter reads it."""
+    """One entry of a shard's ``runs`` stream, as the reporter reads it.
+
+    Attributes:
+        is_lost: told by a claim that was not there (any more): its slots are for others to end.
+        back_us: not outcomes, but that the server went back; 0 = outcomes.
+    """
 
     shard: ShardId
     id: str
     outcomes: bytes
+    is_lost: bool = False
+    back_us: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ def open_queue(
     return delayqueue.DelayQueue(
         chosen.redis_url,
         blob_key=blob_key,
+        prefix=keys.prefix_of(chosen.redis_prefix),
         server=server_of(chosen),
         clock=clock,
         buckets=buckets,

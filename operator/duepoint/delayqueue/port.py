@@ -19,6 +19,7 @@ from typing import Protocol
 from duepoint import settings
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.firing import activeruns
+from duepoint.delayqueue.layout import ownership
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
@@ -102,6 +103,17 @@ class Ledger(Protocol):
         """These are in the status now; they leave the stream."""
         ...
 
+    async def dropped(self) -> Mapping[messages.ShardId, int]:
+        """Entries that were dropped, unread or not acknowledged, since this was noted last.
+
+        A shard holds a bounded number of bytes, and nothing older than a week.
+        """
+        ...
+
+    async def forget_dropped(self, dropped: Mapping[messages.ShardId, int]) -> None:
+        """Noted: so many."""
+        ...
+
     async def dead_letters(
         self, shard: messages.ShardId, *, count: int = 100
     ) -> list[messages.DeadEntry]:
@@ -132,6 +144,10 @@ class Queue(Protocol):
         """
         ...
 
+    async def time_us(self) -> int:
+        """What time it is by the server's clock, UTC in microseconds."""
+        ...
+
     async def keepalive(self) -> tuple[messages.ShardId, ...]:
         """Ask every server on every idle connection; shards that are gone, one for each server."""
         ...
@@ -156,11 +172,21 @@ class Queue(Protocol):
 
         Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
         is a power of two. ``by`` is the installation that opens it, where it says who it is.
+        Raises ``scripting.Foreign`` where the index is of another cluster, or where another
+        installation has opened it and has not been silent for five minutes.
         """
         ...
 
-    async def opened_by(self) -> str:
-        """The installation that opened the index last; "" where none has said so."""
+    async def stay(self, by: str) -> bool:
+        """The installation that opened the index lives; False where another one opened it last."""
+        ...
+
+    def belong_to(self, owner: ownership.Owner) -> None:
+        """The index must be of this cluster from now on; before this call anybody's will do.
+
+        Where it is not, ``layout``, ``beat`` and whatever changes a shard raise
+        ``scripting.Foreign`` and change nothing.
+        """
         ...
 
     def known_layout(self) -> messages.Layout:
@@ -291,13 +317,25 @@ class Queue(Protocol):
         """
         ...
 
+    async def enqueue_many(
+        self,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> list[messages.Armed]:
+        """``enqueue`` of each; their dues rise in the order given, and all of them have passed.
+
+        Where this raises, some may be enqueued.
+        """
+        ...
+
     async def withdraw(
         self,
         definition: definitions.Definition,
         point: points.DuePoint,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        """This occurrence is gone, held by a worker or not; UNCHANGED if it was before.
+        """This occurrence is gone; UNCHANGED if it was before, HELD if a worker had claimed it.
 
         What a worker is trying just now may still come about, but nobody tries it again.
         """
@@ -438,10 +476,20 @@ class Queue(Protocol):
         ...
 
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
-        """These members (None = all still held) are unclaimed again at their dues; how many.
+        """These members (None = all still held) are there for others at once; how many.
 
+        Occurrences are due again at their dues. Chains keep when they were claimed first, and have
+        lost no owner (``Claim.first_us``, ``reclaimed``).
         Where the claim was lost, its owner says with None that it lives and could not reach the
         queue: none of its points is suspected any more of having ended it (``Claim.alone``).
+        """
+        ...
+
+    async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
+        """Note whether this worker has nothing in hand but the claim; False = the claim is lost.
+
+        A point is suspected of having ended its owner only if that was noted when the claim ran
+        out and the point was all that was left of it (``Claim.alone``).
         """
         ...
 
@@ -517,6 +565,27 @@ class Queue(Protocol):
 
         ``due_of`` names the chain's due for an armed definition that lost it (None: leave it).
         """
+        ...
+
+    async def doubted(self) -> tuple[messages.Doubted, ...]:
+        """The shards of a server that went back, or that still hold what waited for that.
+
+        A claim finds out and marks its shard; what was due by then is held from there on.
+        """
+        ...
+
+    def held_points(self, shard: messages.ShardId) -> AsyncIterator[Sequence[messages.HeldPoint]]:
+        """Every point of a shard that waits to be compared, in parts."""
+        ...
+
+    async def apply_compared(
+        self, shard: messages.ShardId, compared: messages.Compared, epoch: messages.Epoch
+    ) -> int:
+        """What the comparison says of one part is true; how many points changed by it."""
+        ...
+
+    async def end_doubt(self, doubted: messages.Doubted, epoch: messages.Epoch) -> str:
+        """Nothing is in doubt any more: empty text; else what is left: due, held or claimed."""
         ...
 
     def collect(

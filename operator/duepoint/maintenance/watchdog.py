@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 
 import structlog
 
+from duepoint import clock as clocks
+
 _log = structlog.get_logger(__name__)
 
+_monotonic = clocks.SystemClock().monotonic
+#: The thread looks at the clock this often: its waits do not count what a machine was suspended.
+_LOOK_SECONDS = 1.0
 #: EX_SOFTWARE of sysexits.h: the supervisor starts us again.
 EXIT_CODE = 70
 
@@ -40,7 +44,7 @@ class Watchdog:
     def __init__(
         self,
         leave: Callable[[str], None] = exit_process,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = _monotonic,
     ) -> None:
         self._leave = leave
         self._monotonic = monotonic
@@ -79,7 +83,7 @@ class Watchdog:
                 left = None if self._deadline is None else self._deadline - self._monotonic()
                 if left is not None and left <= 0:
                     break
-                self._changed.wait(left)
+                self._changed.wait(None if left is None else min(left, _LOOK_SECONDS))
             if self._closed:
                 return
         self._leave("the event loop was blocked past the end of the leader's term")

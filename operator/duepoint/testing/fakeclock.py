@@ -57,6 +57,13 @@ class FakeClock:
         self._now_us = max(self._now_us, end_us)
         await self.settle()
 
+    async def suspend(self, seconds: float) -> None:
+        """Let the machine stand still for so long: nobody wakes, and sleeps go on afterwards."""
+        by_us = round(seconds * MICROSECONDS_PER_SECOND)
+        self._now_us += by_us
+        self._sleepers = [(us + by_us, order, woken) for us, order, woken in self._sleepers]
+        await self.settle()
+
     async def settle(self) -> None:
         """Let everything run that can run without time passing."""
         # asyncio tells nobody whether a turn of its loop found work, hence the private name; loops

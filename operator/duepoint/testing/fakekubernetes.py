@@ -95,6 +95,10 @@ class FakeKubernetes:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _faults: list[_Fault] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        metadata = {"name": "kube-system", "uid": str(uuid.uuid4())}
+        self._objects["namespaces", "", "kube-system"] = {"metadata": metadata}
+
     # -- what tests do ---------------------------------------------------------------------
 
     def fail_next(
@@ -111,6 +115,12 @@ class FakeKubernetes:
     def stored(self, resource: str, namespace: str, name: str) -> dict[str, Any] | None:
         """A copy of an object, or None."""
         return copy.deepcopy(self._objects.get((resource, namespace, name)))
+
+    def restore(self, resource: str, document: dict[str, Any]) -> None:
+        """Put an object back as it was, as a restore of etcd does: no watch tells of it."""
+        metadata = document["metadata"]
+        key = (resource, metadata["namespace"], metadata["name"])
+        self._objects[key] = copy.deepcopy(document)
 
     def all_stored(self, resource: str) -> list[dict[str, Any]]:
         """Copies of all objects of a resource, by namespace and name."""
@@ -331,7 +341,8 @@ class FakeKubernetes:
             if not right:
                 at = f"spec.template.spec.{path}"
                 told = f'Job.batch "{name}" is invalid: {at}: Required value'
-                raise _refusal(target, 422, "Invalid", told, [{"field": at}])
+                cause = {"field": at, "message": "Required value"}
+                raise _refusal(target, 422, "Invalid", told, [cause])
 
     def _replace(self, target: _Target, document: dict[str, Any]) -> dict[str, Any]:
         existing = self._existing(target)

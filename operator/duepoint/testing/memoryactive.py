@@ -87,9 +87,10 @@ class ActiveSets:
             ):
                 del known.runs[run]
         removed = before - len(known.runs)
+        called = _hasten_stale(shard, known, stored.timing_version, now_us)
         waiting = _waiting(shard, known, stored.timing_version, now_us)
         most = len(waiting) if told.every else max(removed, 1)
-        called = sum(_hasten(shard, one, now_us) for one in waiting[:most])
+        called += sum(_hasten(shard, one, now_us) for one in waiting[:most])
         state = State.ABSENT
         if look is not None and look in known.runs:
             state = _state(known.runs[look])
@@ -283,14 +284,23 @@ def _waiting(
     shard: MemoryShard, known: _Set, version: points.TimingVersion, now_us: int
 ) -> list[bytes]:
     """Those that still wait, oldest slot first."""
+    _hasten_stale(shard, known, version, now_us)
+    return sorted(known.waiting, key=lambda member: (member[13:21], member))
+
+
+def _hasten_stale(
+    shard: MemoryShard, known: _Set, version: points.TimingVersion, now_us: int
+) -> int:
+    """Those that do not wait any more go; those of an older timing are due, to be told of."""
+    stale = 0
     for member in list(known.waiting):
         is_old = member[12] == points.PointKind.QUEUED and member[8:12] != version
         if member not in shard.members:
             known.waiting.discard(member)
         elif is_old:
             known.waiting.discard(member)
-            _hasten(shard, member, now_us)
-    return sorted(known.waiting, key=lambda member: (member[13:21], member))
+            stale += _hasten(shard, member, now_us)
+    return stale
 
 
 def _hasten(shard: MemoryShard, member: bytes, now_us: int) -> int:

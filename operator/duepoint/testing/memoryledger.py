@@ -7,7 +7,7 @@ group of Redis; the clock of pending entries is not modelled (recovery takes all
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from duepoint import clock as clocks
 from duepoint.delayqueue import messages
@@ -89,6 +89,14 @@ class MemoryLedger:
         for entry in entries:
             self._shards[entry.shard].outcomes.pop(int(entry.id.partition("-")[0]), None)
 
+    async def dropped(self) -> dict[messages.ShardId, int]:
+        self._check()
+        return {shard: state.dropped for shard, state in self._shards.items() if state.dropped}
+
+    async def forget_dropped(self, dropped: Mapping[messages.ShardId, int]) -> None:
+        for shard, count in dropped.items():
+            self._shards[shard].dropped -= count
+
     async def dead_letters(
         self, shard: messages.ShardId, *, count: int = 100
     ) -> list[messages.DeadEntry]:
@@ -96,6 +104,11 @@ class MemoryLedger:
         return self._shards[shard].dead[::-1][:count]
 
     def _entry(self, shard: messages.ShardId, number: int) -> messages.OutcomeEntry:
+        state = self._shards[shard]
         return messages.OutcomeEntry(
-            shard=shard, id=f"{number}-0", outcomes=self._shards[shard].outcomes[number]
+            shard=shard,
+            id=f"{number}-0",
+            outcomes=state.outcomes[number],
+            is_lost=number in state.lost,
+            back_us=state.fallbacks.get(number, 0),
         )

@@ -9,6 +9,7 @@ QueueUnavailable, ``flush`` forgets everything as FLUSHALL would. Shards are mad
 from __future__ import annotations
 
 import asyncio
+import copy
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -18,7 +19,7 @@ from duepoint import errors
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.definitions import records, seal
 from duepoint.delayqueue.firing import activeruns, alarms, claiming
-from duepoint.delayqueue.layout import membership
+from duepoint.delayqueue.layout import membership, ownership
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
@@ -52,6 +53,9 @@ class MemoryDelayQueue:
         #: Shards of another server, which does not answer.
         self.away: set[messages.ShardId] = set()
         self.upheavals = 0
+        #: Run id of the server.
+        self.server = os.urandom(8).hex()
+        self._marks: dict[messages.ShardId, int] = {}
         self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
         self.streams: dict[str, list[dict[str, bytes | str]]] = {}
         self._clock = clock
@@ -59,6 +63,9 @@ class MemoryDelayQueue:
         self._layout: messages.Layout | None = None
         self._incarnation = ""
         self._opened_by = ""
+        self._seen_us = 0
+        self._mark = ""
+        self._owner: ownership.Owner | None = None
         self._workers: dict[str, int] = {}
         self._circuits = memorycircuits.MemoryCircuits(clock)
         self._moves = memorymoves.Record()
@@ -77,6 +84,10 @@ class MemoryDelayQueue:
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:  # noqa: ARG002 - as the port
         self._check()
         return ()
+
+    async def time_us(self) -> int:
+        self._check()
+        return self._clock.now_us()
 
     async def keepalive(self) -> tuple[messages.ShardId, ...]:
         self._check()
@@ -101,8 +112,25 @@ class MemoryDelayQueue:
             ledger.flush()
         self._incarnation = ""
         self._opened_by = ""
+        self._mark = ""
         self._layout = None
         self._moves = memorymoves.Record()
+
+    def snapshot(self) -> dict[messages.ShardId, memoryshard.MemoryShard]:
+        """What a server would write to its disk."""
+        return copy.deepcopy(self.shards)
+
+    def fall_back(self, state: dict[messages.ShardId, memoryshard.MemoryShard]) -> None:
+        """Another process of the server has loaded this; its readers have read nothing yet."""
+        self.server = os.urandom(8).hex()
+        self.upheavals += 1
+        for number, shard in copy.deepcopy(state).items():
+            shard.added = max(shard.added, self.shards[number].added)  # as ids that are times
+            self.shards[number] = shard
+        for ledger in self._ledgers:
+            ledger.flush()
+        for wakeups in self._wakeups:
+            wakeups.ring_all()
 
     # -- layout and membership ------------------------------------------------------------------
 
@@ -115,16 +143,30 @@ class MemoryDelayQueue:
         by: str = "",
     ) -> messages.Layout:
         self._check()
+        self._check_owner()
+        silent_us = self._clock.now_us() - self._seen_us
+        is_silent = silent_us >= membership.SILENCE_SECONDS * 1_000_000
+        if by and self._opened_by not in ("", by) and not is_silent:
+            raise scripting.Foreign(f"the installation {self._opened_by} looks after the index")
         if self._layout is None:
             self._layout = noted or messages.Layout(number=1, shards=shards)
             self._incarnation = os.urandom(8).hex()
+        if self._owner is not None:
+            self._mark = self._mark or self._owner.mark
         self._make_shards(self._layout, epoch)
-        self._opened_by = by or self._opened_by
+        if by:
+            self._opened_by, self._seen_us = by, self._clock.now_us()
         return self._layout
 
-    async def opened_by(self) -> str:
+    async def stay(self, by: str) -> bool:
         self._check()
-        return self._opened_by
+        if self._opened_by != by:
+            return False
+        self._seen_us = self._clock.now_us()
+        return True
+
+    def belong_to(self, owner: ownership.Owner) -> None:
+        self._owner = owner
 
     def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         for shard in sharding.all_shards(layout):
@@ -132,6 +174,7 @@ class MemoryDelayQueue:
                 made = self.shards[shard] = memoryshard.MemoryShard(shard, epoch)
                 is_former = sharding.layout_of(shard) != layout.number
                 made.state = "draining" if is_former else "filling" if layout.former else "open"
+                made.mark = self._clock.now_us()
             if self.shards[shard].state != "closed":
                 self._fenced(shard, epoch)
 
@@ -143,10 +186,12 @@ class MemoryDelayQueue:
 
     async def layout(self) -> messages.Layout:
         self._check()
+        self._check_owner()
         return self._known_layout()
 
     async def beat(self, worker: str) -> messages.Beat:
         self._check()
+        self._check_owner()
         now = self._clock.now_us()
         self._moves.knows[worker] = 0 if self._layout is None else self._layout.number
         self._workers[worker] = now + int(membership.WORKER_TTL_SECONDS * 1_000_000)
@@ -182,7 +227,7 @@ class MemoryDelayQueue:
             for shard in self._homes(definition.id, epoch)
             if shard.state != "draining" or definition.id in shard.definitions
         )
-        armed = shard.upsert(arming, blob)
+        armed = shard.upsert(arming, blob, self._clock.now_us())
         if armed is None:
             raise errors.WorldChanged(f"{definition.identity}: its chain is another one")
         self._tell(shard)
@@ -200,8 +245,17 @@ class MemoryDelayQueue:
         record: messages.OccurrenceRecord,
         epoch: messages.Epoch,
     ) -> messages.Armed:
+        (armed,) = await self.enqueue_many(definition, [(point, record)], epoch)
+        return armed
+
+    async def enqueue_many(
+        self,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> list[messages.Armed]:
         shard = self._fenced(sharding.shard_of(definition.id, self._known_layout().shards), epoch)
-        armed = shard.enqueue(definition, point, record, self._clock.now_us())
+        armed = shard.enqueue(definition, wanted, self._clock.now_us())
         if armed is None:
             raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
         self._tell(shard)
@@ -213,8 +267,11 @@ class MemoryDelayQueue:
         point: points.DuePoint,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        removed = [shard.withdraw(point.member) for shard in self._homes(definition.id, epoch)]
-        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
+        for shard in self._homes(definition.id, epoch):
+            withdrawn = shard.withdraw(point.member)
+            if withdrawn is not messages.Armed.UNCHANGED:
+                return withdrawn
+        return messages.Armed.UNCHANGED
 
     async def remove(
         self,
@@ -248,7 +305,9 @@ class MemoryDelayQueue:
 
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
         yield [
-            messages.Known(one.uid, one.namespace, one.name, one.generation, one.collision)
+            messages.Known(
+                one.uid, one.namespace, one.name, one.generation, one.collision, one.fingerprint
+            )
             for one in list(self._shard(shard).definitions.values())
         ]
 
@@ -279,6 +338,7 @@ class MemoryDelayQueue:
             if point is not None and of in (None, point.schedule_id):
                 yield messages.StoredOccurrence(
                     schedule_id=point.schedule_id,
+                    timing_version=point.timing_version,
                     kind=point.kind,
                     slot_us=point.slot_us,
                     record=record,
@@ -426,7 +486,10 @@ class MemoryDelayQueue:
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         now = self._clock.now_us()
         lease_us = int(lease_seconds * 1_000_000)
-        token = self._shard(claim.shard).extend(claim.id, expiry_us=now + lease_us)
+        latest_us = now + 2 * port.LONGEST_LEASE_SECONDS * 1_000_000
+        token = self._shard(claim.shard).extend(
+            claim.id, expiry_us=now + lease_us, latest_us=latest_us
+        )
         if token is None:
             return None
         held_until = self._clock.monotonic() + (token - now) / 1_000_000
@@ -434,9 +497,13 @@ class MemoryDelayQueue:
 
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
         shard = self._shard(claim.shard)
-        released = shard.release(claim.id, members)
+        given = messages.ClaimId(os.urandom(12))
+        released = shard.release(claim.id, members, given=given, now_us=self._clock.now_us())
         self._tell(shard)
         return len(released)
+
+    async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
+        return self._shard(claim.shard).isolate(claim.id, alone=alone)
 
     @property
     def settles_entries(self) -> bool:
@@ -452,7 +519,7 @@ class MemoryDelayQueue:
         now_held = set(shard.held(claim.id))
         held = tuple(member in now_held for group in entries for member in group.members)
         if not all(held):
-            return messages.Handed(done=False, held=held)
+            return messages.Handed(done=False, held=held, lost=lease is None)
         for group in entries:
             await self._append_group(group)
         await self.settle(claim, settlement)
@@ -622,6 +689,41 @@ class MemoryDelayQueue:
             unarmed=tuple(unarmed),
         )
 
+    async def doubted(self) -> tuple[messages.Doubted, ...]:
+        self._check()
+        return tuple(
+            messages.Doubted(shard=number, back_us=shard.back_us)
+            for number, shard in self.shards.items()
+            if shard.back_us or shard.held_points()
+        )
+
+    async def held_points(
+        self, shard: messages.ShardId
+    ) -> AsyncIterator[Sequence[messages.HeldPoint]]:
+        state = self._shard(shard)
+        held = [
+            messages.HeldPoint(
+                lane=lane,
+                point=point,
+                record=state.records.get(point.member, messages.OccurrenceRecord()),
+                definition=state.definitions.get(point.schedule_id),
+            )
+            for lane, point in state.held_points()
+        ]
+        if held:
+            yield held
+
+    async def apply_compared(
+        self, shard: messages.ShardId, compared: messages.Compared, epoch: messages.Epoch
+    ) -> int:
+        state = self._fenced(shard, epoch)
+        changed = state.compare(compared, self._clock.now_us())
+        self._tell(state)
+        return changed
+
+    async def end_doubt(self, doubted: messages.Doubted, epoch: messages.Epoch) -> str:
+        return self._fenced(doubted.shard, epoch).end_doubt(doubted.back_us)
+
     async def stats(self) -> list[messages.ShardStats]:
         self._check()
         return [self._stats_of(shard) for shard in self.shards.values()]
@@ -674,6 +776,8 @@ class MemoryDelayQueue:
         now = self._clock.now_us()
         cap = now - (claiming.STANDBY_DUE_DELAY_US[0] if standby else 0)
         claim_id = messages.ClaimId(os.urandom(12))
+        if shard.look_at_server(self.server, self._marks.get(shard.number, 0), now):
+            self._tell(shard, ran=True)
         left = shard.doubtful(now) if wary else set()
         members = shard.claim(
             claim_id,
@@ -683,6 +787,7 @@ class MemoryDelayQueue:
             lease_us=int(lease_seconds * 1_000_000),
             without=left,
         )
+        self._marks[shard.number] = max(shard.mark, self._marks.get(shard.number, 0))
         wait = shard.wait_us(now_us=now, cap_us=cap, without=left)
         return messages.Claimed(
             shard=shard.number,
@@ -709,16 +814,23 @@ class MemoryDelayQueue:
             reclaimed=lease.attempts,
             alone=lease.alone,
             now_us=now_us,
+            first_us=lease.first_us,
             token_us=lease.expiry_us,
             held_until=self._clock.monotonic() + (lease.expiry_us - now_us) / 1_000_000,
             records={m: shard.records[m] for m in members if m in shard.records},
             strangers=tuple((m, float(shard.members[m].due_us)) for m, point in found if not point),
+            back_us=shard.back_us,
         )
 
     def _tell(self, shard: memoryshard.MemoryShard, *, ran: bool = False) -> None:
         """Ring for the earliest unclaimed point; rather once too often than too late."""
         now = self._clock.now_us()
-        dues = [point.due_us for point in shard.members.values() if point.holder is None]
+        dues = [
+            point.due_us
+            for point in shard.members.values()
+            if point.holder is None and point.due_us != points.HELD_US
+        ]
+        dues += [lease.expiry_us for lease in shard.leases.values() if lease.is_given]
         for wakeups in self._wakeups if dues else ():
             wakeups.wake(shard.number, (min(dues) - now) / 1_000_000)
         for ledger in self._ledgers if ran else ():
@@ -726,7 +838,11 @@ class MemoryDelayQueue:
 
     def _stats_of(self, shard: memoryshard.MemoryShard) -> messages.ShardStats:
         now = self._clock.now_us()
-        waiting = [p.due_us for p in shard.members.values() if p.holder is None]
+        waiting = [
+            p.due_us
+            for p in shard.members.values()
+            if p.holder is None and p.due_us != points.HELD_US
+        ]
         return messages.ShardStats(
             shard=shard.number,
             points=len(shard.members),
@@ -742,6 +858,10 @@ class MemoryDelayQueue:
         if not self.available:
             raise errors.QueueUnavailable("the test took the queue away")
 
+    def _check_owner(self) -> None:
+        if self._owner is not None and self._mark and not self._owner.is_of(self._mark):
+            raise scripting.Foreign(f"the index is of another cluster; {scripting.OTHER_INDEX}")
+
     def _known_layout(self) -> messages.Layout:
         if self._layout is None:
             raise scripting.Uninitialised("there is no index yet: the operator makes it")
@@ -749,6 +869,7 @@ class MemoryDelayQueue:
 
     def _shard(self, shard: messages.ShardId) -> memoryshard.MemoryShard:
         self._check()
+        self._check_owner()
         if shard in self.away:
             raise _AWAY
         found = self.shards.get(shard)

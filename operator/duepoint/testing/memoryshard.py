@@ -8,14 +8,14 @@ this and Redis shows in the suite that runs on both.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import crowding
+from duepoint.delayqueue.firing import crowding, settling
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -36,14 +36,23 @@ class Lease:
     """A claim as the shard knows it."""
 
     expiry_us: int
+    first_us: int
     attempts: int = 0
     suspects: tuple[messages.ClaimId, ...] = ()
     number: int = 0
+    is_alone: bool = False
+    is_given: bool = False
+    began_with: frozenset[bytes] = frozenset()
 
     @property
     def alone(self) -> int:
-        """How many owners were not heard of again that held the one point alone."""
+        """How many owners were not heard of again that had only the one point in hand."""
         return len(self.suspects)
+
+
+def _is_no_news(old: _Definition, arming: messages.Arming) -> bool:
+    is_newer = arming.definition.generation > old.generation
+    return not is_newer and old.fingerprint != arming.replaces
 
 
 @dataclass(slots=True)
@@ -58,57 +67,87 @@ class MemoryShard:
     records: dict[bytes, messages.OccurrenceRecord] = field(default_factory=dict)
     leases: dict[messages.ClaimId, Lease] = field(default_factory=dict)
     outcomes: dict[int, bytes] = field(default_factory=dict)
+    #: Entries of ``outcomes`` that were told by lost claims, and those that tell of a fallback.
+    lost: set[int] = field(default_factory=set)
+    fallbacks: dict[int, int] = field(default_factory=dict)
+    server: str = ""
+    mark: int = 0
+    back_us: int = 0
+    dropped: int = 0
     dead: list[messages.DeadEntry] = field(default_factory=list)
     added: int = 0
     state: str = "open"
 
     # -- arming ---------------------------------------------------------------------------------
 
-    def upsert(self, arming: messages.Arming, blob: bytes) -> messages.Armed | None:
+    def upsert(self, arming: messages.Arming, blob: bytes, now_us: int) -> messages.Armed | None:
         """None: the chain that was to be kept is not there."""
         new = arming.definition
         old = self.definitions.get(new.id)
         if old is not None and old.uid != new.uid:
             return messages.Armed.COLLISION
-        if old is not None and new.generation <= old.generation:
+        if old is not None and _is_no_news(old, arming):
             return messages.Armed.UNCHANGED
         if old is not None and None not in (old.runs_left, new.runs_left):
             new = msgspec.structs.replace(new, started=max(old.started, new.started))
         if arming.keep_chain:
             if old is None or old.timing_version != new.timing_version:
                 return None
+            if not self._can_move(arming, now_us):
+                return messages.Armed.HELD
             new = msgspec.structs.replace(new, state=old.state)
         self.blobs.setdefault(new.target, (new.namespace, blob))
         self.definitions[new.id] = new
         if not arming.keep_chain:
-            if old is not None:
-                self.members.pop(old.id + old.timing_version, None)
-            if arming.due_us is not None:
-                self.members[new.id + new.timing_version] = Point(new.namespace, arming.due_us)
+            self._arm(arming, old)
         return messages.Armed.APPLIED
+
+    def _can_move(self, arming: messages.Arming, now_us: int) -> bool:
+        """Gives a chain that goes on its other due, if there is one; False where it is held."""
+        known = arming.definition
+        chain = self.members.get(known.id + known.timing_version)
+        if arming.due_us is None or chain is None:
+            return True
+        if chain.holder is None and chain.due_us > now_us:
+            chain.due_us = arming.due_us
+        return chain.holder is None
+
+    def _arm(self, arming: messages.Arming, old: _Definition | None) -> None:
+        new = arming.definition
+        if old is not None:
+            self.members.pop(old.id + old.timing_version, None)
+        if arming.due_us is not None:
+            self.members[new.id + new.timing_version] = Point(new.namespace, arming.due_us)
+        for one in arming.open:
+            if one.point.member not in self.members:
+                self.members[one.point.member] = Point(new.namespace, one.point.due_us)
+                self.records[one.point.member] = one.record
 
     def enqueue(
         self,
         definition: _Definition,
-        point: points.DuePoint,
-        record: messages.OccurrenceRecord,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         now_us: int,
-    ) -> messages.Armed | None:
+    ) -> list[messages.Armed] | None:
         """None: no definition of this uid is stored."""
         stored = self.definitions.get(definition.id)
         if stored is None or stored.uid != definition.uid:
             return None
-        if point.member in self.members:
-            return messages.Armed.UNCHANGED
-        self.members[point.member] = Point(stored.namespace, now_us)
-        self.records[point.member] = record
-        return messages.Armed.APPLIED
+        armed = []
+        for due_us, (point, record) in enumerate(wanted, now_us - len(wanted) + 1):
+            is_new = point.member not in self.members
+            armed.append(messages.Armed.APPLIED if is_new else messages.Armed.UNCHANGED)
+            if is_new:
+                self.members[point.member] = Point(stored.namespace, due_us)
+                self.records[point.member] = record
+        return armed
 
-    def withdraw(self, member: bytes) -> bool:
-        """Whether the occurrence was there."""
-        was_there = member in self.members
+    def withdraw(self, member: bytes) -> messages.Armed:
+        point = self.members.get(member)
         self.drop(member)
-        return was_there
+        if point is None:
+            return messages.Armed.UNCHANGED
+        return messages.Armed.APPLIED if point.holder is None else messages.Armed.HELD
 
     def remove(self, schedule_id: points.ScheduleId, uid: str) -> messages.Armed:
         stored = self.definitions.get(schedule_id)
@@ -137,6 +176,80 @@ class MemoryShard:
             if lease.expiry_us <= now_us and lease.attempts
         }
 
+    def look_at_server(self, server: str, mark: int, now_us: int) -> bool:
+        """Whether the shard is in doubt by this, which was told of."""
+        has_changed, self.server, known = self.server != server, server, self.server
+        if not (has_changed and known) and mark <= self.mark:
+            return False
+        self.mark = max(self.mark, mark)
+        self.back_us = max(self.back_us, now_us)
+        self.added += 1
+        self.outcomes[self.added], self.fallbacks[self.added] = b"", self.back_us
+        return True
+
+    def _must_wait(self, member: bytes, due_us: int) -> bool:
+        point = points.parse_member(member, due_us)
+        if point is None or point.kind in (points.PointKind.CHAIN, points.PointKind.CHECK):
+            return False
+        is_queued = point.kind is points.PointKind.QUEUED
+        return due_us <= self.back_us or (is_queued and point.slot_us <= self.back_us)
+
+    def _without_waiting(self, members: list[bytes]) -> list[bytes]:
+        """The others are set aside, where the shard is in doubt."""
+        waiting = [
+            m for m in members if self.back_us and self._must_wait(m, self.members[m].due_us)
+        ]
+        for member in waiting:
+            self.members[member] = Point(self.members[member].lane, points.HELD_US)
+        return [member for member in members if member not in waiting]
+
+    def compare(self, compared: messages.Compared, now_us: int) -> int:
+        changed = 0
+        at_once_us = max(now_us, self.back_us + 1)
+        for one, lost in compared.added:
+            if lost.point.member not in self.members:
+                self.members[lost.point.member] = Point(str(one.lane), at_once_us)
+                self.records[lost.point.member] = lost.record
+                changed += 1
+        for one in compared.gone:
+            if self._is_held(one.point.member):
+                self.drop(one.point.member)
+                changed += 1
+        for one, record in compared.due:
+            member = one.point.member
+            if self._is_held(member):
+                self.members[member].due_us = at_once_us
+                self.records[member] = record or self.records[member]
+                changed += 1
+        for schedule_id, count in compared.started:
+            stored = self.definitions.get(schedule_id)
+            if stored is not None and stored.runs_left is not None and stored.started < count:
+                self.definitions[schedule_id] = msgspec.structs.replace(stored, started=count)
+        for one, due_us in compared.chains:
+            if self._is_held(one.point.member):
+                self.members[one.point.member].due_us = max(due_us, self.back_us + 1)
+                changed += 1
+        return changed
+
+    def _is_held(self, member: bytes) -> bool:
+        return member in self.members and self.members[member].due_us == points.HELD_US
+
+    def held_points(self) -> list[tuple[str, points.DuePoint]]:
+        held = [(m, one) for m, one in self.members.items() if one.due_us == points.HELD_US]
+        parsed = [(one.lane, points.parse_member(m, points.HELD_US)) for m, one in sorted(held)]
+        return [(lane, point) for lane, point in parsed if point is not None]
+
+    def end_doubt(self, back_us: int) -> str:
+        if self.back_us != back_us:
+            return "due"
+        if self.held_points():
+            return "held"
+        old = [one for one in self.members.values() if one.due_us <= back_us]
+        if old:
+            return "due" if any(one.holder is None for one in old) else "claimed"
+        self.back_us = 0
+        return ""
+
     def claim(
         self,
         claim_id: messages.ClaimId,
@@ -158,16 +271,20 @@ class MemoryShard:
             members = self._reclaim(expired[0][1], claim_id, batch, now_us + lease_us)
             if members:
                 return members
-        members = self._share(cap_us, batch)
+        members = self._without_waiting(self._share(cap_us, batch))
         if members:
-            self._own(members, claim_id, Lease(self._free_token(now_us + lease_us)))
+            self._own(members, claim_id, Lease(self._free_token(now_us + lease_us), now_us))
         return members
 
     def wait_us(
         self, *, now_us: int, cap_us: int, without: Collection[messages.ClaimId] = ()
     ) -> int | None:
         """Until the next due or the first expiry, at least a millisecond."""
-        waits = [point.due_us - cap_us for point in self.members.values() if point.holder is None]
+        waits = [
+            point.due_us - cap_us
+            for point in self.members.values()
+            if point.holder is None and point.due_us != points.HELD_US
+        ]
         waits += [
             lease.expiry_us - now_us for other, lease in self.leases.items() if other not in without
         ]
@@ -187,21 +304,39 @@ class MemoryShard:
     def held(self, claim_id: messages.ClaimId) -> list[bytes]:
         return sorted(m for m, point in self.members.items() if point.holder == claim_id)
 
-    def extend(self, claim_id: messages.ClaimId, *, expiry_us: int) -> int | None:
+    def extend(self, claim_id: messages.ClaimId, *, expiry_us: int, latest_us: int) -> int | None:
         lease = self.leases.get(claim_id)
         if lease is None:
             return None
-        if expiry_us > lease.expiry_us:
+        if expiry_us > lease.expiry_us or lease.expiry_us > latest_us:
             lease.expiry_us = self._free_token(expiry_us)
         return lease.expiry_us
 
-    def release(self, claim_id: messages.ClaimId, members: Collection[bytes] | None) -> list[bytes]:
+    def isolate(self, claim_id: messages.ClaimId, *, alone: bool) -> bool:
+        lease = self.leases.get(claim_id)
+        if lease is not None:
+            lease.is_alone = alone
+        return lease is not None
+
+    def release(
+        self,
+        claim_id: messages.ClaimId,
+        members: Collection[bytes] | None,
+        *,
+        given: messages.ClaimId,
+        now_us: int,
+    ) -> list[bytes]:
         if claim_id not in self.leases and members is None:
             for lease in self.leases.values():
                 lease.suspects = tuple(one for one in lease.suspects if one != claim_id)
         released = [m for m in self.held(claim_id) if members is None or m in members]
+        chains = [member for member in released if len(member) == points.CHAIN_LENGTH]
         for member in released:
             self.members[member].holder = None
+        if chains:
+            first_us = self.leases[claim_id].first_us
+            lease = Lease(self._free_token(now_us), first_us, is_given=True)
+            self._own(chains, given, lease)
         self._end_if_empty(claim_id)
         return released
 
@@ -212,7 +347,9 @@ class MemoryShard:
     ) -> messages.Settled:
         lease = self.leases.get(claim_id)
         if lease is None:
+            before = self.added
             self.add_outcomes([settlement.outcomes])
+            self.lost.update(range(before + 1, self.added + 1))
             return messages.Settled(lost=True, applied=0, remaining=0)
         held = set(self.held(claim_id))
         if settlement.number <= lease.number:
@@ -257,6 +394,9 @@ class MemoryShard:
         for outcomes in filter(None, entries):
             self.added += 1
             self.outcomes[self.added] = outcomes
+        while sum(map(len, self.outcomes.values())) > settling.runs_bytes(shards=1):
+            del self.outcomes[min(self.outcomes)]
+            self.dropped += 1
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -272,11 +412,27 @@ class MemoryShard:
         taken = held[: math.ceil(batch / 8**lease.attempts)]
         if len(taken) == len(held):
             del self.leases[expired]
+        for member in taken:
+            self.members[member].holder = None
+        taken = self._without_waiting(taken)
         if taken:
-            suspects = (*lease.suspects, expired) if len(taken) == 1 else ()
+            suspects = self._suspects(expired, lease, held)
+            attempts = lease.attempts if lease.is_given else lease.attempts + 1
             token = self._free_token(expiry_us)
-            self._own(taken, claim_id, Lease(token, lease.attempts + 1, suspects))
+            self._own(taken, claim_id, Lease(token, lease.first_us, attempts, suspects))
+        if len(taken) < len(held):
+            lease.is_alone, lease.suspects = False, ()
         return taken
+
+    @staticmethod
+    def _suspects(
+        expired: messages.ClaimId, lease: Lease, held: list[bytes]
+    ) -> tuple[messages.ClaimId, ...]:
+        """The owners that had nothing in hand but the one point that is left."""
+        if len(held) != 1:
+            return ()
+        before = lease.suspects if held[0] in lease.began_with else ()
+        return (*before, expired) if lease.is_alone else before
 
     def _share(self, cap_us: int, batch: int) -> list[bytes]:
         """The oldest due of each lane, every lane its part."""
@@ -292,7 +448,9 @@ class MemoryShard:
         return members
 
     def _own(self, members: list[bytes], claim_id: messages.ClaimId, lease: Lease) -> None:
+        self.mark += 1
         self.leases[claim_id] = lease
+        lease.began_with = frozenset(members)
         for member in members:
             self.members[member].holder = claim_id
 
@@ -351,7 +509,7 @@ class MemoryShard:
         buried = []
         for schedule_id, occurrence in newest.items():
             entry = {"given_up_us": str(now_us), **crowding.entry(occurrence)}
-            for member in self._crowded_out(schedule_id):
+            for member in self._crowded_out(schedule_id, occurrence.most_open):
                 slot_us = int.from_bytes(member[13:21], "big")
                 self._bury(
                     [messages.DeadLetter(member=member, entry={"slot_us": str(slot_us), **entry})]
@@ -363,7 +521,7 @@ class MemoryShard:
                 self.drop(member)
         return buried
 
-    def _crowded_out(self, schedule_id: points.ScheduleId) -> list[bytes]:
+    def _crowded_out(self, schedule_id: points.ScheduleId, most: int) -> list[bytes]:
         retries = [
             member
             for member in self.members
@@ -375,7 +533,7 @@ class MemoryShard:
             (member for member in retries if self.members[member].holder is None),
             key=lambda member: member[12:],
         )
-        return waiting[: max(0, len(retries) - messages.OPEN_RETRIES)]
+        return waiting[: max(0, len(retries) - most)]
 
     def _count(self, member: bytes, held: set[bytes]) -> None:
         stored = self.definitions.get(points.ScheduleId(member[:8]))

@@ -9,9 +9,11 @@ import time
 import pytest
 
 from duepoint import errors
+from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import cluster as clusters
 from tests.support.queueing import moved
+from tests.support.waiting import LONGEST_SECONDS
 
 STEP = 0.05
 
@@ -29,6 +31,13 @@ async def test_shards_live_on_every_node_and_are_claimed_in_one_go(clustered, sh
     assert len(owners) == 3
 
 
+async def test_every_node_is_known_as_a_server_of_ours(clustered, shared_cluster):
+    await clustered.arm()
+    assert set(clustered.queue.server_hosts()) == {
+        ("127.0.0.1", node.port) for node in shared_cluster.nodes
+    }
+
+
 async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered):
     await clustered.arm()
     servers = clustered.queue._servers._roles["worker"]
@@ -37,7 +46,7 @@ async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered
     swap = {one: two, two: one}
     servers._map = clusters.Map([swap.get(owner, owner) for owner in good.owners], good.replicas)
     assert len(await clustered.claim_all()) == 1
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while servers._map.owners != good.owners:
             await clustered.look()
 
@@ -127,7 +136,7 @@ async def test_a_whole_nodes_worth_of_slots_moves_by_the_servers_own_means(
             source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot,
             "NODE", shared_cluster.id_of(target),
         )  # fmt: skip
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LONGEST_SECONDS):
             while shared_cluster.owner(slot) is not target:  # noqa: ASYNC110 - the server's affair
                 await asyncio.sleep(0.05)
         await load.wait_for_firings(len(load.fired) + 100)
@@ -149,11 +158,11 @@ async def test_a_sleeper_is_woken_by_a_shard_that_has_moved(clustered, shared_cl
     target = shared_cluster.nodes[(shared_cluster.nodes.index(shared_cluster.owner(slot)) + 1) % 3]
     await asyncio.to_thread(shared_cluster.move_slot, slot, target)
     # Told by the node that it left: everything is looked at again, and heard at the new one.
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LONGEST_SECONDS):
         assert shard in await wakeups.wait_until_due(60)
     await _quiet(clustered, wakeups)
     await clustered.arm()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while shard not in (woken := await wakeups.wait_until_due(60)):
             assert woken, "nobody was woken"
     await wakeups.close()
@@ -230,7 +239,7 @@ class Load:
 
     async def _settle(self, claim, settlement):
         """As the settler does it: for as long as the claim is held."""
-        while time.monotonic() < claim.held_until:
+        while SystemClock().monotonic() < claim.held_until:
             try:
                 await self.harness.queue.settle(claim, settlement)
             except errors.QueueUnavailable:
@@ -239,7 +248,7 @@ class Load:
                 return
 
     async def wait_for_firings(self, count):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LONGEST_SECONDS):
             while len(self.fired) < count:
                 self._more.clear()
                 await self._more.wait()

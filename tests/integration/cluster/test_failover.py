@@ -11,6 +11,7 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import cluster as clusters
 from tests.support import queueing
 from tests.support.queueing import moved
+from tests.support.waiting import LONGEST_SECONDS
 
 SHARDS = 8
 
@@ -46,7 +47,7 @@ async def test_what_a_lagging_replica_never_heard_of_is_armed_again_by_the_resyn
     assert {name for _, name in before} > set(old)
     assert not [name for shard, name in before if shard in lost and name in new]
     # The promoted replica is heard, and everything is looked at again.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while not lost & set(await wakeups.wait_until_due(30)):
             pass
     # What the leader does when it is told: every object is compared, then swept.
@@ -74,7 +75,7 @@ async def test_a_cluster_without_a_node_is_waited_for_and_heals_by_itself(failin
         await failing.arm(generation=2)
     primary.start()
     # It was emptied by its death: its shards are made anew, nobody else's.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:
                 await failing.queue.open_layout(SHARDS, queueing.EPOCH)
@@ -92,7 +93,7 @@ def _slot(harness, shard):
 
 async def _until_answered(harness):
     """Until every shard answers again."""
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:
                 await harness.look(batch=1, lease_seconds=0.1)
@@ -119,7 +120,7 @@ async def _stored(harness):
 async def _fired(harness, ids):
     """Claims and moves on until all of these have fired; nothing early."""
     fired = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while {point.schedule_id for point in fired} != ids:
             for claim in await harness.claim_all():
                 assert all(point.due_us <= harness.now_us() for point in claim.points)

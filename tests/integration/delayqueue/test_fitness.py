@@ -6,6 +6,7 @@ import asyncio
 import uuid
 
 import pytest
+import redis
 from prometheus_client import REGISTRY
 
 from duepoint import services
@@ -51,8 +52,8 @@ async def test_the_shipped_users_find_nothing_wrong(server, role):
 @pytest.mark.parametrize("name", USUAL)
 async def test_a_limit_that_may_not_be_set_is_named_with_what_to_write(server, name):
     server[1].config_set(name, 64)
-    (line,) = await problems_for(server[0].url, "dp:", "worker")
-    assert line.startswith(f"{name} is 64 and may not be set from here")
+    (line,) = await problems_for(server[0].url, "dp:", "operator")
+    assert line.startswith(f"{name} is below 512 and may not be set from here")
     assert f"write {name} 512" in line
     assert "\n" not in line
     assert is_told("listpack") == 1
@@ -63,14 +64,36 @@ async def test_a_limit_that_may_not_be_set_is_named_with_what_to_write(server, n
 async def test_a_limit_that_may_be_set_is_set(server, name):
     server[1].config_set(name, 64)
     harness = await queueing.redis_harness(server[0].url, "dp:", users=False)
-    assert await harness.queue.problems() == ()
+    assert await harness.queue.problems(fills=True) == ()
     assert server[1].config_get(name)[name] == "512"
+    await harness.queue.close()
+
+
+@pytest.mark.parametrize("role", ["operator", "worker"])
+async def test_no_configuration_is_read_because_that_reads_passwords(server, role):
+    """``CONFIG GET *`` gives the administrator's password to whoever has a process's token."""
+    with (
+        redis.Redis.from_url(redisusers.url_for(server[0].url, role)) as client,
+        pytest.raises(redis.exceptions.NoPermissionError),
+    ):
+        client.config_get("requirepass")
+    before = server[1].info("commandstats").get("cmdstat_config|get", {}).get("calls", 0)
+    await problems_for(server[0].url, "dp:", role)
+    after = server[1].info("commandstats").get("cmdstat_config|get", {}).get("calls", 0)
+    assert after == before
+
+
+async def test_looking_leaves_nothing_behind(server):
+    harness = await queueing.redis_harness(server[0].url, "dp:", shards=4, users=False)
+    keys = set(server[1].scan_iter(count=1000))
+    assert await harness.queue.problems(fills=True) == ()
+    assert set(server[1].scan_iter(count=1000)) == keys
     await harness.queue.close()
 
 
 async def test_buckets_stay_compact_with_the_longest_names_and_many_schedules(server):
     harness = await queueing.redis_harness(server[0].url, "dp:", shards=1, users=False)
-    await harness.queue.problems()
+    await harness.queue.problems(fills=True)
     for first in range(0, 3000, 500):
         await asyncio.gather(
             *(
@@ -95,7 +118,7 @@ async def test_a_bucket_beyond_the_limits_is_noticed_to_be_a_table(server):
     stored = harness.definition(name="n" * 200)
     bucket = names.bucket_of(stored.id, harness.queue._buckets)
     assert server[1].object("ENCODING", bucket) == b"hashtable"
-    (line,) = await harness.queue.problems()
+    (line,) = await problems_for(server[0].url, "dp:", "operator")
     assert "hash-max-listpack-value" in line
     await harness.queue.close()
 

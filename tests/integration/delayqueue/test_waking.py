@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import pytest
 from structlog.testing import capture_logs
 
 from duepoint import errors
@@ -234,6 +233,3 @@ async def _monitored(server):
         await reading
     writer.close()
     await writer.wait_closed()
-
-
-pytestmark = pytest.mark.timeout(60)

@@ -54,9 +54,10 @@ def test_any_other_bytes_are_refused_without_another_error(record):
     most=st.sampled_from([None, 3]),
     state=st.sampled_from(definition.State),
     numbers=st.tuples(sizes, sizes, st.one_of(st.none(), sizes)),
+    fingerprint=st.binary(min_size=4, max_size=4),
 )
 def test_a_heading_is_that_of_the_whole_record(
-    uid, name, generation, collision, most, state, numbers
+    uid, name, generation, collision, most, state, numbers, fingerprint
 ):
     namespace, target, rule = numbers
     timing = rules.Timing(schedules=("0 9 * * *",), max_runs=most)
@@ -67,9 +68,10 @@ def test_a_heading_is_that_of_the_whole_record(
         collision=collision,
         state=state,
         rule=rules.Rule(timing=timing),
+        fingerprint=fingerprint,
     )
     record = definition.pack(original, namespace=namespace, target=target, rule=rule)
-    assert headings.read(record) == (uid, generation, collision, namespace, name)
+    assert headings.read(record) == (uid, generation, collision, namespace, name, fingerprint)
 
 
 @given(st.binary(max_size=120), st.binary(max_size=40))

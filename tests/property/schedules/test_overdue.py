@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,3 +42,35 @@ def test_every_overdue_slot_ends_in_exactly_one_way(period, late_seconds, policy
     assert ran == sorted(ran)
     assert decision.following.slot_us > overdue[-1]
     assert decision.following.due_us > now_us
+
+
+@given(
+    period=st.sampled_from(["@every 7s", "*/5 * * * *", "@every 100ms"]),
+    late_seconds=st.integers(0, 200),
+    back=st.integers(0, 60),
+    policy=st.fixed_dictionaries(
+        {
+            "catch_up": st.sampled_from(["Latest", "All", "None"]),
+            "catch_up_limit": st.integers(1, 50),
+            "deadline_seconds": st.one_of(st.none(), st.integers(0, 1500)),
+        }
+    ),
+    jitter_ms=st.sampled_from([0, 50, 30_000]),
+)
+def test_a_slot_is_refused_alone_as_it_would_be_as_the_oldest_of_a_chain(
+    period, late_seconds, back, policy, jitter_ms
+):
+    rule = a_rule(period, policy=policy, jitter_ms=jitter_ms)
+    timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
+    newest_us = timeline.newest_due(at("2026-03-01 12:00:00"))
+    slot_us = [newest_us, *itertools.islice(timeline.walk_back(newest_us, 0), back)][-1]
+    now_us = timeline.due_slot(newest_us).due_us + late_seconds * SECOND
+    due_us = timeline.due_slot(slot_us).due_us
+    decision = policies.decide(timeline, rule.policy, chain_due_us=due_us, now_us=now_us)
+    refusal = policies.refusal(timeline, rule.policy, slot_us=slot_us, now_us=now_us)
+    if slot_us in {one.slot_us for one in decision.run}:
+        assert refusal is None
+    else:
+        assert refusal is next(
+            group.reason for group in decision.missed if slot_us <= group.newest_us
+        )

@@ -58,8 +58,9 @@ def test_arguments_are_named_and_values_stand_by_position():
     arguments.put("members", arguments.run([b"a", b"b"]))
     arguments.put("nothing", arguments.run([]))
     call = arguments.call("claim", ["key"])
-    assert list(call.arguments[1:]) == [b"\xff\x00", b"a", b"b"]
-    named = msgspec.msgpack.decode(call.arguments[0])
+    first, *values = call.argv()
+    assert values == [b"\xff\x00", b"a", b"b"]
+    named = msgspec.msgpack.decode(first)
     assert named == {"layout": 1, "id": 2, "members": [3, 4], "nothing": [5, 4]}
 
 
@@ -72,7 +73,7 @@ def test_includes_are_put_in_place():
 
 def test_every_script_fits_its_neighbours_limits():
     for name in scripting.names():
-        assert len(scripting.source(name)) < 28_000
+        assert len(scripting.source(name)) < 30_000
 
 
 def test_another_incarnation_of_a_shard_is_forgotten_whole():

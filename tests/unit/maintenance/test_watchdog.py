@@ -27,10 +27,21 @@ class Exit:
 def test_a_deadline_that_passes_ends_the_process():
     leave = Exit()
     dog = watchdog.Watchdog(leave)
-    dog.guard(time.monotonic() + 0.02)
+    dog.guard(SystemClock().monotonic() + 0.02)
     assert leave.happened.wait(60)
     dog.close()
     assert len(leave.reasons) == 1
+
+
+def test_a_deadline_that_passes_while_the_machine_is_suspended_is_seen_at_once(monkeypatch):
+    monkeypatch.setattr(watchdog, "_LOOK_SECONDS", 0.01)
+    now = 0.0
+    leave = Exit()
+    dog = watchdog.Watchdog(leave, monotonic=lambda: now)
+    dog.guard(3600.0)
+    now = 7200.0
+    assert leave.happened.wait(60)
+    dog.close()
 
 
 def test_a_deadline_moved_on_or_lifted_ends_nothing():

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import uuid
+from collections.abc import Sequence
+from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
@@ -21,10 +23,12 @@ from duepoint.schedules import rule as rules
 
 #: Occurrences taken out per call of ``remove``: well below what unpack() can carry.
 _REMOVE_BATCH = 500
+#: Occurrences in one script: some 0.3 ms of the server's time.
+_ENQUEUE_BATCH = 100
 
 
 class Arming(moving.Moving):
-    """upsert, enqueue, withdraw, remove."""
+    """upsert, enqueue, enqueue_many, withdraw, remove."""
 
     def digest(self, namespace: str, blob: bytes) -> str:
         return self._seal.digest(namespace, blob)
@@ -70,12 +74,33 @@ class Arming(moving.Moving):
         record: messages.OccurrenceRecord,
         epoch: messages.Epoch,
     ) -> messages.Armed:
+        (armed,) = await self.enqueue_many(definition, [(point, record)], epoch)
+        return armed
+
+    async def enqueue_many(
+        self,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> list[messages.Armed]:
+        armed: list[messages.Armed] = []
+        for first in range(0, len(wanted), _ENQUEUE_BATCH):
+            part = wanted[first : first + _ENQUEUE_BATCH]
+            armed += await self._enqueue_part(definition, part, epoch)
+        return armed
+
+    async def _enqueue_part(
+        self,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> list[messages.Armed]:
         reply = await self._where_it_is(
-            definition.id, lambda shard: self._enqueue_at(shard, definition, point, record, epoch)
+            definition.id, lambda shard: self._enqueue_at(shard, definition, wanted, epoch)
         )
         if reply == b"GONE":
             raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
-        return messages.Armed(reply.decode().lower())
+        return [messages.Armed(one.decode().lower()) for one in reply]
 
     async def withdraw(
         self,
@@ -112,10 +137,9 @@ class Arming(moving.Moving):
         self,
         shard: messages.ShardId,
         definition: definitions.Definition,
-        point: points.DuePoint,
-        record: messages.OccurrenceRecord,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
-    ) -> bytes | None:
+    ) -> Any:  # noqa: ANN401 - what the script replies
         text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
         lane = (await self._intern(shard, [text], epoch))[text]
         names = self._shard(shard)
@@ -124,15 +148,15 @@ class Arming(moving.Moving):
         )
         arguments.put("id", arguments.position(definition.id))
         arguments.put("uid", arguments.position(packed_uid(definition.uid)))
-        arguments.put("member", arguments.position(point.member))
-        arguments.put("record", arguments.position(records.pack(record)))
+        arguments.put("members", arguments.run(point.member for point, _ in wanted))
+        arguments.put("records", arguments.run(records.pack(record) for _, record in wanted))
         bucket = names.bucket_of(definition.id, self._buckets)
         keys = [
             names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
             bucket, names.leases,
         ]  # fmt: skip
         call = arguments.call("enqueue", keys)
-        reply: bytes = await self._until_free(shard, lambda: self._scripts.run(call))
+        reply = await self._until_free(shard, lambda: self._scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
     async def remove(
@@ -215,8 +239,10 @@ class Arming(moving.Moving):
             lane=str(lane),
             keep_chain=arming.keep_chain,
         )
-        if arming.due_us is not None and not arming.keep_chain:
+        if arming.due_us is not None:
             arguments.put("due", arming.due_us)
+        if arming.replaces:
+            arguments.put("replaces", arguments.position(arming.replaces))
         record = definitions.pack(definition, namespace=lane, target=target, rule=rule)
         arguments.put("numbers", [number for number in numbers if number is not None])
         arguments.put("id", arguments.position(definition.id))
@@ -225,6 +251,14 @@ class Arming(moving.Moving):
         arguments.put("chain", arguments.position(chain))
         arguments.put("digest", arguments.position(definition.target))
         arguments.put("blob", arguments.position(self._seal.pack(blob)))
+        arguments.put(
+            "open",
+            arguments.run(
+                value
+                for one in arming.open
+                for value in (str(one.point.due_us), one.point.member, records.pack(one.record))
+            ),
+        )
         bucket = names.bucket_of(definition.id, self._buckets)
         return arguments.call(
             "upsert",
@@ -237,6 +271,8 @@ class Arming(moving.Moving):
                 bucket,
                 names.leases,
                 names.interned,
+                names.occ,
+                names.occrec,
             ],
         )
 

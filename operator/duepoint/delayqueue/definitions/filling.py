@@ -23,13 +23,14 @@ import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.definitions import arming, interning, seal
+from duepoint.delayqueue.definitions import arming, interning, records, seal
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 
-#: Schedules of one script: some 5 us of the server's time each, and unpack() carries 7,900 values.
+#: Schedules and open slots of one script: some 5 us of the server's time each, and unpack() carries
+#: 7,900 values. One schedule is never divided, and has a few hundred open slots at most.
 _PART = 250
 #: Parts of one round trip: a few milliseconds of the server's time, between others' commands.
 _PARTS_TOGETHER = 8
@@ -244,20 +245,23 @@ class Filling(arming.Arming):
         """The call, and where the first id of each bucket stands in its ARGV."""
         names = self._shard(buckets[0].shard)
         used = [names.meta, names.heads, names.blobs, names.wake, names.interned]
+        used += [names.occ, names.occrec]
         blobs = {kind.digest: kind.blob for kind in known}
         arguments.put("blobs", arguments.run(itertools.chain.from_iterable(blobs.items())))
         chains: collections.defaultdict[int, list[bytes | str]]
         chains = collections.defaultdict(list)
+        open_: list[bytes] = []
         ranges = []
         for _, bucket, rows in buckets:
             used.append(names.bucket_at(bucket, self._buckets))
-            ranges.append((len(used), *arguments.run(_records(rows, known, chains))))
+            ranges.append((len(used), *arguments.run(_records(rows, known, chains, open_))))
         arguments.put("buckets", ranges)
         lanes = []
         for lane, pairs in chains.items():
             used.append(names.lane(lane))
             lanes.append((str(lane), len(used), *arguments.run(pairs)))
         arguments.put("lanes", lanes)
+        arguments.put("open", arguments.run(open_))
         return arguments.call("fill", used), [first for _, first, _ in ranges]
 
 
@@ -265,8 +269,13 @@ def _records(
     rows: Iterable[_Row],
     known: Mapping[_Kind, _Numbers],
     chains: Mapping[int, list[bytes | str]],
+    open_: list[bytes],
 ) -> list[bytes]:
-    """Id, record pairs of some rows; the due, member pairs of their chains go to their lanes."""
+    """Id, record pairs of some rows.
+
+    The due, member pairs of their points go to their lanes, the member, record pairs of their
+    occurrences to ``open_``.
+    """
     values: list[bytes] = []
     for row in rows:
         arming_, id_ = row.arming, row.id
@@ -277,6 +286,9 @@ def _records(
         of_lane = chains[lane]
         if arming_.due_us is not None:
             of_lane += (str(arming_.due_us), id_ + record[_VERSION])
+        for one in arming_.open:
+            of_lane += (str(one.point.due_us), one.point.member)
+            open_ += (one.point.member, records.pack(one.record))
     return values
 
 
@@ -290,14 +302,27 @@ def _in_parts(buckets: Iterable[_Bucket]) -> Iterator[list[_Bucket]]:
             part, room = [], _PART
         rows = bucket.rows
         while rows:
-            part.append(bucket._replace(rows=rows[:room]))
-            taken, rows = len(rows[:room]), rows[room:]
-            room -= taken
-            if not room:
+            count, weight = _fitting(rows, room)
+            if count:
+                part.append(bucket._replace(rows=rows[:count]))
+                rows = rows[count:]
+                room -= weight
+            if rows or room <= 0:
                 yield part
                 part, room = [], _PART
     if part:
         yield part
+
+
+def _fitting(rows: Sequence[_Row], room: int) -> tuple[int, int]:
+    """How many rows have room, and what they weigh; a row alone in its script always has."""
+    weight = 0
+    for count, row in enumerate(rows):
+        heavier = weight + 1 + len(row.arming.open)
+        if heavier > room and not (count == 0 and room == _PART):
+            return count, weight
+        weight = heavier
+    return len(rows), weight
 
 
 def _slices(items: list[ItemT], length: int) -> Iterator[list[ItemT]]:

@@ -181,7 +181,12 @@ class Reading(layouts.Layouts):
             read = (_readable(headings.read, schedule_id, record) for schedule_id, record in found)
             yield [
                 messages.Known(
-                    one.uid, namespaces[one.namespace], one.name, one.generation, one.collision
+                    one.uid,
+                    namespaces[one.namespace],
+                    one.name,
+                    one.generation,
+                    one.collision,
+                    one.fingerprint,
                 )
                 for one in read
                 if one is not None and one.namespace in namespaces
@@ -386,6 +391,7 @@ def _as_stored(
 def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.StoredOccurrence:
     return messages.StoredOccurrence(
         schedule_id=point.schedule_id,
+        timing_version=point.timing_version,
         kind=point.kind,
         slot_us=point.slot_us,
         record=records.unpack_or_first(record or b""),

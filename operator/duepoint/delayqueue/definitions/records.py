@@ -2,10 +2,11 @@
 
 An occurrence's state is stored in ``occrec`` under its member, as a MessagePack array that begins
 with a format number: [1, attempt, first try in us, trigger, run uid, last error class], and where
-a ScheduleRun overrides something [..., concurrency policy, payload, its seal], and of a replayed
-letter [..., time of the replay in us]. Fields that a later
-version appends are ignored; another format number, or bytes that are no such array, raise
-UnknownFormat. No record at all is that of a first attempt. Pure.
+a ScheduleRun overrides something [..., concurrency policy, payload, its seal], of a replayed
+letter [..., time of the replay in us], and of a held point [..., up to which instant, first slot,
+settled up to, slots that have ended]. Fields that a later version appends are ignored; another
+format number, or bytes that are no such array, raise UnknownFormat. No record at all is that
+of a first attempt. Pure.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
     payload: bytes = b""
     seal: str = ""
     replayed_us: int = 0
+    back_us: int = 0
+    from_us: int = 0
+    settled_us: int = 0
+    ended_us: tuple[int, ...] = ()
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
@@ -45,6 +50,9 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
         *(record.trigger, record.run_uid, record.last_error),
     )
     overrides = (record.concurrency, record.payload, record.seal)
+    if record.back_us:
+        held = (record.back_us, record.from_us, record.settled_us, record.ended_us)
+        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held))
     if record.replayed_us:
         return msgspec.msgpack.encode((*common, *overrides, record.replayed_us))
     return msgspec.msgpack.encode(common + overrides if any(overrides) else common)
@@ -78,6 +86,10 @@ def unpack(data: bytes) -> messages.OccurrenceRecord:
         payload=found.payload,
         seal=found.seal,
         replayed_us=found.replayed_us,
+        back_us=found.back_us,
+        from_us=found.from_us,
+        settled_us=found.settled_us,
+        ended_us=found.ended_us,
     )
 
 
@@ -100,7 +112,7 @@ def is_due(due_us: int) -> bool:
 
 
 def checked_due(due_us: int) -> int:
-    """The due itself; raises Bug where it cannot be stored."""
-    if not is_due(due_us):
+    """The due itself, or what stands in its place; raises Bug where it cannot be stored."""
+    if not is_due(due_us) and due_us != points.HELD_US:
         raise errors.Bug(f"a due of {due_us} us cannot be stored: it is outside [0, 2^52)")
     return due_us

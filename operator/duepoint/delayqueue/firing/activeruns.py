@@ -187,7 +187,7 @@ class Finished:
     Attributes:
         state: of the run that was asked for.
         removed: runs that counted and do not any more.
-        called: slots that waited and are due now.
+        called: slots that waited and are due now, those of an older timing included.
     """
 
     state: State = State.ABSENT

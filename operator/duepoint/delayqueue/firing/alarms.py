@@ -68,6 +68,8 @@ class Alarms:
         if self._incarnation not in (None, beat.incarnation):
             self.ring_all()
         self._incarnation = beat.incarnation
+        if min(self._at.values(), default=math.inf) <= now:
+            self._earlier.set()  # the machine was suspended, and sleeps do not count that
 
     def wake(self, shard: messages.ShardId, in_seconds: float) -> None:
         """Something was put in front of this shard; what is long due waits for nobody."""

@@ -1,4 +1,4 @@
-"""Taking due points under a lease: claim, extend, release.
+"""Taking due points under a lease: claim, extend, release, isolate.
 
 A claim passes the lanes that were said to be due by the last reply (or by a wake-up); when the
 server knows better it names them and is asked again at once. Validity is counted on the monotonic
@@ -50,13 +50,15 @@ _Buckets = dict[str, list[points.ScheduleId]]
 
 
 class Claiming(moving.Moving, briefing.Briefing):
-    """claim, extend, release."""
+    """claim, extend, release, isolate."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
         super().__init__(*args, **named)
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
+        #: The highest mark that each shard has told; one that is lower later went back.
+        self._marks: dict[messages.ShardId, int] = {}
 
     async def claim(
         self,
@@ -175,7 +177,9 @@ class Claiming(moving.Moving, briefing.Briefing):
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
         names = self._shard(claim.shard)
-        arguments = self._claim_arguments(claim, lease=_us(lease_seconds))
+        arguments = self._claim_arguments(
+            claim, lease=_us(lease_seconds), latest=_us(2 * port.LONGEST_LEASE_SECONDS)
+        )
         lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
         started = self._clock.monotonic()
         try:
@@ -200,6 +204,7 @@ class Claiming(moving.Moving, briefing.Briefing):
             claim, all=members is None, lanes=[str(lane) for lane in lanes]
         )
         arguments.put("members", arguments.run(members or ()))
+        arguments.put("given", arguments.position(os.urandom(12)))
         former: dict[int, list[bytes | str]] = {lane: [] for lane in lanes}
         for point in claim.points if members is None else ():
             former[claim.lanes[point.schedule_id]].append(point.member)
@@ -213,6 +218,19 @@ class Claiming(moving.Moving, briefing.Briefing):
                 raise
             return 0
         return int(released)
+
+    async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
+        names = self._shard(claim.shard)
+        arguments = self._claim_arguments(claim, alone=alone)
+        try:
+            held = await self._scripts.run(
+                arguments.call("alone", [names.meta, names.claims, names.leases])
+            )
+        except scripting.LayoutChanged:
+            if await self._may_hold(claim.shard):
+                raise
+            return False
+        return bool(held)
 
     def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
         """A wake-up said that this lane has the shard's head."""
@@ -250,9 +268,12 @@ class Claiming(moving.Moving, briefing.Briefing):
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             wary=wary,
+            mark=self._marks.get(shard, 0),
         )
         arguments.put("id", arguments.position(claim_id))
+        arguments.name_server()
         keys = [names.meta, names.heads, names.claims, names.leases, names.occrec]
+        keys += [names.runs, names.ran]
         keys += [names.lane(int(lane)) for lane in lanes]
         return arguments.call("claim", keys)
 
@@ -276,17 +297,21 @@ class Claiming(moving.Moving, briefing.Briefing):
                 left_alone=bool(reply[3]),
             )
         self._server_clock.note_answer(int(reply[3]), asked=started)
-        _, cap, token, now, attempts, alone, more, wait, found, occurrences, lanes, left = reply
+        _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
+        lanes, left, first, mark, back = others
+        self._marks[shard] = max(int(mark), self._marks.get(shard, 0))
         self._lanes[shard] = _lanes_among(lanes)
         claim = messages.Claim(
             id=claim_id,
             shard=shard,
             reclaimed=attempts,
             alone=alone,
+            first_us=int(first),
             now_us=int(cap),
             token_us=int(token),
             held_until=started + (int(token) - int(now)) / 1_000_000,
             definitions=known,
+            back_us=int(back),
             **_records(occurrences),
             **_points(found),
         )

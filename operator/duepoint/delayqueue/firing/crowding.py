@@ -13,7 +13,10 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import run
 from duepoint.schedules import points
+from duepoint.schedules.conditions import Reason
 
+#: What the origin of a Job's retry says under ``target``.
+JOB = "Job"
 #: Triggers of slots that belong to the schedule's own sequence.
 _REGULAR = frozenset({"Schedule", "CatchUp"})
 
@@ -24,7 +27,7 @@ def entry(newest: messages.Occurrence) -> dict[str, str]:
         **newest.origin,
         "kind": newest.point.kind.name,
         "reason": newest.record.last_error,
-        "message": messages.CROWDED_OUT,
+        "message": f"more than {newest.most_open} slots of this schedule were being tried again",
     }
 
 
@@ -35,6 +38,8 @@ def news(fields: Mapping[str, str], member: bytes, record: bytes) -> bytes:
         return b""
     known = records.unpack_or_first(record)
     given_up_us = int(fields.get("given_up_us") or 0)
+    # What never started is a missed slot; a Job starts with its Job.
+    missed = fields.get("target") == JOB or not known.first_try_us
     event = run.RunEvent(
         uid=fields.get("uid", ""),
         namespace=fields.get("namespace", ""),
@@ -42,14 +47,15 @@ def news(fields: Mapping[str, str], member: bytes, record: bytes) -> bytes:
         generation=int(fields.get("generation") or 0),
         slot_us=point.slot_us,
         trigger=known.trigger,
-        state=run.RunState.FAILED,
-        reason=known.last_error,
-        message=messages.CROWDED_OUT,
+        state=run.RunState.MISSED if missed else run.RunState.FAILED,
+        reason=Reason.CATCH_UP_LIMIT if missed else known.last_error,
+        message=fields.get("message", ""),
         at_us=given_up_us,
         started_us=known.first_try_us,
-        finished_us=given_up_us,
+        finished_us=0 if missed else given_up_us,
         attempts=known.attempt,
         settled_us=point.slot_us if known.trigger in _REGULAR else 0,
         run_uid=known.run_uid,
+        again=known.first_try_us > 0,
     )
     return run.pack([event])

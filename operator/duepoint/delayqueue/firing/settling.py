@@ -23,13 +23,22 @@ from duepoint.delayqueue.layout import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
-#: Entries kept of `runs` and `dead` per shard, about. `runs` is emptied by its reader; this bounds
-#: it while there is none.
-RUNS_LIMIT = 10_000
+#: Bytes kept of all `runs` together, about, with bounds for one of them; and for how long.
+#: They are emptied by their reader; this bounds them while there is none.
+RUNS_BYTES = 2 * 1024**3
+LEAST_RUNS_BYTES = 1024**2
+MOST_RUNS_BYTES = 64 * 1024**2
+RUNS_AGE_SECONDS = 7 * 86_400
+#: Entries kept of `dead` per shard, about.
 DEAD_LIMIT = 10_000
 _ID_LENGTH = 8
 #: A batch of more needs a reading of its own anyhow.
 _MOST_FORESEEN = 64
+
+
+def runs_bytes(shards: int) -> int:
+    """Bytes that one shard keeps of outcomes that nobody has read."""
+    return max(LEAST_RUNS_BYTES, min(MOST_RUNS_BYTES, RUNS_BYTES // shards))
 
 
 @dataclass(slots=True)
@@ -121,7 +130,7 @@ class Settling(layouts.Layouts):
         self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
     ) -> messages.Handed:
         count = sum(len(group.members) for group in entries)
-        lost = messages.Handed(done=False, held=(False,) * count)
+        lost = messages.Handed(done=False, held=(False,) * count, lost=True)
         try:
             reply = await self._gathered.run(self._settle_call(claim, settlement, entries))
         except (scripting.LayoutChanged, scripting.Uninitialised):
@@ -203,9 +212,12 @@ class Settling(layouts.Layouts):
             whole=is_whole,
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
-            runs_limit=RUNS_LIMIT,
+            runs_bytes=runs_bytes(self._known_layout().shards),
+            runs_age=RUNS_AGE_SECONDS * 1000,
             dead_limit=DEAD_LIMIT,
         )
+        if any(one.point.due_us == points.HELD_US for one in settlement.occurrences):
+            arguments.put("holds", value=True)
         arguments.put("id", arguments.position(claim.id))
         keys = [
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
@@ -233,7 +245,6 @@ class Settling(layouts.Layouts):
                 }
             )
         arguments.put("lanes", lanes)
-        arguments.put("retries_limit", messages.OPEN_RETRIES)
         arguments.put("crowds", _crowds(arguments, claim, settlement, key_of))
         arguments.put("records", arguments.run(_records(settlement.occurrences)))
         arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
@@ -299,7 +310,9 @@ class Settling(layouts.Layouts):
     ) -> scripting.Call:
         names = self._shard(claim.shard)
         arguments = scripting.Arguments(
-            layout=sharding.layout_of(claim.shard), runs_limit=RUNS_LIMIT
+            layout=sharding.layout_of(claim.shard),
+            runs_bytes=runs_bytes(self._known_layout().shards),
+            runs_age=RUNS_AGE_SECONDS * 1000,
         )
         arguments.put("id", arguments.position(claim.id))
         keys = [
@@ -437,7 +450,7 @@ def _crowds(
     claim: messages.Claim,
     settlement: messages.Settlement,
     key_of: Mapping[int, int],
-) -> list[tuple[str, int, int, int, int]]:
+) -> list[tuple[str, int, int, int, int, int]]:
     """Schedules that have more open retries after this settlement than before."""
     tried_again = {
         occurrence.point.schedule_id: occurrence
@@ -451,7 +464,8 @@ def _crowds(
         position = arguments.position(schedule_id)
         entry = crowding.entry(occurrence)
         first, last = arguments.run(part for pair in entry.items() for part in pair)
-        crowds.append((str(lane), key_of[lane], position, first, last))
+        most = occurrence.most_open
+        crowds.append((str(lane), key_of[lane], position, first, last, most))
     return crowds
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from duepoint.delayqueue import keys, messages, sharding
@@ -149,6 +149,20 @@ class RedisLedger:
         if commands:
             scripting.good(await self._servers.exchange(commands), "acknowledge outcomes")
 
+    async def dropped(self) -> dict[messages.ShardId, int]:
+        shards = self._shards
+        commands = [("HGET", self._names(shard).meta, "runs_dropped") for shard in shards]
+        replies = scripting.good(await self._servers.exchange(commands), "read what was dropped")
+        found = zip(shards, replies, strict=True)
+        return {shard: int(count) for shard, count in found if count and int(count) > 0}
+
+    async def forget_dropped(self, dropped: Mapping[messages.ShardId, int]) -> None:
+        commands = [
+            ("HINCRBY", self._names(shard).meta, "runs_dropped", -count)
+            for shard, count in dropped.items()
+        ]
+        scripting.good(await self._servers.exchange(commands), "note what was dropped")
+
     async def dead_letters(
         self, shard: messages.ShardId, *, count: int = 100
     ) -> list[messages.DeadEntry]:
@@ -203,10 +217,19 @@ class RedisLedger:
 
 def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[messages.OutcomeEntry]:
     return [
-        messages.OutcomeEntry(shard=shard, id=_text(entry_id), outcomes=_packed(_fields(fields)))
-        for entry_id, fields in found
-        if fields
+        _outcome(shard, _text(entry_id), _fields(fields)) for entry_id, fields in found if fields
     ]
+
+
+def _outcome(
+    shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes]
+) -> messages.OutcomeEntry:
+    if b"back" in fields:
+        back_us = int(fields[b"back"]) if fields[b"back"].isdigit() else 0
+        return messages.OutcomeEntry(shard=shard, id=entry_id, outcomes=b"", back_us=back_us)
+    return messages.OutcomeEntry(
+        shard=shard, id=entry_id, outcomes=_packed(fields), is_lost=b"lost" in fields
+    )
 
 
 def _packed(fields: dict[bytes, bytes]) -> bytes:

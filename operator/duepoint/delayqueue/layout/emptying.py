@@ -236,7 +236,7 @@ class Emptying(moving.Moving):
                 for letter, fields in letters
             ]
             arguments.put("letters", listed)
-            await self._scripts.run(
+            await self._gathered_durably.run(
                 arguments.call("rebury", [target.meta, target.dead, target.imported])
             )
         ids = [letter for letter, _ in found]

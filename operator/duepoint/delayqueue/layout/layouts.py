@@ -47,11 +47,13 @@ class Layouts(core.Core):
 
     async def _layout_record(self) -> messages.Layout | None:
         (reply,) = await self._read(
-            "read the layout", ("HMGET", self._keys.layout, *RECORD_FIELDS, "wanted")
+            "read the layout",
+            ("HMGET", self._keys.layout, *RECORD_FIELDS, "wanted", "owner", "by"),
         )
         if reply[0] is None:
             self._wanted_shards = 0
             return None
+        self._compare_owner(_text(reply[7]), by=_text(reply[8]))
         try:
             self._wanted_shards = number_of(reply[6])
             return self._remember(reply)
@@ -60,6 +62,19 @@ class Layouts(core.Core):
                 f"what {self._keys.layout} says cannot be read; remove that key, and the operator"
                 " makes it again"
             ) from garbage
+
+    def _compare_owner(self, mark: str, *, by: str = "") -> None:
+        """Raise Foreign where the index is of another cluster; else its mark goes with scripts."""
+        if self._owner is None:
+            return
+        if mark and not self._owner.is_of(mark):
+            self._scripts.owner = self._owner.mark
+            opened = f", opened by the installation {by}" if by else ""
+            raise scripting.Foreign(
+                f"the index in this Redis is of another cluster ({mark}{opened}), not of this one"
+                f" ({self._owner.mark}); {scripting.OTHER_INDEX}"
+            )
+        self._scripts.owner = mark or self._owner.mark
 
     def wanted_shards(self) -> int:
         """The number of shards that somebody asked for, by the last look at the layout; 0: none."""
@@ -126,6 +141,10 @@ def _checked(number: int, shards: int) -> messages.Layout:
     if not sharding.is_possible(shards) or not 1 <= number <= _MOST_LAYOUTS:
         raise ValueError(f"layout {number} of {shards} shards")
     return messages.Layout(number=number, shards=shards)
+
+
+def _text(field: bytes | None) -> str:
+    return (field or b"").decode(errors="replace")
 
 
 def number_of(field: bytes | None) -> int:

@@ -19,10 +19,12 @@ RECORD_FORMAT = 1
 STATUS_GROUP = "status"
 #: A worker that has not said so for this long is not alive.
 WORKER_TTL_SECONDS = 25.0
+#: An installation that was not heard of for so long has gone, and another one takes its index over.
+SILENCE_SECONDS = 300.0
 
 
 class Membership(layouts.Layouts):
-    """open_layout, beat, goodbye."""
+    """open_layout, stay, beat, goodbye, time_us."""
 
     async def open_layout(
         self,
@@ -33,6 +35,8 @@ class Membership(layouts.Layouts):
         by: str = "",
     ) -> messages.Layout:
         existing = await self._layout_record()
+        if existing is None:
+            await self._compare_owner_of_shards(noted or messages.Layout(number=1, shards=shards))
         wanted = existing or noted or messages.Layout(number=1, shards=shards)
         await self._make_shards(wanted, epoch)
         arguments = scripting.Arguments(
@@ -41,6 +45,7 @@ class Membership(layouts.Layouts):
             buckets=self._buckets,
             epoch=epoch,
             incarnation=_new_incarnation(),
+            silence=int(SILENCE_SECONDS * 1_000_000),
         )
         if by:
             arguments.put("by", by)
@@ -53,12 +58,26 @@ class Membership(layouts.Layouts):
             await self._make_shards(opened, epoch)
         return opened
 
-    async def opened_by(self) -> str:
-        (name,) = await self._read("read who opened it", ("HGET", self._keys.layout, "by"))
-        return (name or b"").decode(errors="replace")
+    async def _compare_owner_of_shards(self, layout: messages.Layout) -> None:
+        """The layout record may be lost alone: the shards say whose index it was."""
+        names = (
+            self._keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            for shard in sharding.all_shards(layout)
+        )
+        marks = await self._read(
+            "read whose index it is", *(("HGET", name.meta, "owner") for name in names)
+        )
+        for mark in filter(None, marks):
+            self._compare_owner(mark.decode(errors="replace"))
+
+    async def stay(self, by: str) -> bool:
+        call = scripting.Arguments(by=by).call("stay", [self._keys.layout])
+        return bool(await self._scripts.run(call))
 
     async def beat(self, worker: str) -> messages.Beat:
         await self._servers.keepalive()
+        # A failover and back leaves connections alive, to a server that has lost what it held last.
+        await self._servers.refresh()
         arguments = scripting.Arguments(
             worker=worker,
             ttl=int(WORKER_TTL_SECONDS * 1_000_000),
@@ -77,6 +96,10 @@ class Membership(layouts.Layouts):
             incarnation=incarnation.decode(),
             time_us=int(time_us),
         )
+
+    async def time_us(self) -> int:
+        (reply,) = await self._read("read the clock", ("TIME",))
+        return int(reply[0]) * 1_000_000 + int(reply[1])
 
     async def goodbye(self, worker: str) -> None:
         await self._read("say goodbye", ("ZREM", self._keys.workers, worker))

@@ -166,7 +166,10 @@ class Moving(numbering.Numbering, reading.Reading):
             numbered = {former: numbers[text] for former, text in texts.items()}
             blobs = await self._blobs_to_bring(shard, home, texts.values())
             try:
-                await self._scripts.run(self._import_call(home, batch, travellers, numbered, blobs))
+                # It is forgotten where it was next: a replica has it first, where there is one.
+                await self._gathered_durably.run(
+                    self._import_call(home, batch, travellers, numbered, blobs)
+                )
             except scripting.LayoutChanged:
                 self._interned.forget(home)  # made anew since it gave the numbers, or closed to us
                 if last:

@@ -7,12 +7,17 @@
   ARGV  worker (text), ttl (us), knows (number of the layout that it works with)
   Reply {server time us, incarnation or '', layout or 0, shards or 0, {worker ...}, former or 0,
          former shards or 0}
+  Error FOREIGN (the index is of another cluster)
 ]]
 -- include time
 
 local LAYOUT, WORKERS, SEEN = KEYS[1], KEYS[2], KEYS[3]
 local args = cmsgpack.unpack(ARGV[1])
 local now = server_time()
+local owner = redis.call('HGET', LAYOUT, 'owner')
+if args.owner and owner and args.owner ~= owner then
+  return redis.error_reply('FOREIGN the index is of ' .. owner .. ', not of ' .. args.owner)
+end
 redis.call('ZADD', WORKERS, now + args.ttl, args.worker)
 redis.call('HSET', SEEN, args.worker, args.knows)
 local dead = redis.call('ZRANGE', WORKERS, '-inf', now, 'BYSCORE', 'LIMIT', 0, 1000)

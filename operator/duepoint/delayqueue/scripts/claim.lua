@@ -3,16 +3,20 @@
   Due points belong to the claim id until its lease ends, and to nobody else. A point is due when
   both the server's clock and the caller's say so; leases know the server's clock alone. An
   expired claim comes first: of its points ceil(batch / 8^attempts) change owner, so that a
-  poisonous one is soon alone. Each lane with something due gets its share of the batch. A wary
-  caller is given nothing that has lost two owners already, and told that there is some.
+  poisonous one is soon alone; when they were claimed first goes with them. A claim that was given
+  back has lost no owner. Each lane with something due gets its share of the batch. A wary
+  caller is given nothing that has lost two owners already, and told that there is some. On a server
+  that went back the shard is in doubt: what was due until then is set aside, but for chains, which
+  the caller moves on.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6... lanes
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6 runs  7 ran  8... lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        wary (bool), id (position)
+        wary (bool), mark (the highest that the caller was told), id (position); the last value is
+        the run id of the server that this is sent to, or ''
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
-           left alone (0 or 1)}
+           left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is in doubt)}
         {'idle', wait us (-1: nothing to wait for), {lane of each head ...}, left alone (0 or 1)}
         {'lanes', {number ...}}: these must be among KEYS; nothing was changed
         {'move', batch}: it is on its way to another shard for too long; finish it, then ask again
@@ -24,11 +28,15 @@
 -- include record
 -- include claims
 -- include moves
+-- include held
+-- include doubt
 
-local META, HEADS, CLAIMS, LEASES, OCCREC = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local META, HEADS, CLAIMS, LEASES, OCCREC, RUNS, RAN = unpack(KEYS, 1, 7)
+local FIXED_KEYS = 7
 local MOST_LANES = 64
 local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
+local MOST_HOLD = 60000000 -- microseconds
 local LEAST_WAIT = 200 -- microseconds; who comes a little early does not come a millisecond late
 
 local refused = refusal(META)
@@ -41,7 +49,31 @@ local cap = math.min(now, args.cap)
 local limit = cap - args.due_delay
 local keys = {}
 for i, lane in ipairs(args.lanes) do
-  keys[lane] = KEYS[5 + i]
+  keys[lane] = KEYS[FIXED_KEYS + i]
+end
+
+local back = doubted_until(META, RUNS, RAN, ARGV[#ARGV], args.mark or 0, now)
+
+-- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
+local function without_waiting(lane, found)
+  if not back then
+    return found
+  end
+  local rest, waiting = {}, {}
+  for i = 1, #found, 2 do
+    local due = tonumber(found[i + 1])
+    if must_wait(found[i], due, back) then
+      waiting[#waiting + 1] = found[i]
+    else
+      rest[#rest + 1], rest[#rest + 2] = found[i], found[i + 1]
+    end
+  end
+  if #waiting > 0 then
+    add_held(CLAIMS)
+    rescore_members(keys[lane], waiting, CLAIMED + HELD_TOKEN)
+    refresh_head(HEADS, lane, keys[lane])
+  end
+  return rest
 end
 
 local function first_lanes()
@@ -95,12 +127,12 @@ local function wait()
   return string.format('%.0f', math.max(least, LEAST_WAIT))
 end
 
-local function own(found_by_lane, attempts, suspects)
+local function own(found_by_lane, attempts, suspects, first)
   local token = free_token(CLAIMS, now + args.lease)
   local occurrences = {}
   -- The claim before its points: cut short (for want of a right), it leaves them due.
   redis.call('ZADD', CLAIMS, token, id)
-  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane))
+  redis.call('HSET', LEASES, id, cmsgpack.pack(RECORD_FORMAT, args.worker, found_by_lane, first))
   for i = 1, #found_by_lane, 2 do
     local lane, found = found_by_lane[i], found_by_lane[i + 1]
     rescore(keys[lane], found, CLAIMED + token)
@@ -129,21 +161,24 @@ local function own(found_by_lane, attempts, suspects)
     or redis.call('ZCOUNT', CLAIMS, '-inf', now - args.expiry_delay) > left_alone
   return { 'claimed', string.format('%.0f', cap), string.format('%.0f', token),
     string.format('%.0f', now), attempts, alone, more and 1 or 0, wait(), found_by_lane, records,
-    first_lanes(), math.min(left_alone, 1) }
+    first_lanes(), math.min(left_alone, 1), string.format('%.0f', first),
+    string.format('%.0f', redis.call('HINCRBY', META, 'mark', 1)),
+    string.format('%.0f', back or 0) }
 end
 
 local function reclaim(expired)
-  local counted = redis.call('HMGET', LEASES, expired .. ':a', expired .. ':s')
+  local counted = redis.call('HMGET', LEASES, expired .. ':a', expired .. ':s', expired .. ':l',
+    expired .. ':g')
   local attempts = tonumber(string.match(counted[1] or '', '^%d+')) or 0
   local band = CLAIMED + tonumber(redis.call('ZSCORE', CLAIMS, expired))
   local take = math.ceil(args.batch / 8 ^ attempts)
-  local dues, lanes = read_record(redis.call('HGET', LEASES, expired))
+  local dues, lanes, first = read_record(redis.call('HGET', LEASES, expired))
   for _, lane in ipairs(lanes) do
     if not keys[lane] then
       return { 'lanes', lanes }
     end
   end
-  local found_by_lane, taken, seen, held = {}, 0, 0, 0
+  local found_by_lane, taken, seen, held, due_ones = {}, 0, 0, 0, 0
   for _, lane in ipairs(lanes) do
     held = held + redis.call('ZCOUNT', keys[lane], band, band)
     if seen < take then
@@ -155,6 +190,8 @@ local function reclaim(expired)
           found[#found + 1], found[#found + 2] = member, due
         end
       end
+      due_ones = due_ones + #found / 2
+      found = without_waiting(lane, found)
       if #found > 0 then
         found_by_lane[#found_by_lane + 1] = lane
         found_by_lane[#found_by_lane + 1] = found
@@ -163,15 +200,23 @@ local function reclaim(expired)
       seen = seen + #members
     end
   end
-  if seen == held or taken == 0 then
+  if seen == held or due_ones == 0 then
     drop_claim(CLAIMS, LEASES, expired)
   else
     redis.call('HSET', LEASES, expired .. ':x', 1)
+    redis.call('HDEL', LEASES, expired .. ':l', expired .. ':s')
   end
   if taken == 0 then
     return nil
   end
-  return own(found_by_lane, attempts + 1, taken == 1 and (counted[2] or '') .. expired or '')
+  -- Suspected is the only point that its owner had left, if that had nothing else in hand at all;
+  -- what was suspected before is, while it is the same point.
+  local suspects = ''
+  if held == 1 then
+    local member = found_by_lane[2][1]
+    suspects = (dues[member] and counted[2] or '') .. (counted[3] and expired or '')
+  end
+  return own(found_by_lane, attempts + (counted[4] and 0 or 1), suspects, first)
 end
 
 for _, expired in ipairs(ended_claims()) do
@@ -186,7 +231,7 @@ for _, expired in ipairs(ended_claims()) do
 end
 
 local hold = shard_state == 'draining' and tonumber(redis.call('HGET', META, 'hold') or '0') or 0
-if now < hold then
+if now < hold and hold < now + MOST_HOLD then -- later than that: the server's clock was put back
   return { 'idle', string.format('%.0f', math.max(hold - now, 1000)), first_lanes(),
     math.min(left_alone, 1) }
 end
@@ -209,7 +254,8 @@ for i, lane in ipairs(known) do
   local share = math.ceil(left / (#known - i + 1))
   local found = {}
   if share > 0 then
-    found = redis.call('ZRANGE', keys[lane], '-inf', limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES')
+    found = without_waiting(lane,
+      redis.call('ZRANGE', keys[lane], '-inf', limit, 'BYSCORE', 'LIMIT', 0, share, 'WITHSCORES'))
   end
   if #found > 0 then
     found_by_lane[#found_by_lane + 1] = lane
@@ -220,6 +266,6 @@ for i, lane in ipairs(known) do
   end
 end
 if #found_by_lane > 0 then
-  return own(found_by_lane, 0, '')
+  return own(found_by_lane, 0, '', cap)
 end
 return { 'idle', wait(), first_lanes(), math.min(left_alone, 1) }

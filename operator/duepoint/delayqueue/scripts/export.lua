@@ -95,21 +95,38 @@ local function note(lane, bucket, id, record, due, triples)
 end
 
 local function occurrences_of(id, lane_key)
-  if not has_occurrences then
-    return {}
+  if not has_occurrences or room <= 0 then
+    return {} -- they follow
   end
   return free_occurrences(lane_key, redis.call('ZRANGE', OCC, '[' .. id,
-    '[' .. id .. string.rep('\255', 18), 'BYLEX', 'LIMIT', 0, args.most))
+    '[' .. id .. string.rep('\255', 18), 'BYLEX', 'LIMIT', 0, room))
 end
 
--- Whether a worker holds an occurrence, whose start would be counted in the definition.
--- Ten thousand slots may wait, and unpack() carries 7,900: in parts.
-local MOST_LOOKED_AT = 1000
+-- Whether a worker holds an occurrence, whose start would be counted in the definition. Ten thousand
+-- slots may wait, so what is held in the lane is looked at instead, once for all its schedules; where
+-- that is very much, the slots. Of a batch so many in all; what is left goes with another one.
+local MOST_AT_A_TIME, MOST_LOOKED_AT, MOST_HELD = 1000, 2000, 5000 -- unpack() carries 7,900
+local looked_at, held_in = 0, {}
 
-local function is_tried(id, lane_key)
+local function holders_in(lane_key)
+  local held, of_score = {}, {}
+  local band = redis.call('ZRANGE', lane_key, whole(CLAIMED), '(+inf', 'BYSCORE', 'WITHSCORES')
+  for i = 1, #band, 2 do
+    local score = band[i + 1]
+    if of_score[score] == nil then
+      of_score[score] = is_held(score)
+    end
+    if of_score[score] and #band[i] > CHAIN_LENGTH then
+      held[string.sub(band[i], 1, 8)] = true
+    end
+  end
+  return held
+end
+
+local function is_any_held(id, lane_key)
   local from, to = '[' .. id, '[' .. id .. string.rep('\255', 18)
   while true do
-    local members = redis.call('ZRANGE', OCC, from, to, 'BYLEX', 'LIMIT', 0, MOST_LOOKED_AT)
+    local members = redis.call('ZRANGE', OCC, from, to, 'BYLEX', 'LIMIT', 0, MOST_AT_A_TIME)
     if #members == 0 then
       return false
     end
@@ -120,6 +137,22 @@ local function is_tried(id, lane_key)
     end
     from = '(' .. members[#members]
   end
+end
+
+local function is_tried(id, lane_key)
+  if held_in[lane_key] then
+    return held_in[lane_key][id]
+  end
+  local held = redis.call('ZCOUNT', lane_key, whole(CLAIMED), '(+inf')
+  if looked_at > 0 and looked_at + held > MOST_LOOKED_AT then
+    return held > 0
+  end
+  looked_at = looked_at + held
+  if held <= MOST_HELD then
+    held_in[lane_key] = holders_in(lane_key)
+    return held_in[lane_key][id]
+  end
+  return is_any_held(id, lane_key)
 end
 
 local function take_schedules(group)

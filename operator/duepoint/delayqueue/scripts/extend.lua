@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 --[[
-  The claim's lease ends `lease` from now, if that is later than before; asking twice is harmless.
+  The claim's lease ends `lease` from now, if that is later than before; asking twice is harmless. One
+  that ends later than any can was written before the server's clock was put back, and is put back, too.
 
   KEYS  1 meta  2 claims  3... lanes of the claim
-  ARGV  layout, lease (us), id (position)
+  ARGV  layout, lease (us), latest (us after now that no lease can end), id (position)
   Reply {'lost'} | {'extended', token us, server time us}
   Error UNINIT, WRONGLAYOUT
 ]]
@@ -23,7 +24,7 @@ if not old then
   return { 'lost' }
 end
 local token = old
-if now + args.lease > old then
+if now + args.lease > old or old > now + args.latest then
   token = free_token(CLAIMS, now + args.lease)
   for i = 3, #KEYS do
     local held = redis.call('ZRANGE', KEYS[i], CLAIMED + old, CLAIMED + old, 'BYSCORE')

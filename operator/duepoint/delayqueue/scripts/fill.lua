@@ -1,14 +1,16 @@
 #!lua
 --[[
-  Many new schedules of one shard at once: definitions, blobs and chain points, all or nothing.
+  Many new schedules of one shard at once: definitions, blobs, chain points and the occurrences of
+  open slots, all or nothing.
   Where something stands under one of the ids already, or the shard is being emptied, nothing is
   written and the caller is told which; those go by `upsert`, which compares.
 
-  KEYS  1 meta  2 heads  3 blobs  4 wake  5 interned  6... buckets and lanes
+  KEYS  1 meta  2 heads  3 blobs  4 wake  5 interned  6 occ  7 occrec  8... buckets and lanes
   ARGV  layout, epoch, incarnation, numbers {number ...}: those that stand in the records,
         blobs {from, to}: digest, blob pairs,
         buckets {{key, from, to}}: id, record pairs; key a position in KEYS, no id twice,
-        lanes {{lane, key, from, to}}: due, chain pairs
+        lanes {{lane, key, from, to}}: due, member pairs of chains and occurrences,
+        open {from, to}: member, record pairs of the occurrences
   Reply positions in ARGV of the ids that stand already; empty: everything is written
   Error UNINIT, WRONGLAYOUT, FENCED, OOM
 ]]
@@ -17,7 +19,7 @@
 -- include heads
 -- include interned
 
-local META, HEADS, BLOBS, WAKE, INTERNED = unpack(KEYS, 1, 5)
+local META, HEADS, BLOBS, WAKE, INTERNED, OCC, OCCREC = unpack(KEYS, 1, 7)
 local refused = fenced_refusal(META)
 if refused then
   return refused
@@ -49,6 +51,15 @@ for i = args.blobs[1], args.blobs[2], 2 do
 end
 for _, bucket in ipairs(args.buckets) do
   redis.call('HSET', KEYS[bucket[1]], unpack(ARGV, bucket[2], bucket[3]))
+end
+if args.open[2] > args.open[1] then
+  local entries = {}
+  for i = args.open[1], args.open[2], 2 do
+    entries[#entries + 1] = 0
+    entries[#entries + 1] = ARGV[i]
+  end
+  redis.call('ZADD', OCC, unpack(entries))
+  redis.call('HSET', OCCREC, unpack(ARGV, args.open[1], args.open[2]))
 end
 local before = shard_head(HEADS)
 for _, lane in ipairs(args.lanes) do

@@ -4,7 +4,7 @@
   are due at once, the oldest first. A run that somebody is trying again stays; a Job that is told
   of has ended. Told twice, or of runs that are not known, it calls up one slot, which asks for
   itself whether it may start. With every, all that wait are called up, at most as
-  many as one script may: there is more room.
+  many as one script may: there is more room. Those of an older timing are due at once, to end.
 
   KEYS  1 meta  2 heads  3 wake  4 lane  5 active  6 looks  7 waiting
   ARGV  layout, lane (number), id, version (positions; of the schedule and its timing),
@@ -98,9 +98,8 @@ if args.jobs[2] >= args.jobs[1] then
   end
 end
 
-local members, scores = waiting_members(WAITING, LANE, version, now,
+local members, scores, called = waiting_members(WAITING, LANE, version, now,
   args.every and MOST_CALLED or math.min(math.max(removed, 1), MOST_CALLED))
-local called = 0
 for i = 1, #members do
   called = called + hasten(LANE, members[i], scores[i], now)
 end

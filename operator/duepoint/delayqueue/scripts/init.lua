@@ -3,15 +3,17 @@
   Makes an empty shard. Nothing else creates `meta`, so an emptied server is never mistaken for
   one that merely holds no schedules. Run again it changes nothing but a lower epoch. A `meta` that
   says nothing is made anew; what else the shard holds stays.
-  Runs on a full server: a new leader has to be able to delete.
+  Runs on a full server: a new leader has to be able to delete. Its mark begins above that of any
+  shard that was here before.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
   ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group), state
         (open, filling or draining; of a shard that exists it stays as it is)
   Reply {made (0 or 1), incarnation}
-  Error WRONGLAYOUT, FENCED
+  Error WRONGLAYOUT, FENCED, FOREIGN
 ]]
 -- include meta
+-- include time
 
 local META = KEYS[1]
 if is_meta(unpack(redis.call('HMGET', META, 'layout', 'incarnation'))) then
@@ -20,10 +22,16 @@ if is_meta(unpack(redis.call('HMGET', META, 'layout', 'incarnation'))) then
   if refused then
     return refused
   end
+  if args.owner then
+    redis.call('HSETNX', META, 'owner', args.owner)
+  end
   return { 0, redis.call('HGET', META, 'incarnation') }
 end
 redis.call('HSET', META, 'layout', args.layout, 'state', args.state or 'open', 'incarnation', args.incarnation,
-  'epoch', args.epoch, 'format', args.format)
+  'epoch', args.epoch, 'format', args.format, 'mark', string.format('%.0f', server_time()))
+if args.owner then
+  redis.call('HSET', META, 'owner', args.owner)
+end
 -- Sentinels: a key that exists is never answered with TRYAGAIN while its slot moves.
 for _, sorted_set in ipairs({ KEYS[2], KEYS[3] }) do
   redis.call('ZADD', sorted_set, '+inf', '')

@@ -13,6 +13,7 @@
 -- include moves
 
 local META, CLAIMS, LEASES = unpack(KEYS, 1, 3)
+local HELD = 'held' -- what waits to be compared: no worker holds it
 local refused = refusal(META)
 if refused then
   return refused
@@ -24,7 +25,7 @@ for i = 1, #ids, 2 do
   local packed, counted = unpack(redis.call('HMGET', LEASES, ids[i], ids[i] .. ':a'))
   local worker, by_lane = open_record(packed)
   local attempts = string.match(counted or '0', '%d+')
-  if not is_move then
+  if not is_move and ids[i] ~= HELD then
     reply[#reply + 1] = { ids[i], ids[i + 1], worker, tonumber(attempts), by_lane }
   end
 end

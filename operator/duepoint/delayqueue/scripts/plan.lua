@@ -3,11 +3,12 @@
   Each chain point of the claim becomes its chosen slots, as occurrences of the same claim, and
   moves to its next due, so that the claim can settle the slots while the chain goes on. Where no
   slot is left the chain goes and its definition is completed. Asked again (the reply was lost) it
-  changes nothing and answers the same.
+  changes nothing and answers the same. A HELD point is a chain with an end: it may be among its own
+  slots, with the record that it goes on with.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 runs  8 ran  9 wake  10... lanes,
         then buckets
-  ARGV  layout, id (position), runs_limit (entries), outcomes {from, to},
+  ARGV  layout, id (position), runs_bytes, runs_age (ms), outcomes {from, to},
         lanes {{lane, key}}: all of the claim, key a position in KEYS,
         plans {{key, chain, due, bucket, id, slots}}: chain a position, due in us; absent where no
           slot is left, then bucket (position in KEYS) and id (position);
@@ -76,7 +77,12 @@ local function apply(plan)
     redis.call('ZADD', lane_key, 'XX', plan.due, chain)
   else
     redis.call('ZREM', lane_key, chain)
-    complete(KEYS[plan.bucket], ARGV[plan.id], chain)
+    if #chain == CHAIN_LENGTH then
+      complete(KEYS[plan.bucket], ARGV[plan.id], chain)
+    else
+      redis.call('ZREM', OCC, chain)
+      redis.call('HDEL', OCCREC, chain)
+    end
   end
   return 1, true
 end
@@ -99,6 +105,6 @@ end
 if held == 0 then
   drop_claim(CLAIMS, LEASES, id)
 end
-write_outcomes(RUNS, RAN)
+write_outcomes(META, RUNS, RAN)
 announce_head(HEADS, before, WAKE, server_time())
 return reply

@@ -1,11 +1,14 @@
 #!lua flags=allow-oom
 --[[
-  The named members, or all, that the claim still holds are unclaimed again at their former dues.
+  The named members, or all, that the claim still holds are given back: occurrences are due again
+  at their former dues, chains belong to a claim that has ended already and has lost no owner, so
+  that whoever takes it over judges them as of their first claim.
   Where the claim was lost its owner lives nevertheless: of its points the one that somebody else
   holds alone is no longer suspected of having killed it.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 wake  6... lanes of the claim
   ARGV  layout, lanes (numbers, in the order of KEYS), all (bool), members {from, to}, id (position),
+        given (position; id of the claim of what is given back),
         former {{from, to} of members, for each lane}: the points that the claim began with
   Reply {released, remaining}
   Error UNINIT, WRONGLAYOUT
@@ -52,18 +55,34 @@ if not token then
 end
 local band = CLAIMED + tonumber(token)
 local before, now = shard_head(HEADS), server_time()
-local dues = read_record(redis.call('HGET', LEASES, id))
+local dues, _, first, worker = read_record(redis.call('HGET', LEASES, id))
 local named = {}
 for i = args.members[1], args.members[2] do
   named[ARGV[i]] = true
 end
 
+-- What is due at once under the new claim, {lane, {member, due, ...}, ...}, and where it lies.
+local given, given_keys = {}, {}
+
+local function give_chains()
+  local claim, token = ARGV[args.given], free_token(CLAIMS, now)
+  redis.call('ZADD', CLAIMS, token, claim) -- before its points, as ever
+  redis.call('HSET', LEASES, claim, cmsgpack.pack(RECORD_FORMAT, worker, given, first),
+    claim .. ':g', 1)
+  for i = 1, #given, 2 do
+    rescore(given_keys[(i + 1) / 2], given[i + 1], CLAIMED + token)
+  end
+  redis.call('SPUBLISH', WAKE, string.format('%.0f %s %.0f', now, given[1], now))
+end
+
 local released, remaining = 0, 0
 for i, lane in ipairs(args.lanes) do
-  local lane_key, change = KEYS[5 + i], {}
+  local lane_key, change, chains = KEYS[5 + i], {}, {}
   for _, member in ipairs(redis.call('ZRANGE', lane_key, band, band, 'BYSCORE')) do
     local due = (args.all or named[member]) and due_before(dues, member, now)
-    if due then
+    if due and #member == CHAIN_LENGTH then
+      chains[#chains + 1], chains[#chains + 2] = member, due
+    elseif due then
       change[#change + 1] = due
       change[#change + 1] = member
     else
@@ -72,9 +91,16 @@ for i, lane in ipairs(args.lanes) do
   end
   if #change > 0 then
     change_scores(lane_key, change)
-    released = released + #change / 2
     refresh_head(HEADS, lane, lane_key)
   end
+  if #chains > 0 then
+    given[#given + 1], given[#given + 2] = lane, chains
+    given_keys[#given_keys + 1] = lane_key
+  end
+  released = released + (#change + #chains) / 2
+end
+if #given > 0 then
+  give_chains()
 end
 if remaining == 0 then
   drop_claim(CLAIMS, LEASES, id)

@@ -2,7 +2,8 @@
 --[[
   What the claim still holds of the named members is settled; the rest is left alone. Retries are
   stored first, then chains move on, then what is finished goes: a crash between any two writes of
-  a replica loses nothing. A lost claim (id not in `claims`) changes nothing but adds its outcomes.
+  a replica loses nothing. A lost claim (id not in `claims`) changes nothing but adds its outcomes,
+  marked as such.
   A number at or below the last one seen changes nothing. Of more retries than a schedule may have
   open, the oldest that wait go to the dead letters, and the news of it to `runs`. (`deliver` is this
   script with entries of users' streams.)
@@ -11,7 +12,7 @@
         11... lanes of the claim, then buckets
   ARGV  layout, number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed),
-        runs_limit, dead_limit (entries), outcomes {from, to}, id (position),
+        runs_bytes, runs_age (ms), dead_limit (entries), outcomes {from, to}, id (position),
         lanes {{lane, key, whole, chains, moved, finished, occurrences, sources}}: key a position in
           KEYS; whole: how many points of the lane the claim began with, if chains, moved and
           finished name them all and nothing else is settled, otherwise 0; chains and occurrences
@@ -25,8 +26,9 @@
         ended {{bucket, id, chain}}: position in KEYS, positions of the id and the chain member
         counted {{bucket, id, member}}: position in KEYS, positions of the id and of a member whose
           slot has started: of a schedule with maxRuns it is counted, if the claim holds it
-        retries_limit (count), crowds {{lane, key, id, from, to}}: schedules that get new retries:
-          lane, its position in KEYS, position of the id, fields of the entries of buried ones
+        crowds {{lane, key, id, from, to, most}}: schedules that get new retries: lane, its position
+          in KEYS, position of the id, fields of the entries of buried ones, how many may be open
+        holds (bool): among chains and occurrences are some that wait to be compared
   Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...}}
   Error UNINIT, WRONGLAYOUT
 ]]
@@ -37,9 +39,11 @@
 -- include runs
 -- include definition
 -- include entries
+-- include held
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, DEAD, RAN, WAKE = unpack(KEYS, 1, 10)
 local ID_LENGTH, KIND_POSITION, RETRY = 8, 13, 1
+local MOST_ORIGIN = 1000 -- bytes of namespace, name and uid of a schedule, about
 local MOST_LOOKED_AT = 2000 -- occurrences of crowded schedules in one script: about a millisecond
 
 local refused = refusal(META)
@@ -50,7 +54,7 @@ local id = ARGV[args.id]
 local token = redis.call('ZSCORE', CLAIMS, id)
 if not token then
   if not args.entries then -- entries that were not appended have no outcomes
-    write_outcomes(RUNS, RAN)
+    write_outcomes(META, RUNS, RAN, nil, true)
   end
   return { 'lost' }
 end
@@ -382,18 +386,18 @@ local function bury_crowd(crowd)
   local schedule, lane_key = ARGV[crowd[3]], KEYS[crowd[2]]
   local range = { '[' .. schedule, '[' .. schedule .. string.rep('\255', 18) }
   if looked_at >= MOST_LOOKED_AT
-    or redis.call('ZLEXCOUNT', OCC, range[1], range[2]) <= args.retries_limit then
+    or redis.call('ZLEXCOUNT', OCC, range[1], range[2]) <= crowd[6] then
     return
   end
   local waiting, open = waiting_retries(schedule, lane_key)
-  for i = 1, math.min(open - args.retries_limit, #waiting) do
+  for i = 1, math.min(open - crowd[6], #waiting) do
     local member = waiting[i]
     local slot = struct.unpack('>I8', string.sub(member, KIND_POSITION + 1, KIND_POSITION + 8))
     local record, given_up = redis.call('HGET', OCCREC, member) or '', string.format('%.0f', now)
     redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', member, 'slot_us',
       string.format('%.0f', slot), 'given_up_us', given_up, unpack(ARGV, crowd[4], crowd[5]))
-    redis.call('XADD', RUNS, 'MAXLEN', '~', args.runs_limit, '*', 'member', member, 'record',
-      record, 'given_up_us', given_up, unpack(ARGV, crowd[4], crowd[5]))
+    add_outcome(META, RUNS, #member + #record + MOST_ORIGIN, 'member', member, 'record', record,
+      'given_up_us', given_up, unpack(ARGV, crowd[4], crowd[5]))
     buried[#buried + 1], buried[#buried + 2] = member, record
     redis.call('ZREM', lane_key, member)
     redis.call('ZREM', OCC, member)
@@ -405,8 +409,11 @@ end
 for _, crowd in ipairs(args.crowds) do
   bury_crowd(crowd)
 end
+if args.holds then
+  add_held(CLAIMS)
+end
 
-write_outcomes(RUNS, RAN, news)
+write_outcomes(META, RUNS, RAN, news)
 if #buried > 0 then
   redis.call('SPUBLISH', RAN, '')
 end

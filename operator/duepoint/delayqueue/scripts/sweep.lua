@@ -12,7 +12,8 @@
         records {id position}: what `leases` says of claims that do not exist,
         add {{lane key, member}}, forget {{lane key, member}}: occurrences missing from `occ`, or
           in it without a point,
-        latest (us after now that no lease can end)
+        latest (us after now that no lease can end), held (bool): points wait to be compared, and
+          nothing says so
   Reply {armed, dropped, mended, {lane ...}: to be swept together, for a lease that cannot be}
   Error UNINIT, WRONGLAYOUT, FENCED, OOM
 ]]
@@ -22,6 +23,7 @@
 -- include record
 -- include claims
 -- include definition
+-- include held
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, WAKE = unpack(KEYS, 1, 7)
 local refused = fenced_refusal(META)
@@ -95,7 +97,9 @@ end
 local absurd = redis.call('ZRANGE', CLAIMS, '(' .. string.format('%.0f', now + args.latest), '(+inf',
   'BYSCORE', 'LIMIT', 0, 10, 'WITHSCORES')
 for i = 1, #absurd, 2 do
-  lapse(absurd[i], tonumber(absurd[i + 1]))
+  if absurd[i] ~= HELD then
+    lapse(absurd[i], tonumber(absurd[i + 1]))
+  end
 end
 
 -- A claimed point whose claim does not exist is due when the caller says: a chain that was due now
@@ -110,6 +114,10 @@ for _, orphan in ipairs(args.free) do
     redis.call('ZADD', lane, 'XX', orphan[5], member)
     mended = mended + 1
   end
+end
+if args.held then
+  add_held(CLAIMS)
+  mended = mended + 1
 end
 for _, position in ipairs(args.records) do
   local id = ARGV[position]

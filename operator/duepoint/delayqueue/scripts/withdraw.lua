@@ -5,8 +5,8 @@
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 lane  6 leases
   ARGV  layout, epoch, lane (number), id, member: positions in ARGV
-  Reply APPLIED | UNCHANGED (there is none) | BUSY (on its way to another shard)
-        | ABSENT (not in this draining shard: see the new one)
+  Reply APPLIED (it waited) | HELD (a worker has it) | UNCHANGED (there is none)
+        | BUSY (on its way to another shard) | ABSENT (not in this draining shard: see the new one)
   Error UNINIT, WRONGLAYOUT, FENCED
 ]]
 -- include meta
@@ -22,10 +22,12 @@ local member = ARGV[args.member]
 if shard_state == 'draining' and redis.call('HEXISTS', LEASES, mark_of(ARGV[args.id])) == 1 then
   return 'BUSY'
 end
-if redis.call('ZREM', LANE, member) == 0 then
+local score = redis.call('ZSCORE', LANE, member)
+if not score then
   return shard_state == 'draining' and 'ABSENT' or 'UNCHANGED'
 end
+redis.call('ZREM', LANE, member)
 redis.call('ZREM', OCC, member)
 redis.call('HDEL', OCCREC, member)
 refresh_head(HEADS, args.lane, LANE)
-return 'APPLIED'
+return tonumber(score) < CLAIMED and 'APPLIED' or 'HELD'

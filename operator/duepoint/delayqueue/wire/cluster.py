@@ -40,7 +40,7 @@ _LEAST_REFRESH_SECONDS = 0.05
 #: Where the key stands, of commands that do not have it first; None = they have none.
 _KEY_AT = {
     "EVALSHA": 3, "XGROUP": 2, "XINFO": 2, "OBJECT": 2, "XREADGROUP": -2,
-    "INFO": None, "PING": None, "SCRIPT": None, "CONFIG GET": None, "CONFIG SET": None,
+    "INFO": None, "PING": None, "SCRIPT": None, "CONFIG SET": None,
     "ACL": None, "TIME": None, "CLUSTER": None, "ECHO": None,
 }  # fmt: skip
 #: What a server that stands alone answers to CLUSTER SLOTS.
@@ -306,6 +306,10 @@ class Cluster:
 
     # -- who holds what --------------------------------------------------------------------------
 
+    def hosts(self) -> tuple[connecting.Host, ...]:
+        replicas = (each for hosts in self._map.replicas.values() for each in hosts)
+        return tuple(dict.fromkeys((*self._map.primaries, *replicas)))
+
     async def refresh(self) -> None:
         seen = self._refreshed_at
         async with self._refreshing:
@@ -321,9 +325,7 @@ class Cluster:
 
     async def _ask_for_map(self) -> Map | None:
         """Of the first node that answers: known primaries, then replicas, then the seeds."""
-        replicas = (each for hosts in self._map.replicas.values() for each in hosts)
-        known = (*self._map.primaries, *replicas, *self._seeds)
-        hosts = dict.fromkeys((self._teller, *known))
+        hosts = dict.fromkeys((self._teller, *self.hosts(), *self._seeds))
         for host in sorted(hosts, key=lambda host: self._silence.of(host) is not None):
             try:
                 async with asyncio.timeout(_REFRESH_TIMEOUT_SECONDS):

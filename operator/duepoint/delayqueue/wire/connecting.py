@@ -18,9 +18,11 @@ Commands time out after five seconds, half of the shortest sensible lease. The l
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import ssl
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,7 @@ import redis.asyncio.sentinel
 import redis.backoff
 import redis.exceptions
 
-from duepoint import errors, redisurl
+from duepoint import errors, redisurl, tlsrules
 from duepoint.delayqueue.wire import packing
 
 CONNECT_TIMEOUT_SECONDS = 5.0
@@ -77,7 +79,7 @@ class Tls:
 
     def context(self) -> ssl.SSLContext:
         """Made anew for each connection; raises OSError where a file is missing or no PEM."""
-        context = ssl.create_default_context(cafile=self.ca_file)
+        context = tlsrules.client_context(cafile=self.ca_file)
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file)
         return context
@@ -127,6 +129,7 @@ class Greeting:
     replication_id: str
     is_replica: bool
     replicas: int
+    replica_hosts: tuple[Host, ...] = ()
 
 
 Greet = Callable[[redis.asyncio.Connection], Awaitable[None]]
@@ -145,6 +148,8 @@ class Pool(redis.asyncio.BlockingConnectionPool):
     """
 
     upheavals = 0
+    #: Where Sentinel said that the primary is; None where it was not asked.
+    primary: Host | None = None
 
     def __init__(self, **named: Any) -> None:  # noqa: ANN401 - the library's own
         super().__init__(**named)
@@ -258,7 +263,8 @@ class _SentinelPool(Pool):
         self.connection_kwargs["connection_pool"] = weakref.proxy(self)
 
     async def get_master_address(self) -> Host:
-        return await self._find()
+        self.primary = await self._find()
+        return self.primary
 
 
 def make_pool(
@@ -381,7 +387,20 @@ def greeting_of(said: Mapping[str, Any], *, run_id: str) -> Greeting:
         replication_id=str(said.get("master_replid", "")),
         is_replica=said.get("role") == "slave",
         replicas=int(said.get("connected_slaves", 0)),
+        replica_hosts=tuple(_replica_hosts(said)),
     )
+
+
+def _replica_hosts(said: Mapping[str, Any]) -> Iterator[Host]:
+    """Of ``slave0:ip=10.0.0.7,port=6379,...``; the library reads some replies into dicts."""
+    for number in itertools.count():
+        entry = said.get(f"slave{number}")
+        if entry is None:
+            return
+        if not isinstance(entry, Mapping):
+            entry = dict(part.partition("=")[::2] for part in str(entry).split(","))
+        with contextlib.suppress(KeyError, ValueError):
+            yield str(entry["ip"]), int(entry["port"])
 
 
 def version_problem(said: Mapping[str, Any]) -> str | None:

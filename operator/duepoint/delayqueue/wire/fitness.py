@@ -2,8 +2,8 @@
 
 Each check that fails is one line that says what to write where; readiness and the log repeat it,
 and ``duepoint_queue_problems`` tells it by name. A limit that may be set is set; who may not set
-it, as the shipped users may not, says what to set. A server that hides its configuration is taken
-at its word. Of a cluster every primary is asked.
+it, as the shipped users may not, says what to set. No configuration is read (CONFIG GET reads
+passwords, too): how a server stores a hash shows by a hash. Of a cluster every primary is asked.
 
 The limits of compact hashes come first of all memory matters: a bucket of definitions beyond one
 of them silently becomes a hash table, which takes half as much again, and never becomes compact
@@ -12,11 +12,12 @@ again by itself.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from duepoint import errors, services, telemetry
-from duepoint.delayqueue import core
+from duepoint.delayqueue import core, sharding
 from duepoint.delayqueue.wire import connecting, scripting
 
 #: Longest hash value that a bucket keeps in its compact form (the record of a schedule with the
@@ -37,11 +38,11 @@ _BY_BOTH = (
     *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZMSCORE", "SADD", "SISMEMBER", "XADD"),
     *("TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"),
 )
-BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "ZLEXCOUNT", "EXPIRE")
+BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "ZLEXCOUNT", "EXPIRE", "XTRIM")
 BY_OPERATORS = (
     *_BY_BOTH,
     *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
-    *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL"),
+    *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "OBJECT|ENCODING"),
 )
 #: Those of which each argument is a key or a channel, or that have one argument.
 _KEYS_ONLY = ("SSUBSCRIBE", "SUNSUBSCRIBE", "HGETALL", "HLEN", "EXISTS", "UNLINK")
@@ -69,7 +70,8 @@ class Fitness(core.Core):
         found = {
             "version": _first(connecting.version_problem(server) for server, _ in told),
             "eviction": _first(_eviction_problem(memory) for _, memory in told),
-            "listpack": await self._listpack_problem(),
+            # Workers store no definitions, and have no right to look.
+            "listpack": await self._listpack_problem() if fills else None,
             "rights": await self._rights_problem(BY_OPERATORS if fills else BY_WORKERS),
         }
         for check in CHECKS:
@@ -79,34 +81,43 @@ class Fitness(core.Core):
     # -- compact hashes ----------------------------------------------------------------------------
 
     async def _listpack_problem(self) -> str | None:
-        try:
-            limits = await self._limits()
-        except errors.TryLater:
-            return None  # no right to see them
-        wrong = [name for name, least in _LIMITS.items() if limits.get(name, least) < least]
+        wrong = await self._exceeded()
         if not wrong:
             return None
-        try:
+        with contextlib.suppress(errors.TryLater):  # no right to set them
             for name in wrong:
                 await self._everywhere(f"set {name}", ("CONFIG SET", name, _LIMITS[name]))
-        except errors.TryLater:
-            are = " and ".join(f"{name} is {limits[name]}" for name in wrong)
-            written = " and ".join(f"{name} {_LIMITS[name]}" for name in wrong)
-            return (
-                f"{are} and may not be set from here: definitions would need half as much memory"
-                f" again; write {written} into the server's configuration, or let this user"
-                " +config|set"
-            )
-        return None
+        still = await self._exceeded()
+        if not still:
+            return None
+        are = " and ".join(f"{name} is below {_LIMITS[name]}" for name in still)
+        written = " and ".join(f"{name} {_LIMITS[name]}" for name in still)
+        return (
+            f"{are} and may not be set from here: definitions would need half as much memory"
+            f" again; write {written} into the server's configuration, or let this user"
+            " +config|set"
+        )
 
-    async def _limits(self) -> dict[str, int]:
-        """The limits, of each the smallest of all servers."""
-        found: dict[str, int] = {}
-        for name in _LIMITS:
-            for (reply,) in await self._everywhere(f"read {name}", ("CONFIG GET", name)):
-                if name in reply:
-                    found[name] = min(int(reply[name]), found.get(name, int(reply[name])))
-        return found
+    async def _exceeded(self) -> list[str]:
+        """The limits that a bucket of definitions would exceed, on any of the servers."""
+        calls = []
+        for key in self._probes():
+            arguments = scripting.Arguments(value=LISTPACK_VALUE_BYTES, entries=LISTPACK_ENTRIES)
+            calls.append(arguments.call("compact", [key]))
+        replies = await self._scripts.run_many(calls)
+        found = [reply for reply in replies if not isinstance(reply, errors.DuepointError)]
+        return [
+            name
+            for position, name in enumerate(_LIMITS)
+            if any(not reply[position] for reply in found)
+        ]
+
+    def _probes(self) -> list[str]:
+        """A key on each server, as far as shards are known; else on that of the layout."""
+        if self._layout is None:
+            return [self._keys.probe]
+        shards = (self._shard(shard).probe for shard in sharding.all_shards(self._layout))
+        return [names[0] for names in self._servers.homes(tuple(shards)).values()]
 
     async def _everywhere(self, attempted: str, command: tuple[Any, ...]) -> list[list[Any]]:
         nodes = await self._servers.everywhere([command])
@@ -135,6 +146,8 @@ def _example(name: str, key: str) -> list[str]:
             return [name]
         case "XGROUP|CREATE":
             return ["XGROUP", "CREATE", key, "group", "0"]
+        case "OBJECT|ENCODING":
+            return ["OBJECT", "ENCODING", key]
         case "XREADGROUP":
             return [name, "GROUP", "group", "consumer", "STREAMS", key, ">"]
     return [name, key] if name in _KEYS_ONLY else [name, key, "0", "0", "0"]

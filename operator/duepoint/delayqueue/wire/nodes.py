@@ -13,6 +13,7 @@ before it. What was written last may be lost then; the leader compares everythin
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,10 @@ _PLAIN = frozenset({"EVALSHA", "HMGET"})
 
 Command = tuple[Any, ...]
 
+#: As the last value of a command: the run id of the server that the command is sent to, '' where it
+#: does not tell. Put in with the connection in hand, so it cannot be that of another server.
+RUN_ID = object()
+
 
 class Node:
     """A server and the connections to it.
@@ -57,8 +62,10 @@ class Node:
         self._on_upheaval = on_upheaval
         self._takes_replicas = takes_replicas
         self._met: connecting.Greeting | None = None
+        self._run_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._confirm_from = 0.0
         self.replicas = 0
+        self.replica_hosts: tuple[connecting.Host, ...] = ()
         self.unconfirmed = 0
         self.pool = connecting.make_pool(server, host, connections=connections, greet=self._greet)
         self.client: redis.asyncio.Redis = redis.asyncio.Redis.from_pool(self.pool)
@@ -107,11 +114,12 @@ class Node:
             return await self._send_plain(commands)
         if len(commands) == 1:
             try:
-                return [await self.client.execute_command(*commands[0])]  # type: ignore[no-untyped-call]
+                (command,) = _with_run_id(commands, "")
+                return [await self.client.execute_command(*command)]  # type: ignore[no-untyped-call]
             except redis.exceptions.ResponseError as error:
                 return [error]
         pipeline = self.client.pipeline(transaction=False)
-        for command in commands:
+        for command in _with_run_id(commands, ""):
             pipeline.execute_command(*command)
         return await pipeline.execute(raise_on_error=False)
 
@@ -122,7 +130,8 @@ class Node:
         """
         connection: Any = await self.pool.get_connection()
         try:
-            packed = [part for each in commands for part in connection.pack_command(*each)]
+            asked = _with_run_id(commands, self._run_ids.get(connection, ""))
+            packed = [part for each in asked for part in connection.pack_command(*each)]
             await connection.send_packed_command(packed, check_health=False)
             return [await _reply(connection) for _ in commands]
         finally:
@@ -132,9 +141,11 @@ class Node:
         await self.pool.disconnect(inuse_connections=False)
 
     async def _greet(self, connection: redis.asyncio.Connection) -> None:
+        self._run_ids.pop(connection, None)
         said = await connecting.greeting(connection)
         if said is None:
             return
+        self._run_ids[connection] = said.run_id
         if said.is_replica and not self._takes_replicas:
             raise redis.exceptions.ConnectionError(
                 "READONLY the server is a replica; the primary is what is needed"
@@ -144,6 +155,7 @@ class Node:
     def _note(self, said: connecting.Greeting) -> None:
         met, self._met = self._met, said
         self.replicas = said.replicas
+        self.replica_hosts = said.replica_hosts
         if met is None:
             return
         if (met.run_id, met.replication_id) != (said.run_id, said.replication_id):
@@ -162,6 +174,13 @@ class Node:
         self.unconfirmed += 1
         self._confirm_from = asyncio.get_running_loop().time() + _CONFIRM_PAUSE_SECONDS
         log.warning("no replica has confirmed a write", answer=str(replicas))
+
+
+def _with_run_id(commands: Sequence[Command], run_id: str) -> Sequence[Command]:
+    return [
+        (*each[:-1], run_id) if each[-1] is RUN_ID else each  # a claim, and nothing else
+        for each in commands
+    ]
 
 
 async def _reply(connection: Any) -> Any:  # noqa: ANN401 - of the library

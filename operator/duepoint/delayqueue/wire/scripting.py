@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ import msgspec
 import redis.exceptions
 
 from duepoint import errors
+from duepoint.delayqueue.wire import nodes
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _BODY = re.compile(r"^-- body (\w+)$", re.MULTILINE)
@@ -37,6 +38,10 @@ class Uninitialised(errors.QueueUnavailable):
 
 class ShardMoving(errors.QueueUnavailable):
     """This shard is on its way to another node of the cluster; the others are not concerned."""
+
+
+class Foreign(errors.QueueUnavailable):
+    """The index is of another cluster, or of another installation that lives: use another one."""
 
 
 class LayoutChanged(errors.WorldChanged):
@@ -66,6 +71,12 @@ class Call:
     script: str
     keys: Sequence[str]
     arguments: Sequence[bytes | str]
+    named: Mapping[str, object] = field(default_factory=dict)
+
+    def argv(self, owner: str = "") -> Sequence[bytes | str]:
+        """ARGV; ``owner``: whose index it has to be, "" = anybody's."""
+        named = {**self.named, "owner": owner} if owner else self.named
+        return (msgspec.msgpack.encode(named), *self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,7 @@ class Arguments:
 
     def __init__(self, **named: object) -> None:
         self._named = named
-        self._values: list[bytes | str] = [b""]
+        self._values: list[Any] = []
 
     def put(self, name: str, value: object) -> None:
         self._named[name] = value
@@ -88,17 +99,20 @@ class Arguments:
     def position(self, value: bytes | str) -> int:
         """Where this value stands in ARGV."""
         self._values.append(value)
-        return len(self._values)
+        return 1 + len(self._values)
 
     def run(self, values: Iterable[bytes | str]) -> tuple[int, int]:
         """Where these values stand in ARGV, first and last; the last is less when none."""
-        first = len(self._values) + 1
+        first = len(self._values) + 2
         self._values.extend(values)
-        return first, len(self._values)
+        return first, 1 + len(self._values)
+
+    def name_server(self) -> None:
+        """The last value is the run id of the server that the call is sent to."""
+        self._values.append(nodes.RUN_ID)
 
     def call(self, script: str, keys: Sequence[str]) -> Call:
-        self._values[0] = msgspec.msgpack.encode(self._named)
-        return Call(script, keys, self._values)
+        return Call(script, keys, self._values, self._named)
 
 
 def source(name: str) -> str:
@@ -134,9 +148,14 @@ class Exchange(Protocol):
 
 
 class Scripts:
-    """The scripts as the servers know them."""
+    """The scripts as the servers know them.
+
+    Attributes:
+        owner: whose index the scripts may touch, as the index says it; "" = anybody's.
+    """
 
     def __init__(self, servers: Exchange) -> None:
+        self.owner = ""
         self._servers = servers
         self._sources = {name: source(name) for name in names()}
         self._shas = {
@@ -195,7 +214,7 @@ class Scripts:
         if isinstance(call, Read):
             return call.command
         sha = self._shas[call.script]
-        return ("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments)
+        return ("EVALSHA", sha, len(call.keys), *call.keys, *call.argv(self.owner))
 
 
 def _refused(calls: Sequence[Call | Read], replies: Sequence[object]) -> list[int]:
@@ -285,6 +304,8 @@ _MOVING = (
 
 #: MOVED is followed on a cluster: this is a client of a single server.
 _MOVED_AWAY = "the server is a node of a cluster; write redis+cluster:// instead of redis://"
+#: What to do where the index is not ours.
+OTHER_INDEX = "set redis.prefix (DUEPOINT_REDIS_PREFIX) to a name of its own, or use another server"
 #: What a time limit of ours says: nothing by itself.
 _SILENCE = "no answer in time; nor is there one where only one side speaks TLS"
 
@@ -303,6 +324,8 @@ def translated(error: Exception, attempted: str) -> errors.DuepointError:
     message = f"could not {attempted}: {errors.quoted(text)}"
     match = _CODE.match(text)
     code = match[1] if match else ""
+    if code == "FOREIGN":
+        return Foreign(f"{message}; {OTHER_INDEX}")
     if code in _OURS:
         return _OURS[code](message)
     if isinstance(error, _MOVING):

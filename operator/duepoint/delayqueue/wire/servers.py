@@ -56,6 +56,10 @@ class Servers(Protocol):
         """Look again at who holds what and who has replicas; raises nothing of the servers'."""
         ...
 
+    def hosts(self) -> tuple[connecting.Host, ...]:
+        """Every server that was found out about, beside those of the URL."""
+        ...
+
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
         """Keys or channels by the place that they live in."""
         ...
@@ -109,6 +113,10 @@ class OneServer:
 
     async def refresh(self) -> None:
         await self.node.look()
+
+    def hosts(self) -> tuple[connecting.Host, ...]:
+        primary = self.node.pool.primary
+        return (*(() if primary is None else (primary,)), *self.node.replica_hosts)
 
     def homes(self, names: Sequence[str]) -> Mapping[Hashable, Sequence[str]]:
         return {"": tuple(names)}

@@ -1,8 +1,10 @@
 -- A claim is an id in `claims` (score = lease expiry), its points carry 2^52 + expiry as score,
 -- and `leases` says what they were before: <id> -> {format, worker, {lane, {member, due, ...}}},
--- <id>:a -> attempts and how often alone, <id>:s -> ids of the claims under which its one point was
--- left alone (12 bytes each, suspected of having died of it), <id>:q -> last settle number, <id>:x
--- -> its members are not those of the record any more (a reclaim, plan or split took or added some).
+-- <id>:a -> attempts and how often alone, <id>:l -> its owner has nothing else in hand (`alone`),
+-- <id>:s -> ids of the claims whose owners had nothing in hand but this one point and were not heard
+-- of again (12 bytes each, suspected of having died of it), <id>:g -> given back by an owner that
+-- lives, <id>:q -> last settle number, <id>:x -> its members are not those of the record any more (a
+-- reclaim, plan or split took or added some).
 
 local CHAIN_LENGTH = 12
 local CLAIM_ID_LENGTH = 12
@@ -27,7 +29,7 @@ end
 
 local function drop_claim(claims, leases, id)
   redis.call('ZREM', claims, id)
-  redis.call('HDEL', leases, id, id .. ':a', id .. ':s', id .. ':q', id .. ':x')
+  redis.call('HDEL', leases, id, id .. ':a', id .. ':l', id .. ':s', id .. ':g', id .. ':q', id .. ':x')
 end
 
 -- What a claimed point was due at, by its record; an added occurrence is not in it and was due

@@ -1,8 +1,10 @@
 -- The head of a packed definition (schedules/definition.py, format 1):
--- format, state, flags, timing version (4), uid (16, or length + text), generation (varint) ...
+-- format, state, flags, timing version (4), fingerprint (4), uid (16, or length + text), generation
+-- (varint) ...
 
 local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
+local UID = 12
 local COUNT_LENGTH, MOST_COUNTED = 4, 4294967295
 
 local function varint(record, position)
@@ -19,7 +21,7 @@ local function varint(record, position)
 end
 
 local function identity(record)
-  local position, length = 8, 16
+  local position, length = UID, 16
   if string.byte(record, 3) % 2 == 0 then
     length, position = varint(record, position)
   end
@@ -44,9 +46,9 @@ local function is_readable(record)
     return position + length
   end
   local is_read, position = pcall(function()
-    local flags, at = string.byte(record, 3), 24
+    local flags, at = string.byte(record, 3), UID + 16
     if flags % 2 == 0 then
-      at = past_text(8)
+      at = past_text(UID)
     end
     for _ = 1, 7 do -- generation, timing generation, collision, created, not-before, two numbers
       at = select(2, varint(record, at))
@@ -67,6 +69,10 @@ end
 
 local function version_of(record)
   return string.sub(record, 4, 7)
+end
+
+local function fingerprint_of(record)
+  return string.sub(record, 8, 11)
 end
 
 local function with_state(record, state)

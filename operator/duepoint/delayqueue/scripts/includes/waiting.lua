@@ -11,9 +11,10 @@ local function count_waiting(waiting)
 end
 
 -- The first members that wait, oldest slot first, and their scores. What does not wait any more, or
--- is of an older timing, is taken from the list; the latter is due at once, to be told of.
+-- is of an older timing, is taken from the list; the latter is due at once, to be told of: third,
+-- how many.
 local function waiting_members(waiting, lane_key, version, now, most)
-  local members, scores, left = {}, {}, MOST_WAITING
+  local members, scores, left, stale = {}, {}, MOST_WAITING, 0
   while left > 0 and #members < most do
     local listed = redis.call('ZRANGE', waiting, '-inf', '(+inf', 'BYSCORE', 'LIMIT', #members,
       math.min(left, most - #members))
@@ -24,7 +25,7 @@ local function waiting_members(waiting, lane_key, version, now, most)
     for i, found in ipairs(redis.call('ZMSCORE', lane_key, unpack(listed))) do
       local member, score = listed[i], tonumber(found or 'nil')
       if score and string.byte(member, 13) == QUEUED and string.sub(member, 9, 12) ~= version then
-        hasten(lane_key, member, score, now)
+        stale = stale + hasten(lane_key, member, score, now)
         score = nil
       end
       if score then
@@ -38,5 +39,5 @@ local function waiting_members(waiting, lane_key, version, now, most)
     end
     left = left - #listed
   end
-  return members, scores
+  return members, scores, stale
 end

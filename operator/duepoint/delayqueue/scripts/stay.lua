@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+--[[
+  The installation that opened the index last still looks after it: no other one opens it meanwhile.
+
+  KEYS  1 layout
+  ARGV  by (name of the installation)
+  Reply 1 | 0 (it is not the one that opened it last)
+]]
+-- include time
+
+local LAYOUT = KEYS[1]
+local args = cmsgpack.unpack(ARGV[1])
+if redis.call('HGET', LAYOUT, 'by') ~= args.by then
+  return 0
+end
+redis.call('HSET', LAYOUT, 'seen', string.format('%.0f', server_time()))
+return 1

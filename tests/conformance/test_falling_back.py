@@ -1,0 +1,297 @@
+"""A server that went back in time: what was due before waits, what is due later does not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.delayqueue import messages
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+from tests.support import queueing, redisserver
+from tests.support.queueing import EPOCH, SECOND_US, a_retry, moved
+
+SHARD = messages.ShardId(0)
+
+
+@pytest.fixture(params=["memory", *redisserver.KINDS, "cluster"])
+async def harness(request, shared_servers, shared_clusters, key_prefix):
+    if request.param == "memory":
+        yield await queueing.memory_harness(shards=1)
+        return
+    is_cluster = request.param == "cluster"
+    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
+    made = await queueing.redis_harness(server.url, key_prefix, shards=1)
+    yield made
+    await made.queue.close()
+
+
+async def change_server(harness):
+    """The state is that of another process of the server."""
+    if harness.memory:
+        harness.queue.server = "another"
+        return
+    meta = harness.queue._shard(SHARD).meta
+    await harness.queue._servers.exchange([("HSET", meta, "server", "another")])
+
+
+async def forget_claims(harness, count=1):
+    """The state is older by so many claims."""
+    if harness.memory:
+        harness.queue.shards[SHARD].mark -= count
+        return
+    meta = harness.queue._shard(SHARD).meta
+    await harness.queue._servers.exchange([("HINCRBY", meta, "mark", -count)])
+
+
+async def a_look(harness):
+    """Any claim, which tells a server from another."""
+    await harness.arm(name="looked-at")
+    claim = await harness.claim_one()
+    await harness.queue.settle(claim, messages.Settlement(finished=(claim.points[0].member,)))
+    await harness.queue.remove(
+        claim.points[0].schedule_id, harness.definition(name="looked-at").uid, "default", EPOCH
+    )
+
+
+def a_held(chain, back_us):
+    point = dataclasses.replace(
+        chain, kind=points.PointKind.HELD, slot_us=chain.due_us, due_us=points.HELD_US
+    )
+    record = messages.OccurrenceRecord(back_us=back_us, from_us=chain.due_us)
+    return messages.Occurrence(point=point, record=record, source=chain.member)
+
+
+async def hold(harness, claim):
+    """What a worker does with a chain in doubt."""
+    (chain,) = claim.points
+    settlement = messages.Settlement(
+        chains=(moved(chain, 3600),), occurrences=(a_held(chain, claim.back_us),)
+    )
+    settled = await harness.queue.settle(claim, settlement)
+    assert (settled.lost, settled.remaining) == (False, 0)
+
+
+async def held(harness):
+    return [one async for part in harness.queue.held_points(SHARD) for one in part]
+
+
+async def test_the_first_look_at_a_server_is_no_doubt(harness):
+    await a_look(harness)
+    assert await harness.queue.doubted() == ()
+    await harness.arm()
+    assert (await harness.claim_one()).back_us == 0
+
+
+async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
+    await a_look(harness)
+    await change_server(harness)
+    began = harness.now_us()
+    await harness.arm()
+    claim = await harness.claim_one()
+    assert began <= claim.back_us <= harness.now_us() + SECOND_US
+    (doubted,) = await harness.queue.doubted()
+    assert doubted == messages.Doubted(shard=SHARD, back_us=claim.back_us)
+
+
+async def test_a_claim_finds_out_that_claims_are_forgotten(harness):
+    await a_look(harness)
+    await forget_claims(harness)
+    await harness.arm()
+    assert (await harness.claim_one()).back_us > 0
+
+
+async def test_a_doubt_is_found_once(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await forget_claims(harness)
+    await harness.arm(due_in=-5.0)
+    back_us = (await harness.claim_one()).back_us
+    await harness.pass_time(0.01)
+    await harness.arm(name="other")
+    assert (await harness.claim_one()).back_us == back_us
+
+
+async def test_a_doubt_is_told_among_the_outcomes(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    claim = await harness.claim_one()
+    ledger = harness.queue.ledger()
+    entries = await ledger.read_outcomes("status", "me", shards=[SHARD])
+    assert [one.back_us for one in entries] == [claim.back_us]
+    await ledger.ack("status", entries)
+
+
+async def test_a_retry_that_was_due_before_waits(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    retry = a_retry(claim.points[0], due_us=harness.now_us() - 1)
+    settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(retry,))
+    await harness.queue.settle(claim, settlement)
+    await change_server(harness)
+    assert await harness.claim_all() == []
+    (one,) = await held(harness)
+    assert one.point.member == retry.point.member
+    assert one.record == retry.record
+    assert one.definition == harness.definition()
+
+
+async def test_a_chain_goes_on_beside_what_waits(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    claim = await harness.claim_one()
+    await hold(harness, claim)
+    (one,) = await held(harness)
+    assert one.point.kind is points.PointKind.HELD
+    assert one.record.back_us == claim.back_us
+    assert await harness.claim_all() == []
+
+
+async def test_a_check_does_not_wait(harness):
+    await a_look(harness)
+    known = harness.definition()
+    await harness.arm(due_in=60.0)
+    check = points.check(known.id, known.timing_version, 1)
+    await harness.queue.enqueue(known, check, messages.OccurrenceRecord(), EPOCH)
+    await change_server(harness)
+    claim = await harness.claim_one()
+    assert [point.kind for point in claim.points] == [points.PointKind.CHECK]
+
+
+async def test_an_old_claim_that_runs_out_waits_too(harness):
+    await harness.arm()
+    await harness.claim_one(lease_seconds=0.05)
+    await change_server(harness)
+    await harness.pass_time(0.1)
+    claim = await harness.claim_one()
+    assert claim.reclaimed == 1
+    assert claim.points[0].due_us <= claim.back_us
+
+
+async def test_what_has_ended_is_gone(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    await hold(harness, await harness.claim_one())
+    compared = messages.Compared(gone=await held(harness))
+    assert await harness.queue.apply_compared(SHARD, compared, EPOCH) == 1
+    assert await held(harness) == []
+    assert [one async for one in harness.queue.all_occurrences(SHARD)] == []
+
+
+async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    await hold(harness, await harness.claim_one())
+    (one,) = await held(harness)
+    record = dataclasses.replace(one.record, from_us=one.record.from_us + 1)
+    compared = messages.Compared(due=[(one, record)])
+    assert await harness.queue.apply_compared(SHARD, compared, EPOCH) == 1
+    await harness.pass_time(0.01)
+    claim = await harness.claim_one()
+    assert [point.member for point in claim.points] == [one.point.member]
+    assert claim.points[0].due_us > claim.back_us
+    assert claim.records == {one.point.member: record}
+
+
+async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
+    rule = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=5))
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm(rule=rule)
+    claim = await harness.claim_one()
+    (chain,) = claim.points
+    whole = dataclasses.replace(chain, due_us=points.HELD_US)
+    settlement = messages.Settlement(chains=(whole,), occurrences=(a_held(chain, claim.back_us),))
+    await harness.queue.settle(claim, settlement)
+    by_kind = {one.point.kind: one for one in await held(harness)}
+    due_us = harness.now_us() + 60 * SECOND_US
+    compared = messages.Compared(
+        gone=[by_kind[points.PointKind.HELD]],
+        chains=[(by_kind[points.PointKind.CHAIN], due_us)],
+        started=[(chain.schedule_id, 3)],
+    )
+    assert await harness.queue.apply_compared(SHARD, compared, EPOCH) == 2
+    stored = await harness.queue.definition(SHARD, chain.schedule_id)
+    assert stored.started == 3
+    (found,) = [one async for one in harness.queue.all_definitions(SHARD)]
+    assert found.due_us == due_us
+
+
+async def test_a_doubt_ends_when_nothing_of_it_is_left(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    claim = await harness.claim_one()
+    (doubted,) = await harness.queue.doubted()
+    assert await harness.queue.end_doubt(doubted, EPOCH) == "claimed"
+    await hold(harness, claim)
+    assert await harness.queue.end_doubt(doubted, EPOCH) == "held"
+    compared = messages.Compared(gone=await held(harness))
+    await harness.queue.apply_compared(SHARD, compared, EPOCH)
+    await harness.arm(name="other", due_in=-30.0)
+    assert await harness.queue.end_doubt(doubted, EPOCH) == "due"
+    await hold(harness, await harness.claim_one())
+    compared = messages.Compared(gone=await held(harness))
+    await harness.queue.apply_compared(SHARD, compared, EPOCH)
+    assert await harness.queue.end_doubt(doubted, EPOCH) == ""
+    assert await harness.queue.doubted() == ()
+
+
+async def test_what_is_held_after_the_end_of_a_doubt_is_found_all_the_same(harness):
+    await a_look(harness)
+    await harness.arm()
+    claim = dataclasses.replace(await harness.claim_one(), back_us=harness.now_us())
+    await hold(harness, claim)
+    (doubted,) = await harness.queue.doubted()
+    assert doubted == messages.Doubted(shard=SHARD, back_us=0)
+    assert await harness.queue.end_doubt(doubted, EPOCH) == "held"
+
+
+async def test_a_sweep_leaves_alone_what_waits(harness):
+    await a_look(harness)
+    await change_server(harness)
+    await harness.arm()
+    await hold(harness, await harness.claim_one())
+    before = await held(harness)
+    cursor, more = None, True
+    while more:
+        swept = await harness.queue.sweep(SHARD, cursor, EPOCH, due_of=lambda _known: 1)
+        assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
+        cursor = swept.cursor
+        more = cursor is not None
+    assert await held(harness) == before
+
+
+async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
+    await harness.arm()
+    await harness.claim_one()
+    if harness.memory:
+        harness.queue.flush()
+    else:
+        names = harness.queue._shard(SHARD)
+        lane = (await harness.queue.namespaces(SHARD)).popitem()[0]
+        gone = (names.meta, names.heads, names.claims, names.leases, names.lane(lane))
+        await harness.queue._servers.exchange([("UNLINK", *gone)])
+    await harness.pass_time(0.001)
+    await harness.queue.open_layout(1, EPOCH)
+    await harness.queue.layout()
+    await harness.arm(name="other")
+    assert (await harness.claim_one()).back_us == 0
+
+
+async def test_outcomes_of_a_lost_claim_say_so(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    stranger = dataclasses.replace(claim, id=messages.ClaimId(b"no such one!"))
+    ledger = harness.queue.ledger()
+    await harness.queue.settle(stranger, messages.Settlement(outcomes=b"late"))
+    settlement = messages.Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"told")
+    await harness.queue.settle(claim, settlement)
+    entries = await ledger.read_outcomes("status", "me", shards=[SHARD])
+    assert {one.outcomes: one.is_lost for one in entries} == {b"late": True, b"told": False}
+    await ledger.ack("status", entries)
