@@ -3,6 +3,11 @@
 The domain takes time as an argument; only services hold a Clock. Instants are whole microseconds
 since 1970-01-01T00:00:00Z. Durations and deadlines inside loops use the monotonic clock, so that
 a step of the wall clock neither shortens nor prolongs them.
+
+Ours counts on while the machine is suspended, where the system has such a clock (Linux): the
+claims and the Lease of a worker in a virtual machine that stood still for a minute are over, and it
+must know that before it sends anything. The event loop's timers do not count that minute, so what
+was to happen meanwhile happens late; whoever wakes judges by this clock.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ import time
 from typing import Protocol
 
 MICROSECONDS_PER_SECOND = 1_000_000
+
+_COUNTS_ALWAYS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -40,7 +47,7 @@ class SystemClock:
         return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_COUNTS_ALWAYS)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from duepoint import errors, services, settings, telemetry
+from duepoint import agreedclock, errors, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.jobs.runends import RunEnds
@@ -27,8 +27,10 @@ from duepoint.controller.reconciling.resyncer import Resyncer
 from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.upkeep import layoutnote
+from duepoint.controller.upkeep import fallbacks, layoutnote
 from duepoint.controller.upkeep.collector import Collector
+from duepoint.controller.upkeep.endings import Endings
+from duepoint.controller.upkeep.fallbacks import Fallbacks
 from duepoint.controller.upkeep.gauges import QueueGauges
 from duepoint.controller.upkeep.indexwatch import IndexWatch
 from duepoint.controller.upkeep.otherinstalls import OtherInstalls
@@ -36,8 +38,10 @@ from duepoint.controller.upkeep.partitioner import Partitioner
 from duepoint.controller.upkeep.sweeper import Sweeper
 from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import messages, port
-from duepoint.delayqueue.wire import fitness
-from duepoint.kube import events
+from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.wire import fitness, scripting
+from duepoint.kube import clusters, events
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
 
@@ -52,7 +56,12 @@ PARTS = (
     "outcomes",
     "partition",
     scheduleruns.PART,
+    fallbacks.PART,
 )
+
+
+#: A term waits for clocks that agree, and looks this often.
+_TIME_SECONDS = 0.1
 
 
 class Term(Protocol):
@@ -85,6 +94,7 @@ class _Services:
     gauges: QueueGauges
     collector: Collector
     partitioner: Partitioner
+    fallbacks: Fallbacks
 
 
 class Leadership:
@@ -114,6 +124,7 @@ class Leadership:
         self._credentials = credentials
         self._clock = clock
         self._health = health
+        self._is_identified = False
         self._dry_runs = DryRuns(api)
         self._others = OtherInstalls(
             own=f"{settings.namespace}/{settings.lease_name}", api=api, clock=clock, health=health
@@ -126,6 +137,7 @@ class Leadership:
             layout = await self._open(epoch, layoutnote.layout_of(term.inherited))
             term.annotate(layoutnote.of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
+            await self._wait_for_time()
             await self._run(self._made(layout, epoch, term))
         finally:
             for part in PARTS:
@@ -137,19 +149,35 @@ class Leadership:
         waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
         while True:
             try:
+                await self._identify()
                 fitness.tell(await self._queue.problems(fills=True), self._health)
-                before = await self._queue.opened_by()
                 layout = await self._queue.open_layout(
                     shards, epoch, noted=noted, by=self._others.own
                 )
-            except errors.TryLater as trouble:
+            except (errors.TryLater, kube_errors.ApiError) as trouble:
                 if self._health.unwell("queue", str(trouble)):
                     telemetry.logger.warning("index cannot be opened", error=str(trouble))
-                await self._clock.sleep(trouble.retry_after_seconds or next(waits))
+                if isinstance(trouble, scripting.Foreign):
+                    self._others.refused()
+                asked = (
+                    trouble.retry_after_seconds if isinstance(trouble, errors.TryLater) else None
+                )
+                await self._clock.sleep(asked or next(waits))
             else:
                 self._health.well("queue")
-                self._others.opened(before)
                 return layout
+
+    async def _wait_for_time(self) -> None:
+        """Return once two clocks agree: nothing is armed by one that may be an hour wrong."""
+        while agreedclock.distrust(self._clock):
+            await self._clock.sleep(_TIME_SECONDS)
+
+    async def _identify(self) -> None:
+        """The queue knows which cluster's index it is to be."""
+        if not self._is_identified:
+            found = await clusters.identity(self._api, self._settings.namespace)
+            self._queue.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
+            self._is_identified = True
 
     async def _run(self, made: _Services) -> None:
         async with asyncio.TaskGroup() as group:
@@ -170,6 +198,7 @@ class Leadership:
                 made.runs.run,
                 made.sweeper.run,
                 made.ends.run,
+                made.fallbacks.run,
             ):
                 group.create_task(_after(made.resyncer.first_done, run))
 
@@ -245,6 +274,7 @@ class Leadership:
         ends.is_waited_for = runs.has_waiting
         jobs.keeps = runs.keeps
         reporter.on_run_event = runs.event
+        reconciler.on_leaving = runs.schedule_leaves
         reconciler.on_settled = runs.schedule_changed
         sweeper = Sweeper(
             queue=queue,
@@ -267,9 +297,23 @@ class Leadership:
 
         reporter.is_arming = lambda: not (resync.has_listed or resyncer.first_tried.is_set())
 
+        fallback = Fallbacks(
+            queue=queue,
+            epoch=epoch,
+            knowledge=Endings(reporter=reporter, jobs=jobs, runs=runs),
+            holds=reporter,
+            catch_up=outcomes.catch_up,
+            ready=jobs.listed.wait,
+            clock=clock,
+            health=health,
+        )
+        outcomes.on_doubt = fallback.look
+        reporter.on_hold = fallback.look
+
         def doubt() -> None:
             sweeper.doubt()
             resyncer.request()
+            fallback.look()
 
         return _Services(
             recorder=recorder,
@@ -302,8 +346,10 @@ class Leadership:
                 clock=clock,
                 health=health,
                 on_look=partitioner.look,
+                by=self._others.own,
             ),
             partitioner=partitioner,
+            fallbacks=fallback,
         )
 
 

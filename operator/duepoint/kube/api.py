@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -46,6 +47,8 @@ ItemT = TypeVar("ItemT", bound=port.Item)
 
 #: Told of each finished request: verb, resource, status code (0 where no answer came).
 Observer = Callable[[str, str, int], None]
+#: Hears the headers of an answer, and when (``time.monotonic``) it was asked for.
+HearTime = Callable[[Mapping[str, str], float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +76,12 @@ class ApiSession:
         *,
         component: str,
         observe: Observer | None = None,
+        hear_time: HearTime | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._access = access
         self._observe = observe or (lambda _verb, _resource, _code: None)
+        self._hear_time = hear_time
         self._random = rng or random.Random()  # noqa: S311 - jitter
         self._agent = f"duepoint/{duepoint.__version__} ({component})"
         self._sessions: dict[port.Purpose, aiohttp.ClientSession] = {}
@@ -146,8 +151,11 @@ class ApiSession:
         try:
             login = await self._logged_in(call.deadline)
             is_thin = login.proxy is None and call.purpose is port.Purpose.REQUEST
+            asked = time.monotonic()
             answer = await (self._sent(call, login) if is_thin else self._asked(call, login))
             code = answer.status
+            if self._hear_time is not None:
+                self._hear_time(answer.headers, asked)
             if code >= 300:
                 raise errors.from_answer(call.attempt, code, answer.headers, answer.body)
         except _NETWORK_ERRORS as error:
@@ -360,6 +368,17 @@ class ApiSession:
         first, longest = REOPEN_SECONDS
         backoff = min(longest, first * 2 ** min(failures, 16))
         return (asked or 0.0) + self._random.uniform(backoff / 2, backoff)
+
+
+def plain_session(login: credentials.Login) -> aiohttp.ClientSession:
+    """A session that is logged in, for a library that makes requests of its own."""
+    headers = {"Authorization": f"Bearer {login.token}"} if login.token else {}
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=login.ssl or True),
+        headers=headers,
+        proxy=login.proxy,
+        trust_env=False,
+    )
 
 
 def _prepared(

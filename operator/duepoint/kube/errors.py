@@ -38,10 +38,12 @@ class ApiError(errors.DuepointError):
     Attributes:
         status: HTTP status, or 0 where no answer arrived.
         reason: the ``reason`` of the server's Status object, such as ``AlreadyExists``; may be "".
+        server_message: what the server said, without what was attempted; "" where it said nothing.
     """
 
     def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
         super().__init__(message[:MESSAGE_LIMIT])
+        self.server_message = ""
         self.status = status
         self.reason = reason
 
@@ -115,14 +117,24 @@ class Invalid(ApiError):
     """400, 413 or 422: the object itself is refused.
 
     Attributes:
-        fields: paths of the fields that the server named, such as ``spec.template``.
+        causes: the fields that the server named, such as ``spec.template``, each with what it
+            says of it.
     """
 
     def __init__(
-        self, message: str, *, status: int = 422, reason: str = "", fields: tuple[str, ...] = ()
+        self,
+        message: str,
+        *,
+        status: int = 422,
+        reason: str = "",
+        causes: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(message, status=status, reason=reason)
-        self.fields = fields
+        self.causes = causes
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(field for field, _ in self.causes)
 
 
 class _Cause(msgspec.Struct):
@@ -167,14 +179,18 @@ def from_answer(
     message = f"{attempt}: {told.message or f'HTTP {status}'}"
     if _is_from_the_future(told):
         return Gone(message, status=status, reason=told.reason)
-    return _by_status(status, message, told, _retry_after(headers, told))
+    error = _by_status(status, message, told, _retry_after(headers, told))
+    error.server_message = told.message[:MESSAGE_LIMIT]
+    return error
 
 
 def _by_status(status: int, message: str, told: Status, retry_after: float | None) -> ApiError:
     known: dict[str, Any] = {"status": status, "reason": told.reason}
     match status:
         case 400 | 413 | 415 | 422:
-            known["fields"] = tuple(cause.field for cause in told.causes if cause.field)
+            known["causes"] = tuple(
+                (cause.field, cause.message[:MESSAGE_LIMIT]) for cause in told.causes if cause.field
+            )
         case 403:
             known["cause"] = _forbidden_cause(told)
         case 401:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.kube import errors, port, times, wire
+from duepoint.kube import errors, port, templatewords, times, wire
 from duepoint.kube.jobbuilder import (
     CRONJOB_SCHEDULED_TIMESTAMP,
     PAYLOAD,
@@ -117,7 +117,7 @@ class Refused:
     Attributes:
         reason: InvalidJobTemplate (repeating helps nobody), NamespaceTerminating (nor here),
             QuotaExceeded or Forbidden (both may heal: repeat with backoff until the deadline).
-        message: the API server's.
+        message: the API server's; of an invalid template with the fields of the Schedule.
     """
 
     reason: Reason
@@ -162,8 +162,11 @@ async def create(
             found = await _compare(api, namespace, job, timeout_seconds)
             if found is not None:
                 return found
-        except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
-            return Refused(_refusal_reason(error), str(error))
+        except errors.Invalid as error:
+            message = templatewords.of_invalid(error, str(job["metadata"]["name"]))
+            return Refused(_refusal_reason(error), message)
+        except (errors.Forbidden, errors.NotFound) as error:
+            return Refused(_refusal_reason(error), error.server_message or str(error))
     raise errors.Unavailable(f"POST {collection(namespace)}: kept being in conflict", sent=False)
 
 
@@ -257,7 +260,7 @@ class Valid:
 
 @dataclass(frozen=True, slots=True)
 class InvalidTemplate:
-    """The API server refuses it, and always will."""
+    """The API server refuses it, and always will; the message names fields of the Schedule."""
 
     message: str
 
@@ -292,11 +295,13 @@ async def dry_run(
     except errors.Conflict:
         return Valid()  # the name is taken, so everything before that check was right
     except errors.Invalid as error:
-        return InvalidTemplate(str(error))
+        return InvalidTemplate(templatewords.of_invalid(error, str(job["metadata"]["name"])))
     except (errors.Forbidden, errors.NotFound) as error:
-        return NotNow(_refusal_reason(error), str(error))
+        reason = _refusal_reason(error)
+        return NotNow(reason, templatewords.of_other(error, str(job["metadata"]["name"])))
     except errors.ApiError as error:
-        return NotNow(Reason.API_UNAVAILABLE, str(error))
+        message = str(error).removeprefix(f"POST {collection(namespace)}: ")
+        return NotNow(Reason.API_UNAVAILABLE, message)
     return Valid()
 
 
@@ -332,10 +337,15 @@ async def of_schedule(
     api: port.Api, namespace: str, schedule_name: str, schedule_uid: str
 ) -> tuple[Job, ...]:
     """All Jobs that this Schedule made and that still exist, in no particular order."""
+    found = await labelled(api, namespace, schedule_name)
+    return tuple(job for job in found if is_controlled_by(job, schedule_uid))
+
+
+async def labelled(api: port.Api, namespace: str, schedule_name: str) -> tuple[Job, ...]:
+    """All Jobs with the label of a Schedule of this name, whoever controls them."""
     query = {"labelSelector": f"{SCHEDULE_LABEL}={schedule_name}"}
     pages = api.list_pages(collection(namespace), Job, query=query)
-    found = [job async for page in pages for job in page.items]
-    return tuple(job for job in found if is_controlled_by(job, schedule_uid))
+    return tuple([job async for page in pages for job in page.items])
 
 
 def finished(job: Job) -> Finished | None:

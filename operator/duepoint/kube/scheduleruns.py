@@ -73,7 +73,10 @@ def _trigger(read: _Trigger, created_us: int) -> manualruns.Trigger:
     payload = bytes(read.payload)
     payload = b"" if payload == bytes(_UNSET) else payload
     if len(payload) > manualruns.PAYLOAD_LIMIT_BYTES:
-        said = f"{len(payload)} bytes of JSON; write at most {manualruns.PAYLOAD_LIMIT_BYTES}"
+        said = (
+            f"has {len(payload)} bytes of JSON; at most {manualruns.PAYLOAD_LIMIT_BYTES} are "
+            "handed on, so put a reference to larger data in it"
+        )
         raise _invalid(Reason.PAYLOAD_TOO_LARGE, "spec.trigger.payload", said)
     return manualruns.Trigger(
         slot_us=slot_us, payload=payload, concurrency=read.concurrency_policy or ""

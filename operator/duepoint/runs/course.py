@@ -34,11 +34,13 @@ class OpenSlot:
     Attributes:
         started_us: when its run began; 0 = not yet.
         job_name: of its Job, once that is known.
+        attempts: of the newest attempt of which an event tells; 0 = of none.
     """
 
     standing: Standing = Standing.WANTED
     started_us: int = 0
     job_name: str = ""
+    attempts: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +91,12 @@ def opened(course: Course, slot_us: int, standing: Standing = Standing.WANTED) -
     return course.open[slot_us]
 
 
+def dropped(course: Course, slot_us: int) -> None:
+    """The slot will not run, and nothing of it ever has: it is not counted."""
+    course.open.pop(slot_us, None)
+    course.waits_for = ""
+
+
 def doubted(course: Course) -> None:
     """Nobody knows any more which of the open slots the queue holds."""
     for one in course.open.values():
@@ -101,6 +109,7 @@ def told(course: Course, event: RunEvent) -> bool:
     one = course.open.get(event.slot_us)
     if one is None:
         return False
+    one.attempts = max(one.attempts, event.attempts)
     match event.state:
         case RunState.RUNNING:
             return _started(course, one, event)
@@ -149,7 +158,7 @@ def _waits(course: Course, one: OpenSlot, event: RunEvent) -> bool:
     said = f"{event.reason}: {event.message}" if event.message else event.reason
     if one.standing is Standing.WANTED:
         one.standing = Standing.HANDED
-    if not said or said == course.waits_for:
+    if not said or said == course.waits_for or one.started_us:
         return False
     course.waits_for = said
     return True

@@ -18,12 +18,16 @@ from duepoint.schedules.conditions import Reason
 
 _ValueT = TypeVar("_ValueT", str, int)
 
+#: Longest message of an event in a stream, in characters: as long as one of the API server's.
+MESSAGE_LIMIT = 800
+
 
 class RunState(enum.StrEnum):
     """How far a slot has come.
 
     The first three are runs, the next three slots that ended without one. A pending slot has not
-    ended: it was handed over or put off, and later slots may end before it. Checked is no slot at
+    ended: it was handed over or put off, and later slots may end before it. Neither has a running
+    one without a Job: its target has not taken it yet. Checked is no slot at
     all: what a generation refers to (Secrets) was looked at; an empty reason says that it is there.
     """
 
@@ -51,6 +55,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         since_us: of several missed slots, the oldest; 0 = ``slot_us`` alone is meant.
         more_us: further slots of which a pending event tells the same.
         run_uid: uid of the ScheduleRun that wanted it; empty for regular slots.
+        again: a former event has told that it started.
         job_uid: uid of the Job, where the event comes from having seen it; never stored.
     """
 
@@ -76,7 +81,18 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     since_us: int = 0
     more_us: tuple[int, ...] = ()
     run_uid: str = ""
+    again: bool = False
     job_uid: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the slot goes on: put off, or tried without success and to be tried again.
+
+        The slot of a Job has ended once its Job exists.
+        """
+        if self.state is RunState.RUNNING:
+            return not self.job_name
+        return self.state is RunState.PENDING
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -147,9 +163,13 @@ _decoder: msgspec.msgpack.Decoder[list[RunEvent] | _News] = msgspec.msgpack.Deco
 
 
 def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as the same array
-    """Regular slots, nearly all there are, are written as before there was a ``run_uid``."""
+    """First starts of regular slots, nearly all there are, are written without the last fields."""
+    if len(event.message) > MESSAGE_LIMIT:
+        event = msgspec.structs.replace(event, message=event.message[: MESSAGE_LIMIT - 1] + "…")
     stored = msgspec.structs.astuple(event)[:-1]
-    return stored if event.run_uid else stored[:-1]
+    if event.again:
+        return stored
+    return stored[:-1] if event.run_uid else stored[:-2]
 
 
 def pack(events: Iterable[RunEvent | Together]) -> bytes:

@@ -3,8 +3,10 @@
 A ``Summary`` is loaded once from a status and then only folded: ``fold(summary, event)`` returns
 the summary after the event. Events arrive at least once and out of order, so each is recognised by
 its slot: within a process by ``recent``, across a restart by ``floors``, the marks that the loaded
-status carried. What the floors cannot tell apart is left uncounted: a counter that is one short is
-better than one that counts a run twice. The watermark and the times of last things never fall.
+status carried. A delivery says by itself whether it has started before (``again``), however long
+ago that was. What the floors cannot tell apart is left uncounted: a counter that is one short is
+better than one that counts a run twice. No more runs have ended than started: an end whose start
+was lost stands for it. The watermark and the times of last things never fall.
 Pure; instants in microseconds since the epoch, 0 = never.
 """
 
@@ -97,8 +99,8 @@ class Summary:
 
     Attributes:
         last_slot_us: newest slot of a started regular run.
-        settled_us: the watermark.
-        reached_us: where the watermark would be if no slot were open below it.
+        settled_us: the watermark; the open slots at or below it stand in ``openslots``.
+        reached_us: where the watermark would be if every open slot could be listed.
         completed: no slot is left.
         conflict: the newest slot whose Job's name belongs to something else, until a run starts.
         receiver: what is wrong with a webhook's receiver.
@@ -143,16 +145,16 @@ def loaded(summary: Summary) -> Summary:
     return replace(summary, floors=floors)
 
 
-def settled(summary: Summary, through_us: int, *, open_us: int | None = None) -> Summary:
+def settled(summary: Summary, through_us: int, *, ceiling_us: int | None = None) -> Summary:
     """The summary with its watermark raised, never lowered.
 
     Args:
         summary: before it.
         through_us: every slot up to here has ended, but for those that are open.
-        open_us: the oldest open slot; the watermark stays below it.
+        ceiling_us: the highest watermark under which all open slots can be listed; None = any.
     """
     reached_us = max(summary.reached_us, summary.settled_us, through_us)
-    may_reach_us = reached_us if open_us is None else min(reached_us, open_us - 1)
+    may_reach_us = reached_us if ceiling_us is None else min(reached_us, ceiling_us)
     settled_us = max(summary.settled_us, may_reach_us)
     if (settled_us, reached_us) == (summary.settled_us, summary.reached_us):
         return summary
@@ -181,7 +183,7 @@ def fold(
     *,
     replayed: bool = False,
     timing_generation: int = 0,
-    open_us: int | None = None,
+    ceiling_us: int | None = None,
 ) -> Summary:
     """The summary after an event.
 
@@ -191,19 +193,21 @@ def fold(
         replayed: the event may have been folded by an earlier process.
         timing_generation: generation of the last edit of a timing field; an older event's
             ``completed`` speaks of slots that do not count any more.
-        open_us: the oldest slot that has not ended, the event taken into account.
+        ceiling_us: as ``settled`` takes it, the event taken into account.
     """
     if event.state is RunState.PENDING:
         return put_off(summary, event)
     key = _key(event)
     known = dict(summary.recent).get(key)
-    after = _fold_run(summary, event, known) if event.state in _RUN else summary
+    after = summary
+    if event.state in _RUN:
+        after = _fold_run(summary, event, known, replayed=replayed)
     if event.state in (RunState.MISSED, RunState.SKIPPED) and known is None:
         after = _fold_unrun(after, event, replayed=replayed)
     if event.completed and event.generation >= timing_generation and not after.completed:
         after = replace(after, completed=True)
     after = put_off(after, event)
-    after = settled(_fold_conflict(after, event), event.settled_us, open_us=open_us)
+    after = settled(_fold_conflict(after, event), event.settled_us, ceiling_us=ceiling_us)
     return _remembering(after, key, event.state, known)
 
 
@@ -233,10 +237,13 @@ def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:
 # -- runs --------------------------------------------------------------------------------------
 
 
-def _fold_run(summary: Summary, event: RunEvent, known: RunState | None) -> Summary:
+def _fold_run(
+    summary: Summary, event: RunEvent, known: RunState | None, *, replayed: bool
+) -> Summary:
     if known in _ENDED_RUN:
         return summary
-    starts = known is None and not _is_covered(summary, event)
+    is_counted = event.again or (replayed and _is_covered(summary, event))
+    starts = known is None and not is_counted
     counts = summary.counts
     manual = starts and not _is_regular(event)
     counts = replace(counts, started=counts.started + starts, manual=counts.manual + manual)
@@ -246,7 +253,7 @@ def _fold_run(summary: Summary, event: RunEvent, known: RunState | None) -> Summ
         last_run=_newest(summary.last_run, event),
         last_slot_us=max(summary.last_slot_us, event.slot_us if _is_regular(event) else 0),
     )
-    return _fold_end(after, event) if event.state in _ENDED_RUN else after
+    return _fold_end(after, event, replayed=replayed) if event.state in _ENDED_RUN else after
 
 
 def _is_regular(event: RunEvent) -> bool:
@@ -254,17 +261,21 @@ def _is_regular(event: RunEvent) -> bool:
 
 
 def _is_covered(summary: Summary, event: RunEvent) -> bool:
-    """Whether the loaded status has counted this start."""
-    if _is_regular(event):
-        return event.slot_us <= summary.floors.slot_us
-    return _started_us(event) <= summary.floors.started_us
+    """Whether the loaded status may have counted this start.
+
+    A Job that was seen tells when the API server made it, by its clock: its start is not compared.
+    """
+    floors = summary.floors
+    if _is_regular(event) and (event.job_uid or event.slot_us > floors.slot_us):
+        return event.slot_us <= floors.slot_us
+    return _started_us(event) <= floors.started_us
 
 
-def _fold_end(summary: Summary, event: RunEvent) -> Summary:
+def _fold_end(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary:
     succeeded = event.state is RunState.SUCCEEDED
     at_us = event.finished_us or event.at_us
     floor_us = summary.floors.success_us if succeeded else summary.floors.failure_us
-    if at_us <= floor_us:
+    if replayed and at_us <= floor_us:
         return summary
     counts = summary.counts
     if succeeded:
@@ -273,7 +284,16 @@ def _fold_end(summary: Summary, event: RunEvent) -> Summary:
     else:
         counts = replace(counts, failed=counts.failed + 1)
         summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
+    counts = _with_start(counts, event)
     return replace(summary, counts=counts, verdict=_newest_verdict(summary.verdict, event, at_us))
+
+
+def _with_start(counts: Counts, event: RunEvent) -> Counts:
+    """A run that has ended has started, whatever became of the news of it."""
+    if counts.succeeded + counts.failed <= counts.started:
+        return counts
+    manual = counts.manual + (not _is_regular(event))
+    return replace(counts, started=counts.started + 1, manual=manual)
 
 
 def _newest_verdict(shown: Verdict | None, event: RunEvent, at_us: int) -> Verdict:

@@ -44,6 +44,7 @@ RULES = [
         "verbs": ["list", "watch", "create", "delete"],
     },
     {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "list"]},
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
 ]
 
 
@@ -96,8 +97,8 @@ class Installation:
             redis_url=self._server.url,
             blob_key_file=Path("unused"),
             identity="operator-0",
-            watch_namespaces=(self.namespace,),
-            **changes,
+            namespace=self.namespace,
+            **{"watch_namespaces": (self.namespace,), **changes},
         )
         async with self.api:
             leadership = Leadership(

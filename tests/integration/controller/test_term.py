@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.layout import ownership
 from duepoint.kube import schedules
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import State
@@ -247,6 +249,41 @@ async def test_two_installations_over_the_same_schedules_are_told(
             await asyncio.sleep(1)  # both write what they did of it, in any order
             await installation.edit(payload={"edited": generation})
             generation += 1
+
+
+async def test_an_operator_leaves_the_index_of_another_cluster_alone_and_says_what_to_set(
+    installation: Installation,
+):
+    theirs = ownership.Owner(cluster="uid-of-another", home="uid-of-another-namespace")
+    installation.queue.belong_to(theirs)
+    await installation.queue.start()
+    await installation.queue.open_layout(4, messages.Epoch(1), by="a/duepoint-operator")
+    async with installation.leading():
+        await installation.create()
+        trouble = await _trouble_of_queue(installation)
+        assert "another cluster" in trouble
+        assert "redis.prefix" in trouble
+        assert await installation.definitions() == {}
+
+
+async def test_the_second_installation_of_a_cluster_does_not_take_the_index_of_the_first(
+    installation: Installation, another_installation: Installation
+):
+    other = another_installation
+    other._prefix = installation._prefix
+    async with installation.leading(), other.leading(lease_name="other"):
+        trouble = await _trouble_of_queue(other)
+        assert "duepoint-operator looked after it" in trouble
+        await installation.create()
+        await installation.until_ready(1)
+
+
+async def _trouble_of_queue(installation: Installation) -> str:
+    deadline = time.monotonic() + 60
+    while (trouble := installation.health.troubles().get("queue", "starting")) == "starting":
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    return trouble
 
 
 async def test_an_object_nested_without_end_is_stalled_and_hides_no_other(

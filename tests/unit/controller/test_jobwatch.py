@@ -12,6 +12,7 @@ from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunState
+from duepoint.runs.settled import Settled
 from duepoint.schedules import points
 from duepoint.schedules.rule import Policy
 from tests.support.builders import JOB_TEMPLATE, at
@@ -148,6 +149,10 @@ async def test_somebody_elses_job_with_our_label_is_nobodys():
 # -- history -----------------------------------------------------------------------------------
 
 
+#: Slots up to 100 have ended.
+ENDED = Settled(100).has_ended
+
+
 def finished(slot: int, *, succeeded: bool = True) -> FinishedJob:
     return FinishedJob(
         namespace="n", name=f"j-{slot}", uid=f"u-{slot}", slot_us=slot, succeeded=succeeded
@@ -158,17 +163,24 @@ def test_the_oldest_beyond_each_limit_go():
     listed = [finished(slot) for slot in (5, 1, 4, 2, 3)]
     listed += [finished(slot, succeeded=False) for slot in (7, 6)]
     policy = Policy(successful_limit=3, failed_limit=1)
-    assert [job.slot_us for job in history.excess(listed, policy, 100)] == [1, 2, 6]
+    assert [job.slot_us for job in history.excess(listed, policy, ENDED)] == [1, 2, 6]
 
 
 def test_a_limit_of_zero_keeps_none():
     policy = Policy(successful_limit=0, failed_limit=0)
-    assert len(history.excess([finished(1)], policy, 100)) == 1
+    assert len(history.excess([finished(1)], policy, ENDED)) == 1
 
 
 def test_a_job_above_the_watermark_stays():
     policy = Policy(successful_limit=0)
-    assert history.excess([finished(101)], policy, 100) == ()
+    assert history.excess([finished(101)], policy, ENDED) == ()
+
+
+def test_a_job_of_an_open_slot_stays_though_later_ones_go():
+    policy = Policy(successful_limit=0)
+    ended = Settled(100, waiting_us=(50,)).has_ended
+    left_out = history.excess([finished(50), finished(60)], policy, ended)
+    assert [job.slot_us for job in left_out] == [60]
 
 
 async def test_finished_jobs_beyond_the_limits_are_deleted_also_while_suspended():
@@ -279,15 +291,15 @@ def test_what_was_made_first_goes_first_whatever_its_slot():
     """A backfill makes Jobs of old slots; they are not the oldest Jobs for that."""
     listed = [dataclasses.replace(finished(slot), created_us=slot) for slot in (10, 20, 30)]
     listed += [wanted(1, created=40), wanted(2, created=41)]
-    left_out = history.excess(listed, Policy(successful_limit=3), 100)
+    left_out = history.excess(listed, Policy(successful_limit=3), ENDED)
     assert [job.slot_us for job in left_out] == [10, 20]
 
 
 def test_a_job_that_a_schedulerun_wanted_goes_once_the_queue_holds_its_slot_no_more():
     policy = Policy(successful_limit=0)
     above_the_watermark = wanted(101, created=1)
-    assert history.excess([above_the_watermark], policy, 100, {101}) == ()
-    assert len(history.excess([above_the_watermark], policy, 100, {55})) == 1
+    assert history.excess([above_the_watermark], policy, ENDED, {101}) == ()
+    assert len(history.excess([above_the_watermark], policy, ENDED, {55})) == 1
 
 
 async def a_manual_job(world: World, made, slot_us: int) -> str:
@@ -360,11 +372,12 @@ async def test_a_quota_and_the_history_do_not_wait_for_each_other():
         await world.tell(uid, blocked, running)
         world.api.end_job(NAMESPACE, name)
         await world.clock.advance(10)
-        assert world.status()["settledThrough"] < "2026-03-01T12:05:00Z"
+        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
+        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
         assert world.api.all_stored("jobs") == []
 
 
-async def test_a_slot_that_waits_for_something_else_keeps_later_jobs():
+async def test_a_slot_that_waits_for_the_api_server_does_not_keep_later_jobs():
     async with World().leader() as world:
         made = await world.apply_job(successfulJobsHistoryLimit=0)
         uid = made["metadata"]["uid"]
@@ -376,4 +389,4 @@ async def test_a_slot_that_waits_for_something_else_keeps_later_jobs():
         await world.tell(uid, blocked, running)
         world.api.end_job(NAMESPACE, name)
         await world.clock.advance(10)
-        assert len(world.api.all_stored("jobs")) == 1
+        assert world.api.all_stored("jobs") == []

@@ -111,16 +111,6 @@ async def test_it_is_forgotten_once_nothing_was_seen_of_it_for_a_while():
         assert trouble(world) == ""
 
 
-async def test_an_index_that_somebody_else_opens_after_us_is_told():
-    async with World(managed_by=OURS).leader() as world:
-        world.others.opened(OTHERS)  # who was here before us may be gone
-        assert trouble(world) == ""
-        world.others.opened(OURS)
-        assert trouble(world) == ""
-        world.others.opened(OTHERS)
-        assert "same Redis index" in trouble(world)
-
-
 def test_a_status_of_an_older_version_names_nobody():
     assert otherinstalls.named(b'{"observedGeneration": 3}') == ""
     assert otherinstalls.named(b"") == ""

@@ -7,6 +7,7 @@ import pytest
 
 from duepoint.controller.reconciling import plan
 from duepoint.controller.reconciling.plan import Shown
+from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
 from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec, at
 
@@ -199,7 +200,11 @@ def test_a_chain_that_was_lost_is_armed_from_the_newest_of_watermark_and_beginni
 
 
 ARMED = Shown(
-    observed_generation=1, accepted=True, armed=True, settled_us=at("2026-03-01 14:55:00")
+    observed_generation=1,
+    accepted=True,
+    armed=True,
+    settled_us=at("2026-03-01 14:55:00"),
+    timing_hash=rules.timing_hash(a_spec().rule),
 )
 
 
@@ -211,7 +216,10 @@ def test_a_rebuilt_chain_that_goes_on_from_the_watermark_needs_no_word():
     ("shown", "fields"),
     [
         pytest.param({"settled_us": None}, {}, id="no watermark"),
-        pytest.param({"observed_generation": 0}, {}, id="another generation"),
+        pytest.param(
+            {"observed_generation": 0, "timing_hash": "other"}, {}, id="another generation"
+        ),
+        pytest.param({"timing_hash": "other"}, {}, id="another timing"),
         pytest.param({"armed": False, "suspended": True}, {}, id="shown as suspended"),
         pytest.param({}, {"schedule": "@at 2026-03-01T13:00:00Z"}, id="no slot left"),
         pytest.param({}, {"suspend": True}, id="suspended"),

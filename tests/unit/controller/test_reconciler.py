@@ -28,7 +28,7 @@ async def test_an_applied_schedule_is_armed_and_ready():
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:05:00Z"
         assert len(world.status()["upcomingTimes"]) == 5
         assert world.status()["settledThrough"] == "2026-03-01T12:00:00Z"
-        assert world.status()["target"] == "Webhook https://hooks.example.com/x"
+        assert world.status()["target"] == "Webhook https://hooks.example.com"
         assert world.condition("Reconciling") is None
 
 
@@ -344,7 +344,9 @@ async def test_a_template_that_the_api_server_refuses_is_stalled_and_not_armed()
         uid = (await world.apply_job())["metadata"]["uid"]
         await world.apply(jobTemplate=bad)
         assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
-        assert "restartPolicy" in world.condition("Stalled")["message"]
+        assert world.condition("Stalled")["message"] == (
+            "spec.jobTemplate.spec.template.spec.restartPolicy: Required value"
+        )
         assert world.definition(uid) is None
         assert world.status()["observedGeneration"] == 2
 
@@ -367,6 +369,15 @@ async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(tro
         await world.clock.advance(5)
         assert world.ready() == ("True", "Armed")
         assert world.status()["observedGeneration"] == 1
+
+
+async def test_what_keeps_a_verdict_away_is_said_without_the_job_that_was_asked_about():
+    async with World().leader() as world:
+        world.api.job_quota[NAMESPACE] = 0
+        await world.apply_job()
+        assert world.condition("Reconciling")["message"] == (
+            "the API server gave no verdict on spec.jobTemplate: exceeded quota"
+        )
 
 
 async def test_a_rebuild_asks_for_no_dry_run():
@@ -396,3 +407,14 @@ async def test_a_completed_schedule_stays_completed_through_a_restart():
         assert world.definition(uid).state is State.COMPLETED
         assert world.ready() == ("True", "Completed")
         assert world.status_writes() == writes
+
+
+async def test_nothing_is_armed_while_no_two_clocks_agree():
+    async with World().leader() as world:
+        world.clock.distrust = "no two clocks agree"
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.clock.advance(10)
+        assert world.definition(uid) is None
+        world.clock.distrust = ""
+        await world.clock.advance(1)
+        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import structlog
+from prometheus_client import REGISTRY
 
 from duepoint.controller import sighting
 from duepoint.controller.reconciling import resync
@@ -173,12 +175,36 @@ async def test_what_is_created_during_the_comparison_is_not_taken_for_a_ghost(mo
         assert {one.name for one in world.definitions()} == {"one", "two"}
 
 
-async def test_definitions_of_namespaces_that_are_not_watched_are_left_alone():
+async def test_a_schedule_of_a_namespace_that_is_not_watched_any_more_fires_no_more():
+    before = REGISTRY.get_sample_value("duepoint_unwatched_removed_total")
     world = World()
     async with world.leader():
         await world.apply()
-    async with world.leader(epoch=2, namespaces=("elsewhere",)):
-        assert len(world.definitions()) == 1
+        await world.apply("another")
+    with structlog.testing.capture_logs() as lines:
+        async with world.leader(epoch=2, namespaces=("elsewhere",)):
+            assert world.definitions() == []
+    assert REGISTRY.get_sample_value("duepoint_unwatched_removed_total") == before + 2
+    (told,) = [line for line in lines if "not watched" in line["event"]]
+    assert (told["count"], told["namespaces"]) == (2, ["reports"])
+    async with world.leader(epoch=3):  # watched again, it is filled from the statuses
+        assert len(world.definitions()) == 2
+
+
+async def test_many_schedules_of_unwatched_namespaces_go_only_a_minute_later(monkeypatch):
+    monkeypatch.setattr(resync, "_MANY", 3)
+    world = World()
+    async with world.leader():
+        for number in range(5):
+            await world.apply(f"s{number}")
+        world.resync._namespaces = ("elsewhere",)
+        comparing = asyncio.create_task(world.resync.run())
+        await world.clock.advance(59)
+        assert len(world.definitions()) == 5
+        await world.clock.advance(2)
+        await comparing
+        await world.clock.settle()
+        assert world.definitions() == []
 
 
 async def test_what_is_known_to_be_absent_is_armed_without_a_look():

@@ -164,12 +164,13 @@ async def test_an_end_that_could_not_be_told_is_told_later():
 @pytest.mark.parametrize(
     ("edit", "started"),
     [
-        ({"concurrencyPolicy": "Allow"}, 3),
-        ({"concurrencyPolicy": "Queue", "queueLimit": 5, "maxConcurrency": 2}, 2),
-        ({"concurrencyPolicy": "Queue", "queueLimit": 5, "maxConcurrency": 3}, 3),
-        ({"concurrencyPolicy": "Queue", "queueLimit": 9}, 1),
+        ({"concurrencyPolicy": "Allow"}, [600]),
+        ({"concurrencyPolicy": "Allow", "catchUpPolicy": "All"}, [300, 600]),
+        ({"concurrencyPolicy": "Queue", "queueLimit": 5, "maxConcurrency": 2}, [300]),
+        ({"concurrencyPolicy": "Queue", "queueLimit": 5, "maxConcurrency": 3}, [300, 600]),
+        ({"concurrencyPolicy": "Queue", "queueLimit": 9}, []),
     ],
-    ids=["allow", "room for one", "room for all", "no more room"],
+    ids=["allow the latest", "allow all", "room for one", "room for all", "no more room"],
 )
 async def test_an_edit_that_makes_room_starts_what_waits_at_once(edit, started):
     async with World().leader() as world, workers(world, "a", "b"):
@@ -179,7 +180,7 @@ async def test_an_edit_that_makes_room_starts_what_waits_at_once(edit, started):
         assert jobs_there(world) == [name(0)]
         await world.apply_job(schedule="*/5 * * * *", **edit)
         await world.clock.advance(0.5)
-        assert jobs_there(world) == [name(slot) for slot in (0, 300, 600)[:started]]
+        assert jobs_there(world) == [name(slot) for slot in (0, *started)]
 
 
 async def test_an_edit_whose_call_is_lost_starts_what_waits_once_the_queue_answers(monkeypatch):
@@ -215,3 +216,21 @@ async def test_a_run_by_hand_that_waits_beside_allow_starts_when_the_job_ends():
         world.api.end_job(NAMESPACE, name(0))
         await world.clock.advance(0.5)
         assert len(jobs_there(world)) == 2
+
+
+async def test_slots_that_wait_when_their_schedule_is_suspended_are_in_its_counts():
+    async with World().leader() as world, workers(world, "a"):
+        made = {"schedule": "*/5 * * * *", "concurrencyPolicy": "Queue", "queueLimit": 10}
+        await world.apply_job(**made)
+        await _until(world, 901)
+        assert jobs_there(world) == [name(0)]
+        await world.apply_job(**made, suspend=True)
+        await world.clock.advance(3)
+        assert world.status()["runs"]["skipped"] == 3
+        told = [news.note for news in world.news if news.reason == "RunSkipped"]
+        assert any("Suspended" in note for note in told)
+        assert world.ready() == ("True", "Suspended")
+        await world.apply_job(**made, suspend=False)
+        await world.clock.advance(3)
+        assert world.status()["runs"]["skipped"] == 3
+    assert jobs_there(world) == [name(0)]

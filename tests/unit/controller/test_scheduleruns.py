@@ -30,7 +30,7 @@ async def test_a_trigger_runs_a_schedule_once_and_is_complete():
         assert "active" not in world.run_status()
 
 
-async def test_a_run_that_ends_within_a_second_costs_one_status_write():
+async def test_a_run_that_ends_within_a_second_costs_two_status_writes():
     async with RunWorld().leader() as world, world.working():
         await world.apply()
         await world.clock.advance(3)
@@ -38,7 +38,7 @@ async def test_a_run_that_ends_within_a_second_costs_one_status_write():
         await world.run_schedule()
         await world.clock.advance(1)
         mine = world.api.requests[-100:]
-        assert sum(v == "PATCH" and "scheduleruns" in p for v, p in mine) == 1
+        assert sum(v == "PATCH" and "scheduleruns" in p for v, p in mine) == 2  # begun and ended
         assert world.status_writes() > writes
 
 
@@ -112,6 +112,18 @@ async def test_one_at_a_time_goes_in_the_order_asked_for(order, hours):
         await world.clock.advance(5)
         fired = [one.slot_us % 86_400_000_000 // 3_600_000_000 for one in world.target.fired]
         assert fired == hours
+
+
+@pytest.mark.parametrize("parallel", [2, 5, 24])
+@pytest.mark.parametrize("kind", ["webhook", "stream"])
+async def test_newest_first_is_newest_first_within_each_batch_too(kind, parallel):
+    target = {"stream": {"name": "ticks"}} if kind == "stream" else {}
+    async with RunWorld().leader() as world, world.working():
+        await world.apply(schedule="0 * * * *", **target)
+        await world.backfill(order="NewestFirst", maxParallel=parallel)
+        await world.clock.advance(60)
+        fired = [one.slot_us % 86_400_000_000 // 3_600_000_000 for one in world.target.fired]
+        assert fired == list(range(23, -1, -1))
 
 
 async def test_no_more_jobs_run_at_once_than_asked_for():
@@ -362,9 +374,11 @@ async def test_a_trigger_that_waits_for_its_turn_runs_when_the_former_run_ends()
         await world.clock.advance(3)
         assert len(world.jobs()) == 1
         assert world.counts() == (1, 0, 0, 0, 0)
+        assert "waiting: ConcurrencyQueued: a former run is active" in world.run_status()["message"]
         await world.finish_jobs()
         await world.clock.advance(60)
         assert len(world.jobs()) == 2
+        assert "ConcurrencyQueued" not in world.run_status()["message"]
         await world.finish_jobs()
         await world.clock.advance(5)
         assert world.counts() == (1, 1, 1, 0, 0)
@@ -379,3 +393,42 @@ async def test_triggers_of_the_same_second_are_counted_each():
         assert len(world.target.fired) == 3
         assert world.status()["runs"]["started"] == 3
         assert world.status()["runs"]["succeeded"] == 3
+
+
+async def test_a_request_that_stays_open_counts_as_started_and_running_within_the_status_interval():
+    async with RunWorld().leader() as world, world.working():
+        world.target.hold()
+        await world.apply(schedule="0 0 1 1 *")
+        await world.run_schedule()
+        await world.clock.advance(1)
+        assert world.counts() == (1, 0, 0, 0, 0)
+        await world.clock.advance(5)
+        assert world.counts() == (1, 1, 0, 0, 0)
+        (active,) = world.run_status()["active"]
+        assert active["startTime"] == "2026-03-01T12:00:00Z"
+        assert "1 running" in world.run_status()["message"]
+        assert world.status()["runs"]["started"] == 1
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        world.target.let_go()
+        await world.clock.advance(5)
+        assert world.counts() == (1, 1, 1, 0, 0)
+        assert world.status()["runs"]["started"] == world.status()["runs"]["succeeded"] == 1
+
+
+async def test_an_open_request_of_a_regular_slot_is_shown_and_holds_the_watermark():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply()
+        await world.clock.advance(1)
+        settled = world.status().get("settledThrough", "")
+        world.target.hold()
+        await world.clock.advance(306)
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        assert world.status()["lastScheduleTime"] == "2026-03-01T12:05:00Z"
+        assert world.status()["runs"]["started"] == 1
+        assert world.status().get("settledThrough", "") == settled
+        world.target.let_go()
+        await world.clock.advance(5)
+        assert world.status()["runs"] == {
+            "started": 1, "succeeded": 1, "failed": 0, "missed": 0, "skipped": 0,
+        }  # fmt: skip
+        assert world.status()["settledThrough"] == "2026-03-01T12:05:00Z"

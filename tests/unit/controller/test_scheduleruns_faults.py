@@ -77,7 +77,7 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
     monkeypatch,
 ):
     world = RunWorld()
-    enqueue, lost = world.queue.enqueue, []
+    enqueue, lost = world.queue.enqueue_many, []
 
     async def losing(*args):
         answer = await enqueue(*args)
@@ -87,7 +87,7 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
         return answer
 
     async with world.leader(), world.working():
-        monkeypatch.setattr(world.queue, "enqueue", losing)
+        monkeypatch.setattr(world.queue, "enqueue_many", losing)
         await a_backfill(world, job=False)
         await to_the_end(world)
     fired = collections.Counter(one.slot_us for one in world.target.fired if one.run_uid)
@@ -97,7 +97,7 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
 
 async def test_a_hand_over_that_never_arrived_is_made_again(monkeypatch):
     world = RunWorld()
-    enqueue, lost = world.queue.enqueue, []
+    enqueue, lost = world.queue.enqueue_many, []
 
     async def losing(*args):
         if len(lost) < 5:
@@ -106,7 +106,7 @@ async def test_a_hand_over_that_never_arrived_is_made_again(monkeypatch):
         return await enqueue(*args)
 
     async with world.leader(), world.working():
-        monkeypatch.setattr(world.queue, "enqueue", losing)
+        monkeypatch.setattr(world.queue, "enqueue_many", losing)
         await a_backfill(world, job=False)
         await to_the_end(world)
     assert world.counts() == (SLOTS, SLOTS, SLOTS, 0, 0)
@@ -220,17 +220,3 @@ async def test_an_edit_of_the_timing_counts_from_the_next_slot_on():
     assert made[:3] == ["00:00", "01:00", "02:00"]
     assert made[-3:] == ["06:30", "12:30", "18:30"]
     assert world.counts()[0] == len(made) == world.counts()[2]
-
-
-async def test_a_schedule_deleted_and_made_again_gets_the_slots_that_are_left():
-    async with RunWorld().leader() as world, world.working():
-        await a_backfill(world, job=False, maxParallel=2)
-        world.target.hold()
-        await world.clock.advance(0.2)
-        await world.delete()
-        world.target.let_go()
-        await world.clock.advance(3)
-        assert world.run_condition("Reconciling")["reason"] == "ScheduleNotFound"
-        await world.apply(schedule="0 * * * *")
-        await to_the_end(world)
-        assert world.counts()[0] == SLOTS

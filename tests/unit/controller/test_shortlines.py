@@ -102,8 +102,9 @@ async def test_everything_else_is_kopfs_in_its_place(line):
     ]
 
 
-async def test_an_object_nested_too_deeply_is_kopfs_and_hides_no_other():
-    deep = a_line("ADDED", 1).replace(b'"* * * * *"', b"[" * 5_000 + b"]" * 5_000)
+@pytest.mark.parametrize("levels", [101, 900, 1_500, 5_000, 9_990])
+async def test_an_object_nested_too_deeply_is_kopfs_and_hides_no_other(levels):
+    deep = a_line("ADDED", 1).replace(b'"* * * * *"', b"[" * levels + b"]" * levels)
     read = [shortlines._read(line) for line in (deep, a_line("ADDED", 2))]
     assert read[0] is None
     assert read[1] is not None

@@ -419,14 +419,25 @@ async def test_a_sweep_is_made_when_asked_and_nothing_in_between():
 # -- kopf --------------------------------------------------------------------------------------
 
 
-def test_a_login_is_the_same_value_within_its_period_and_another_with_a_new_token():
+async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_new_token():
     now = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.UTC)
     login = Login(server="https://api:6443", token="a")
-    first = handlers.connection(login, now)
-    assert handlers.connection(login, now + dt.timedelta(seconds=60)) == first
-    renewed = Login(server="https://api:6443", token="b")
-    assert handlers.connection(renewed, now) != first
+
+    async def ask() -> Login:
+        return login
+
+    logins = handlers.Logins(ask, lambda: now)
+    first = await logins.current()
     assert first.expiration > now + dt.timedelta(minutes=5)
+    now += dt.timedelta(seconds=60)
+    assert await logins.current() == first
+    login = Login(server="https://api:6443", token="b")
+    renewed = await logins.current()
+    assert renewed != first
+    assert first.aiohttp_session.closed
+    now = first.expiration
+    assert await logins.current() != renewed
+    await logins.close()
 
 
 def test_kopf_is_set_to_watch_and_nothing_else():

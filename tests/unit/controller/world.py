@@ -27,6 +27,8 @@ from duepoint.controller.status import outcomes
 from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.upkeep.endings import Endings
+from duepoint.controller.upkeep.fallbacks import Fallbacks
 from duepoint.controller.upkeep.otherinstalls import OtherInstalls
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
@@ -134,7 +136,19 @@ class World:
         self.ends.is_waited_for = self.runs.has_waiting
         self.jobwatch.keeps = self.runs.keeps
         self.reporter.on_run_event = self.runs.event
+        self.reconciler.on_leaving = self.runs.schedule_leaves
         self.reconciler.on_settled = self.runs.schedule_changed
+        self.fallbacks = Fallbacks(
+            queue=self.queue,
+            epoch=messages.Epoch(epoch),
+            knowledge=Endings(reporter=self.reporter, jobs=self.jobwatch, runs=self.runs),
+            holds=self.reporter,
+            catch_up=self.outcomes.catch_up,
+            ready=self.jobwatch.listed.wait,
+            clock=self.clock,
+            health=self.health,
+        )
+        self.outcomes.on_doubt = self.reporter.on_hold = self.fallbacks.look
         version = str(self.api._version)
         running = self.running = [
             asyncio.create_task(work)
@@ -157,6 +171,7 @@ class World:
                     self.jobwatch.run(),
                     self.runs.run(),
                     self.ends.run(),
+                    self.fallbacks.run(),
                 )
             ]
             await self.clock.settle()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunState
+from duepoint.runs.settled import MOST_LISTED, Settled, newest
 from tests.unit.runs.test_summary import S, event, folded, restarted
 
 HOUR = 3_600 * S
@@ -57,50 +56,101 @@ def test_what_nobody_has_put_off_is_not_called_overdue():
     assert open_at(100).overdue(10_000 * S) is None
 
 
-def test_slots_found_in_the_queue_are_open_unless_they_are_passed():
+def test_what_has_started_is_not_called_overdue_whatever_it_waits_for():
+    slots = open_at(100, reason="ConnectionRefused", started=True)
+    assert slots.overdue(10_000 * S) is None
+    assert slots.next_overdue_us(0) is None
+
+
+def test_what_has_started_stays_started_when_it_is_put_off_again():
+    slots = open_at(100, started=True)
+    slots.put(a_slot(100, reason="CircuitOpen"))
+    assert slots.settled(100 * S) == Settled(100 * S, (100 * S,))
+
+
+def test_slots_found_in_the_queue_are_open():
     slots = OpenSlots()
-    slots.compare([a_slot(100), a_slot(200)], passed_us=100 * S, began_us=300 * S)
-    assert slots.oldest_us() == 200 * S
-
-
-@pytest.mark.parametrize(
-    ("told_seconds", "passed", "stays"),
-    [(100, 50, True), (100, 100, False), (20_000, 100, True)],
-    ids=["above-the-watermark", "below-it", "told-since"],
-)
-def test_what_the_queue_does_not_hold_goes_where_that_moves_no_watermark(
-    told_seconds, passed, stays
-):
-    slots = open_at(100, told_us=told_seconds * S)
-    slots.compare([], passed_us=passed * S, began_us=200 * S)
-    assert (100 * S in slots) is stays
+    slots.compare([a_slot(100), a_slot(200)], began_us=300 * S)
+    assert slots.oldest_us() == 100 * S
 
 
 def test_what_nobody_has_told_of_for_an_hour_is_forgotten():
     slots = open_at(100)
-    slots.compare([], passed_us=0, began_us=100 * S + HOUR)
+    slots.compare([], began_us=100 * S + HOUR)
     assert 100 * S in slots
-    slots.compare([], passed_us=0, began_us=101 * S + HOUR)
+    slots.compare([], began_us=101 * S + HOUR)
     assert 100 * S not in slots
+
+
+# -- what a status lists ------------------------------------------------------------------------
+
+
+def test_open_slots_up_to_the_watermark_are_listed_and_have_not_ended():
+    slots = open_at(100, 300)
+    slots.put(a_slot(200, started=True))
+    settled = slots.settled(250 * S)
+    assert settled == Settled(250 * S, (200 * S,), (100 * S,))
+    assert settled.open_us == (100 * S, 200 * S)
+    ended = [settled.has_ended(slot * S) for slot in (50, 100, 150, 200, 250, 251)]
+    assert ended == [True, False, True, False, True, False]
+
+
+def test_the_watermark_stays_below_those_that_cannot_be_listed():
+    slots = open_at(*range(1, MOST_LISTED + 1))
+    assert slots.ceiling_us() is None
+    slots.put(a_slot(MOST_LISTED + 1))
+    assert slots.ceiling_us() == (MOST_LISTED + 1) * S - 1
+    assert len(slots.settled(slots.ceiling_us()).open_us) == MOST_LISTED
+
+
+def test_an_edit_of_the_timing_ends_what_was_planned_and_no_retry():
+    slots = open_at(100)
+    slots.put(a_slot(200, started=True))
+    slots.put(a_slot(300, reason="QuotaExceeded"))
+    slots.supersede()
+    assert slots.settled(300 * S).open_us == (200 * S, 300 * S)
+    assert 100 * S in slots  # it may be under way
+    assert not slots.put(a_slot(200, started=True))
+
+
+def test_what_an_earlier_process_wrote_as_open_is_open_unless_there_are_later_news():
+    slots = open_at(100, reason="QuotaExceeded")
+    slots.load(Settled(300 * S, (200 * S,), (100 * S,)), 400 * S)
+    assert slots.settled(300 * S) == Settled(300 * S, (200 * S,), (100 * S,))
+    assert slots.overdue(500 * S).reason == "QuotaExceeded"
+
+
+def test_the_newer_of_status_and_memory_has_the_larger_watermark():
+    older, newer = Settled(100 * S, (50 * S,)), Settled(200 * S, (150 * S,))
+    assert newest(older, newer) is newer
+    assert newest(newer, older) is newer
+    assert newest(older, None) is older
+
+
+def test_of_equal_watermarks_memory_is_newer():
+    written, remembered = Settled(100 * S, (50 * S,)), Settled(100 * S)
+    assert newest(written, remembered) is remembered
 
 
 # -- the watermark ------------------------------------------------------------------------------
 
 
-def test_the_watermark_stays_below_the_oldest_open_slot():
-    after = folded(event(200, settled_us=200 * S), open_us=100 * S)
-    assert after.settled_us == 100 * S - 1
-    assert folded(event(300, settled_us=300 * S), into=after, open_us=250 * S).settled_us < 250 * S
+def test_the_watermark_stays_at_its_ceiling():
+    after = folded(event(200, settled_us=200 * S), ceiling_us=100 * S)
+    assert after.settled_us == 100 * S
+    later = folded(event(300, settled_us=300 * S), into=after, ceiling_us=250 * S)
+    assert later.settled_us == 250 * S
 
 
-def test_the_watermark_moves_on_at_once_when_the_last_open_slot_ends():
-    after = folded(event(200, settled_us=200 * S), open_us=100 * S)
+def test_the_watermark_moves_on_at_once_when_all_open_slots_can_be_listed():
+    after = folded(event(200, settled_us=200 * S), ceiling_us=100 * S)
     assert folded(event(100, settled_us=100 * S), into=after).settled_us == 200 * S
 
 
-def test_the_watermark_does_not_fall_when_an_older_slot_opens():
+def test_the_watermark_does_not_fall_with_its_ceiling():
     after = folded(event(200, settled_us=200 * S))
-    assert folded(event(300, settled_us=300 * S), into=after, open_us=50 * S).settled_us == 200 * S
+    later = folded(event(300, settled_us=300 * S), into=after, ceiling_us=50 * S)
+    assert later.settled_us == 200 * S
 
 
 def test_a_slot_that_is_put_off_counts_as_nothing():
@@ -123,5 +173,5 @@ def test_a_taken_name_is_remembered_until_a_later_run_starts():
 
 
 def test_a_restart_begins_where_the_watermark_was():
-    after = folded(event(200, settled_us=200 * S), open_us=100 * S)
-    assert restarted(after).settled_us == 100 * S - 1
+    after = folded(event(200, settled_us=200 * S), ceiling_us=100 * S)
+    assert restarted(after).settled_us == 100 * S

@@ -69,3 +69,18 @@ def test_an_entry_that_cannot_be_read_is_said_to_be_so(entry):
 @pytest.mark.parametrize("values", [[5], [5, 5, 5], [5, 6, 5]], ids=str)
 def test_a_column_of_one_value_is_kept_once(values):
     assert list(run.column(values)) == (values if len(set(values)) > 1 else values[:1])
+
+
+@pytest.mark.parametrize("run_uid", ["", UIDS[1]])
+@pytest.mark.parametrize("again", [False, True])
+def test_an_entry_keeps_whose_run_it_was_and_whether_it_had_started(run_uid, again):
+    event = msgspec.structs.replace(_alone(0), run_uid=run_uid, again=again)
+    assert run.unpack(run.pack([event])) == [event]
+
+
+def test_a_message_without_end_does_not_make_an_entry_without_end():
+    endless = msgspec.structs.replace(_alone(0), message="x" * 100_000)
+    packed = run.pack([endless] * 10)
+    assert len(packed) < 10 * 2_000
+    (first, *_) = run.unpack(packed)
+    assert first.message == "x" * (run.MESSAGE_LIMIT - 1) + "…"

@@ -162,3 +162,45 @@ def test_what_is_remembered_is_bounded_and_what_runs_is_kept():
     after = folded(running, *(event(slot) for slot in range(2, 500)))
     assert len(after.recent) <= 2 * summaries.REMEMBERED + 1
     assert folded(event(1, finished_us=600 * S), into=after).counts.started == 499
+
+
+# -- each start once -----------------------------------------------------------------------------
+
+
+def test_a_hundred_deliveries_that_are_tried_again_and_again_are_a_hundred_starts():
+    slots = range(1000, 2000, 10)
+    after = folded(*(event(slot, RunState.RUNNING, attempts=1) for slot in slots))
+    for attempt in range(2, 5):
+        tries = (event(slot, RunState.RUNNING, attempts=attempt, again=True) for slot in slots)
+        after = folded(*tries, into=after)
+    after = folded(*(event(slot, again=True) for slot in slots), into=after)
+    assert after.counts == Counts(started=100, succeeded=100)
+
+
+def test_an_older_slot_that_starts_after_a_restart_is_counted():
+    shown = restarted(folded(event(300, RunState.RUNNING)))
+    after = folded(event(200, RunState.RUNNING), event(200), into=shown)
+    assert after.counts == Counts(started=2, succeeded=1)
+
+
+def test_a_replayed_start_that_is_newer_than_the_last_one_shown_is_counted():
+    shown = restarted(folded(event(300)))
+    late = event(200, started_us=400 * S, finished_us=401 * S)
+    after = folded(late, into=shown, replayed=True)
+    assert after.counts == Counts(started=2, succeeded=2)
+    assert folded(late, into=restarted(after), replayed=True).counts == after.counts
+
+
+def test_a_job_seen_again_after_a_restart_is_not_another_start():
+    """Its start is told by another clock than that of the worker that told of it first."""
+    shown = restarted(folded(event(300, RunState.RUNNING)))
+    seen = event(300, started_us=300 * S + 5, finished_us=320 * S, job_uid="j")
+    assert folded(seen, into=shown, replayed=True).counts == Counts(started=1, succeeded=1)
+
+
+@pytest.mark.parametrize("trigger", ["Schedule", "Manual"])
+def test_no_more_runs_have_ended_than_started(trigger):
+    """News of starts went with a lost Redis; the ends are told all the same."""
+    after = folded(*(event(slot, again=True, trigger=trigger) for slot in (100, 200, 300)))
+    assert (after.counts.started, after.counts.succeeded) == (3, 3)
+    assert after.counts.manual == (3 if trigger == "Manual" else 0)

@@ -2,12 +2,10 @@
 
 Successful and failed ones have limits of their own, regular, manual and backfilled ones together;
 those go first that were made first. A Job is the proof that its slot ran, so it may go only once
-nobody will ask for that slot again: a regular one when its slot lies at or below the watermark *as
-the API server has it*, one that a ScheduleRun wanted when the queue holds that slot no more.
-
-One exception: where the slot that holds the watermark waits for a quota, the Jobs of later slots
-may be what uses the quota up, and would wait for each other for ever. Those whose slots have ended
-go, too. Were the index lost in such a moment, such a slot could run again. Pure.
+nobody will ask for that slot again: a regular one when its slot has ended *as the API server has
+it*, at or below the watermark and not open; one that a ScheduleRun wanted when the queue holds that
+slot no more. So where an older slot waits for a quota that finished Jobs of later slots use up,
+those Jobs go, and the older slot is created. Pure.
 """
 
 from __future__ import annotations
@@ -35,10 +33,6 @@ class FinishedJob:
     is_wanted: bool = False
 
 
-def _none(_slot_us: int) -> bool:
-    return False
-
-
 def too_many(finished: Iterable[FinishedJob], policy: Policy) -> tuple[FinishedJob, ...]:
     """The Jobs beyond the limits, oldest first."""
     listed = sorted(finished, key=lambda job: (job.created_us, job.slot_us, job.name))
@@ -52,23 +46,21 @@ def too_many(finished: Iterable[FinishedJob], policy: Policy) -> tuple[FinishedJ
 def excess(
     finished: Iterable[FinishedJob],
     policy: Policy,
-    settled_us: int,
+    has_ended: Callable[[int], bool],
     wanted_us: Collection[int] = (),
-    ended_beyond: Callable[[int], bool] = _none,
 ) -> tuple[FinishedJob, ...]:
     """The Jobs to delete now, oldest first.
 
     Args:
         finished: all of one schedule.
         policy: its limits.
-        settled_us: the watermark that is written.
+        has_ended: whether a regular slot has ended by the status that is written.
         wanted_us: slots that ScheduleRuns still want.
-        ended_beyond: under a quota, whether a slot above the watermark has ended.
     """
 
     def is_over(job: FinishedJob) -> bool:
         if job.is_wanted:
             return job.slot_us not in wanted_us
-        return job.slot_us <= settled_us or ended_beyond(job.slot_us)
+        return has_ended(job.slot_us)
 
     return tuple(job for job in too_many(finished, policy) if is_over(job))

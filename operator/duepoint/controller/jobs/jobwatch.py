@@ -3,8 +3,8 @@
 A raw watch of every Job with our label, for each watched namespace or for the cluster. Ends of
 Jobs become run events for the reporter, told again after every list because the fold knows what it
 has seen. Finished Jobs beyond the history limits are deleted in the background, also of a
-suspended Schedule, and never above the watermark that the API server has, nor before the status
-tells how they ended: a leader that takes over would find them shown as running and gone.
+suspended Schedule, and never of a slot that has not ended by what the API server has, nor before
+the status tells how they ended: a leader that takes over would find them shown as running and gone.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class JobWatch:
         self._clock = clock
         self._health = health
         self._book = JobBook()
+        #: Namespaces that were not listed yet; set once there are none.
+        self._unlisted: set[str | None] = set(namespaces or (None,))
+        self.listed = asyncio.Event()
         self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
@@ -125,6 +128,9 @@ class JobWatch:
 
     async def _list_and_watch(self, namespace: str | None) -> None:
         version = await self._list(namespace)
+        self._unlisted.discard(namespace)
+        if not self._unlisted:
+            self.listed.set()
         self._health.well("jobs")
         changes = self._api.watch(
             jobs.collection(namespace), jobs.Job, version, query={"labelSelector": _LABELLED}
@@ -207,20 +213,21 @@ class JobWatch:
         policy = known.rule.policy
         is_any_wanted = any(job.is_wanted for job in history.too_many(finished, policy))
         wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
-        settled_us = self._reporter.settled_us(schedule_uid)
-        ended_beyond = functools.partial(self._reporter.has_ended_under_quota, schedule_uid)
-        await self._delete(
-            schedule_uid, history.excess(finished, policy, settled_us, wanted_us, ended_beyond)
-        )
+        has_ended = functools.partial(self._reporter.has_ended, schedule_uid)
+        await self._delete(schedule_uid, history.excess(finished, policy, has_ended, wanted_us))
         return not wanted_us
 
     async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> bool:
         """The queue holds nothing of it, so no slot of it is tried again but those in flight."""
         over_us = self._clock.now_us() - _IN_FLIGHT_US
-        settled_us = max(self._reporter.settled_us(schedule_uid), over_us)
-        ended = history.too_many(self._book.finished(schedule_uid), keeps)
-        await self._delete(schedule_uid, [job for job in ended if job.slot_us <= settled_us])
-        return all(job.slot_us <= settled_us for job in ended)
+        finished = history.too_many(self._book.finished(schedule_uid), keeps)
+        ended = [
+            job
+            for job in finished
+            if job.slot_us <= over_us or self._reporter.has_ended(schedule_uid, job.slot_us)
+        ]
+        await self._delete(schedule_uid, ended)
+        return len(ended) == len(finished)
 
     async def _delete(self, schedule_uid: str, excess: Iterable[history.FinishedJob]) -> None:
         shown = self._reporter.unended_names(schedule_uid)  # looked at again once that is written

@@ -7,7 +7,6 @@ answer leaves its slot in doubt: it is asked for again only after a survey.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 import msgspec
@@ -25,7 +24,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
 
-#: Handed over in one go; their scripts share round trips.
+#: Handed over with one script.
 _TOGETHER = 100
 
 
@@ -38,31 +37,37 @@ class HandingOver:
 
     async def hand_over(self, line: Line, slots_us: list[int]) -> Exception | None:
         """Every slot is in the queue, still wanted, or in doubt; the trouble that was met."""
-        trouble: Exception | None = None
         for first in range(0, len(slots_us), _TOGETHER):
-            tries = [self._one(line, slot_us) for slot_us in slots_us[first : first + _TOGETHER]]
-            met = [one for one in await asyncio.gather(*tries) if one is not None]
-            trouble = trouble or next(iter(met), None)
-        return trouble
+            trouble = await self._part(line, slots_us[first : first + _TOGETHER])
+            if trouble is not None:
+                return trouble  # what comes later in the order asked for does not go first
+        return None
 
-    async def _one(self, line: Line, slot_us: int) -> Exception | None:
+    async def _part(self, line: Line, slots_us: list[int]) -> Exception | None:
         known, wanted = line.known, line.wanted
         assert known is not None and wanted is not None  # noqa: S101, PT018
-        point = points.manual(known.id, slot_us, line.seen.uid, wanted.kind)
-        one = line.course.open[slot_us]
-        # Handed over before the answer is here, because its end may be told sooner.
-        one.standing = Standing.HANDED
+        opened = [line.course.open[slot_us] for slot_us in slots_us]
+        for one in opened:
+            # Handed over before the answer is here, because its end may be told sooner.
+            one.standing = Standing.HANDED
         try:
-            record = self._record(known, wanted, line.seen.uid, slot_us)
-            await self._queue.enqueue(known, point, record, self._epoch)
+            handed = [
+                (
+                    points.manual(known.id, slot_us, line.seen.uid, wanted.kind),
+                    self._record(known, wanted, line.seen.uid, slot_us),
+                )
+                for slot_us in slots_us
+            ]
+            await self._queue.enqueue_many(known, handed, self._epoch)
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
-            one.standing = Standing.WANTED
-            line.schedule_uid = ""
+            for one in opened:
+                one.standing = Standing.WANTED
             return gone
         except errors.TryLater as trouble:
-            one.standing = Standing.UNKNOWN
+            for one in opened:
+                one.standing = Standing.UNKNOWN
             return trouble
         return None
 

@@ -7,6 +7,7 @@ how they ended. The service performs what follows from it.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -42,6 +43,39 @@ class Facts:
     about: frozenset[int] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """How an occurrence was found when it was taken out of the queue with its Schedule.
+
+    Attributes:
+        is_held: a worker may have been trying it.
+        attempts: made before that one.
+    """
+
+    is_held: bool
+    attempts: int
+
+
+@dataclass(slots=True, kw_only=True)
+class WindingUp:
+    """What is known of a ScheduleRun whose Schedule was deleted.
+
+    Attributes:
+        since: when that was found, monotonic.
+        after_us: the cursor then.
+        withdrawn: its occurrences that were in the queue, by slot; None where this term did not
+            take the Schedule out of it.
+        opened: slots after the cursor that were found to have been handed over.
+        missing: since when the Job of a slot is not there, monotonic.
+    """
+
+    since: float
+    after_us: int | None
+    withdrawn: Mapping[int, Withdrawn] | None = None
+    opened: set[int] = field(default_factory=set)
+    missing: dict[int, float] = field(default_factory=dict)
+
+
 @dataclass(slots=True, kw_only=True)
 class Line:
     """One ScheduleRun.
@@ -50,6 +84,10 @@ class Line:
         wanted: None where it cannot be carried out, for ``refusal``.
         written: the status as the API server has it, to our knowledge.
         schedule_uid, known: of its Schedule, once found; the definition is read again each time.
+        begins_with: uid of the Schedule that the status tells, or is to tell before anything is
+            handed over: it belongs to that one from then on.
+        handing: held while slots are handed over.
+        winding_up: once its Schedule was found to be deleted.
         facts: the newest, until they have been applied.
         early: events that wait for the slots to be known.
         guarded: slots whose Jobs must not be deleted, because the status does not tell their end.
@@ -65,6 +103,9 @@ class Line:
     written: dict[str, Any] = field(default_factory=dict)
     schedule_uid: str = ""
     known: Definition | None = None
+    begins_with: str = ""
+    handing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    winding_up: WindingUp | None = None
     planned: int | None = None
     facts: Facts | None = None
     early: list[tuple[RunEvent, Receipt | None]] = field(default_factory=list)
@@ -80,6 +121,11 @@ class Line:
     @property
     def identity(self) -> str:
         return f"{self.seen.namespace}/{self.seen.name}"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its status tells which Schedule it belongs to."""
+        return bool(self.written.get("scheduleUid"))
 
     @property
     def schedule_key(self) -> tuple[str, str]:
@@ -104,6 +150,8 @@ def load(line: Line, seen: RunSighting) -> None:
     line.course = runstatus.loaded(seen.status)
     line.ended_us = runstatus.ended_us(seen.status)
     line.written = _decoded(seen.status)
+    line.begins_with = line.schedule_uid = runstatus.schedule_uid(seen.status)
+    line.planned = runstatus.planned(seen.status)
     line.is_outdated = False
 
 
@@ -197,7 +245,7 @@ def take(line: Line, event: RunEvent, receipt: Receipt | None) -> bool:
         if receipt is not None:
             receipt.expect()
         line.early.append((event, receipt))
-        return False
+        return line.winding_up is not None
     if not courses.told(line.course, event):
         return False
     if receipt is not None:
@@ -210,10 +258,20 @@ def take_early(line: Line) -> None:
     """The slots are known: what was told before counts now."""
     early, line.early = line.early, []
     for event, receipt in early:
-        open_through(line, event.slot_us)
+        if line.known is not None:
+            open_through(line, event.slot_us)
         courses.told(line.course, event)
         if receipt is not None:
             line.receipts.append(receipt)
+
+
+def has_ended(line: Line, slot_us: int) -> bool:
+    """Whether the slot was opened and has ended; one that was never opened has not."""
+    assert line.wanted is not None  # noqa: S101 - of one that is carried out
+    course = line.course
+    return slot_us not in course.open and not manualruns.is_after(
+        line.wanted, slot_us, course.cursor_us
+    )
 
 
 def is_doubtful(line: Line) -> bool:
@@ -248,12 +306,7 @@ def resolve(line: Line, found: Mapping[str, jobs.Job]) -> None:
 
 def _adopt(line: Line, held: Collection[int], found: Iterable[jobs.Job]) -> None:
     """A former leader handed over more than the status tells."""
-    of_jobs = [
-        slot_us
-        for job in found
-        if (slot_us := _slot_us(job)) and job.metadata.name == line.job_name(slot_us)
-    ]
-    for slot_us in sorted({*held, *of_jobs}):
+    for slot_us in sorted({*held, *slots_of(line, found)}):
         open_through(line, slot_us)
 
 
@@ -261,8 +314,7 @@ def _resolve(line: Line, slot_us: int, job: jobs.Job | None, is_held: bool) -> N
     one = line.course.open[slot_us]
     if job is not None:
         one.standing = Standing.HANDED
-        for event in _events(line, slot_us, job):
-            courses.told(line.course, event)
+        note_job(line, slot_us, job)
         return
     if is_held:
         one.standing = Standing.HANDED
@@ -305,6 +357,27 @@ def _event(line: Line, slot_us: int, state: RunState, reason: str, message: str)
         message=message,
         run_uid=line.seen.uid,
     )
+
+
+def note_job(line: Line, slot_us: int, job: jobs.Job) -> None:
+    """What a Job that exists tells of its slot counts."""
+    for event in _events(line, slot_us, job):
+        courses.told(line.course, event)
+
+
+def fail(line: Line, slot_us: int, told: str, now_us: int) -> None:
+    """The slot has failed now, without an event that says so."""
+    event = _event(line, slot_us, RunState.FAILED, Reason.DELETED, told)
+    courses.told(line.course, msgspec.structs.replace(event, at_us=now_us, finished_us=now_us))
+
+
+def slots_of(line: Line, found: Iterable[jobs.Job]) -> set[int]:
+    """The slots whose Jobs are among these."""
+    return {
+        slot_us
+        for job in found
+        if (slot_us := _slot_us(job)) and job.metadata.name == line.job_name(slot_us)
+    }
 
 
 def _slot_us(job: jobs.Job) -> int:

@@ -7,6 +7,7 @@ open slots with what is known of each. Pure.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,11 +31,13 @@ class Verdict:
         told: its conditions.
         message: the same in a sentence.
         has_ended: nothing will happen any more.
+        is_cut_off: that is because its Schedule was deleted, perhaps long after its last run.
     """
 
     told: tuple[Condition, ...]
     message: str
     has_ended: bool = False
+    is_cut_off: bool = False
 
 
 class _Condition(msgspec.Struct, frozen=True):
@@ -49,6 +52,7 @@ class _Slot(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Counts(msgspec.Struct, frozen=True):
+    planned: int | None = None
     started: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -57,6 +61,7 @@ class _Counts(msgspec.Struct, frozen=True):
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[_Condition, ...] | None = None
+    schedule_uid: str = ""
     runs: _Counts | None = None
     cursor: str | None = None
     active: tuple[_Slot, ...] | None = None
@@ -79,6 +84,16 @@ def ended_us(status: bytes) -> int | None:
         if one.type in _ENDS and one.status == "True":
             return statustext.instant_us(read.completion_time)
     return None
+
+
+def schedule_uid(status: bytes) -> str:
+    """Of the Schedule that it began with; empty where it has not begun."""
+    return _read(status).schedule_uid
+
+
+def planned(status: bytes) -> int | None:
+    """How many slots it had in all when somebody counted them last."""
+    return (_read(status).runs or _Counts()).planned
 
 
 def loaded(status: bytes) -> Course:
@@ -124,6 +139,31 @@ def refused(reason: Reason, message: str) -> Verdict:
 def waiting(reason: Reason, message: str) -> Verdict:
     """Something is missing that may come."""
     return Verdict(told=conditions.reconciling(reason, message), message=message)
+
+
+def winding_up(schedule: str, course: Course, planned: int) -> Verdict:
+    """Its Schedule was deleted, and runs that had started have not ended."""
+    said = (
+        f"Schedule {schedule} was deleted: nothing more is started; {course.ended} of {planned} "
+        f"slots ended, {len(course.open)} may still be running{_newest_failure(course)}"
+    )
+    return Verdict(told=conditions.reconciling(Reason.SCHEDULE_DELETED, said), message=said)
+
+
+def cut_off(wanted: Wanted, schedule: str, course: Course, planned: int) -> Verdict:
+    """Its Schedule was deleted, and nothing of it goes on."""
+    if course.ended >= planned and not course.failed:
+        return _ended(wanted, course, planned)
+    said = (
+        f"Schedule {schedule} was deleted: of {_runs(planned)} {course.succeeded} succeeded, "
+        f"{course.failed} failed"
+    )
+    if course.skipped:
+        said += f", {course.skipped} skipped ({course.skip_reason})"
+    if left := max(0, planned - course.ended):
+        said += f", {left} never started"
+    said += _newest_failure(course)
+    return dataclasses.replace(_failed(Reason.SCHEDULE_DELETED, said), is_cut_off=True)
 
 
 def standing(wanted: Wanted, course: Course, planned: int) -> Verdict:
@@ -188,13 +228,14 @@ def _known(reason: str) -> Reason:
 
 
 def shown(
-    verdict: Verdict, course: Course, *, planned: int | None, generation: int, now_us: int,
-    previous: Mapping[str, Any],
+    verdict: Verdict, course: Course, *, planned: int | None, schedule_uid: str, generation: int,
+    now_us: int, previous: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """The whole status.
 
     Args:
         planned: slots in all; None where nobody could count them.
+        schedule_uid: of the Schedule that it begins or began with; empty = none yet.
         previous: the status last written: what stays true keeps its times.
     """
     listed = previous.get("conditions")
@@ -209,6 +250,8 @@ def shown(
         ),
         "message": verdict.message[: conditions.MESSAGE_LIMIT],
     }
+    if schedule_uid:
+        status["scheduleUid"] = schedule_uid
     if planned is not None:
         status["runs"] = _counts(course, planned)
     if course.cursor_us is not None:
@@ -218,7 +261,8 @@ def shown(
     if course.first_us:
         status["startTime"] = statustext.instant(course.first_us)
     if verdict.has_ended:
-        status["completionTime"] = _completion(course, now_us)
+        last_us = 0 if verdict.is_cut_off else course.last_us
+        status["completionTime"] = _completion(last_us, now_us)
     return status
 
 
@@ -241,6 +285,6 @@ def _slot(slot_us: int, one: OpenSlot) -> dict[str, str]:
     return told
 
 
-def _completion(course: Course, now_us: int) -> str:
-    """The last end; of what never ran, now."""
-    return statustext.instant(course.last_us or now_us - now_us % 1_000_000)
+def _completion(last_us: int, now_us: int) -> str:
+    """The last end; of what never ran, and of what was cut off, now."""
+    return statustext.instant(last_us or now_us - now_us % 1_000_000)

@@ -1,8 +1,9 @@
 """The only writer of ScheduleRun statuses.
 
 The whole status in its newest state, guarded by the object's uid, at once when something about
-the object as a whole changes (it was looked at, waits, has ended), else at most once a second; a
-run that ends within the first second costs one write. All of it within a rate for all of them.
+the object as a whole changes (it was looked at, begins, waits, has ended), else at most once a
+second; a run that ends within the first second costs two writes. All of it within a rate for all of
+them, but for the first one of each, which its first run waits for.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from duepoint.schedules.conditions import Reason
 
 #: Between two writes of one ScheduleRun that goes on.
 _PACE_SECONDS = 1.0
-#: The first one waits so long for a run that ends at once.
-_FIRST_SECONDS = 0.8
 
 TRACKED = "TrackedInGit"
 
@@ -45,13 +44,13 @@ class RunWriter:
         self._allowance = Allowance(per_second, clock.monotonic())
 
     def rest(self, line: Line, verdict: Verdict) -> float:
-        """Seconds until its status may be written."""
+        """Seconds until its status may be written; of one that begins with it, at once."""
+        if line.begins_with and not line.has_begun:
+            return 0.0
         now = self._clock.monotonic()
         wait = 0.0
         if verdict.told[0].reason is Reason.RUNNING:
-            if line.written_at is None:
-                line.written_at = now - _PACE_SECONDS + _FIRST_SECONDS
-            wait = line.written_at + _PACE_SECONDS - now
+            wait = (line.written_at or -_PACE_SECONDS) + _PACE_SECONDS - now
         return wait if wait > 0 else self._allowance.take(now)
 
     async def write(self, line: Line, verdict: Verdict) -> Answer:
@@ -61,6 +60,7 @@ class RunWriter:
             verdict,
             line.course,
             planned=line.planned,
+            schedule_uid=line.begins_with,
             generation=seen.generation,
             now_us=now_us,
             previous=line.written,

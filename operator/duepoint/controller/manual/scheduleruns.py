@@ -6,9 +6,11 @@ a term, after every comparison of all objects and whenever a hand-over got no an
 says which slots are where; until then nothing is handed over. The order of its steps, and why a
 slot can be neither lost nor doubled, stands in ``runsurvey``.
 
-Statuses follow: hand-overs never wait for them, because what a status does not tell yet is found
-by the next survey. An outcome is acknowledged, and a Job may leave the history, only once the
-status tells of it.
+Before the first hand-over the status names the uid of the Schedule, to which the ScheduleRun
+belongs from then on; what follows when that one is deleted stands in ``windingup``. Otherwise
+statuses follow: hand-overs never wait for them, because what a status does not tell yet is found by
+the next survey. An outcome is acknowledged, and a Job may leave the history, only once the status
+tells of it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
@@ -27,19 +30,21 @@ from duepoint.controller.manual import (
     runstatus,
     runsurvey,
     runwriter,
+    windingup,
 )
-from duepoint.controller.manual.runline import Line
+from duepoint.controller.manual.runline import Line, WindingUp, Withdrawn
 from duepoint.controller.manual.runsighting import RunSighting
 from duepoint.controller.reconciling import gitopsmarks
 from duepoint.controller.reconciling.workqueue import WorkQueue
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status.receipts import Receipt
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue import port as queue_port
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobs, port, scheduleruns, schedules
 from duepoint.runs.run import RunEvent
+from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Wanted
@@ -54,9 +59,23 @@ _OF_A_RUN = re.compile(r"-\d+-[0-9a-f]{10}$")
 #: A ScheduleRun whose Schedule is missing looks for it this often, beside being told of it.
 _ABSENT_SECONDS = 60.0
 _NOT_READY_SECONDS = 15.0
+_DELETED = Reason.SCHEDULE_DELETED
 
 #: What the queue holds of a Schedule (uid, namespace); raises QueueUnavailable.
 Definitions = Callable[[str, str], Awaitable[Definition | None]]
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A deleted Schedule.
+
+    Attributes:
+        withdrawn: its occurrences that ScheduleRuns wanted, by the uid of that and the slot.
+        is_complete: those are all that the queue held.
+    """
+
+    withdrawn: dict[tuple[str, int], Withdrawn] = field(default_factory=dict)
+    is_complete: bool = False
 
 
 class ScheduleRuns:
@@ -105,6 +124,8 @@ class ScheduleRuns:
         self._withdrawing: dict[str, Line] = {}
         self._early_seen: dict[str, RunSighting] = {}
         self._early_events: list[tuple[RunEvent, Receipt | None]] = []
+        #: Deleted Schedules that leave the queue or have left it, by uid.
+        self._leaving: OrderedDict[str, _Leaving] = OrderedDict()
         self._is_surveyed = False
         self._asked = asyncio.Event()
         self.on_released: Callable[[str], None] = lambda _uid: None
@@ -144,18 +165,61 @@ class ScheduleRuns:
         if runline.take(line, handingover.of_slot(event, slot_us), receipt):
             self._tasks.put(uid, uid)
 
+    async def schedule_leaves(self, seen: Sighting) -> None:
+        """What the queue holds for ScheduleRuns leaves it before their deleted Schedule does.
+
+        Each occurrence is withdrawn by itself, because the queue then says whether a worker had it.
+        Raises QueueUnavailable; asked again, it goes on where it was.
+        """
+        leaving = self._leaving.setdefault(seen.uid, _Leaving())
+        if len(self._leaving) > _TOMBSTONES:
+            self._leaving.popitem(last=False)
+        named = self._by_schedule.get((seen.namespace, seen.name), ())
+        begun = [self._lines[uid] for uid in named if self._lines[uid].begins_with == seen.uid]
+        if self._is_surveyed and not begun:
+            return
+        for line in begun:
+            async with line.handing:  # what is being handed over just now is in the queue, or not
+                pass
+        known = await self._definitions(seen.uid, seen.namespace)
+        if known is not None:
+            await self._withdraw_all(known, leaving)
+
+    async def _withdraw_all(self, known: Definition, leaving: _Leaving) -> None:
+        for shard in sharding.homes(known.id, self._queue.known_layout()):
+            async for one in self._queue.all_occurrences(shard, of=known.id):
+                if one.kind not in points.RUN_KINDS:
+                    continue
+                run_uid, slot_us, made = one.record.run_uid, one.slot_us, one.record.attempt
+                # Where the answer is lost, or it has just ended, a worker may have had it.
+                leaving.withdrawn[run_uid, slot_us] = Withdrawn(is_held=True, attempts=made)
+                point = points.manual(known.id, slot_us, run_uid, one.kind)
+                armed = await self._queue.withdraw(known, point, self._epoch)
+                if armed is messages.Armed.APPLIED:
+                    waited = Withdrawn(is_held=False, attempts=made)
+                    leaving.withdrawn[run_uid, slot_us] = waited
+        leaving.is_complete = True
+
     def schedule_changed(self, seen: Sighting) -> None:
         """The queue holds this state of a Schedule now, or nothing of it any more."""
+        if not seen.deleted:
+            self._leaving.pop(seen.uid, None)
         for uid in self._by_schedule.get((seen.namespace, seen.name), ()):
-            if seen.deleted:
-                self._lines[uid].schedule_uid = ""
-                self.request()
             self._tasks.put(uid, uid)
 
     def has_waiting(self, known: Definition) -> bool:
         """Whether a ScheduleRun may wait for runs of this Schedule, whatever its own policy."""
         named = self._by_schedule.get((known.namespace, known.name), ())
         return any(runline.may_wait(self._lines[uid]) for uid in named)
+
+    def has_ended(self, run_uid: str, slot_us: int) -> bool | None:
+        """Whether a slot of a run has ended; None = that is not known yet."""
+        if not self._is_surveyed:
+            return None
+        line = self._lines.get(run_uid)
+        if line is None or line.wanted is None or line.ended_us is not None:
+            return True  # it is gone, or over: what the queue holds of it is a ghost
+        return runline.has_ended(line, slot_us)
 
     def keeps(self, namespace: str, job_name: str) -> bool:
         """Whether a finished Job is to stay: no status tells yet how its run ended."""
@@ -343,6 +407,8 @@ class ScheduleRuns:
             assert line.refusal is not None  # noqa: S101 - one of the two is there
             return line.refusal, None
         missing = await self._find(line)
+        if line.winding_up is not None:
+            return await self._wind_up(line, line.winding_up)
         if missing is not None:
             return missing, self._patience(missing)
         runline.take_early(line)
@@ -353,26 +419,64 @@ class ScheduleRuns:
         refusal = handingover.refusal(line)
         if refusal is not None:
             return refusal, None
+        standing = runstatus.standing(line.wanted, line.course, line.planned)
+        if not standing.has_ended and not line.has_begun:
+            line.begins_with = line.schedule_uid
+            return standing, 0.0  # looked at again as soon as the status says so
         if not runline.is_doubtful(line):
             await self._hand_over(line)
         else:
             self.request()
         return runstatus.standing(line.wanted, line.course, line.planned), None
 
+    async def _wind_up(
+        self, line: Line, state: WindingUp
+    ) -> tuple[runstatus.Verdict, float | None]:
+        """Its Schedule was deleted: what had started is accounted for, nothing more starts."""
+        now = self._clock.monotonic()
+        is_first = line.verdict is None or line.verdict.told[0].reason is not _DELETED
+        if is_first or windingup.is_patience_over(line, now):
+            await self._catch_up()  # what was told before counts before anything is missed
+        leaving = self._leaving.get(line.begins_with)
+        if leaving is not None and leaving.is_complete:
+            of_this = line.seen.uid
+            state.withdrawn = {
+                slot_us: one
+                for (run_uid, slot_us), one in leaving.withdrawn.items()
+                if run_uid == of_this
+            }
+        found = await jobs.labelled(self._api, *line.schedule_key)
+        windingup.account(line, found, now=now, now_us=self._clock.now_us())
+        self._guard(line)
+        verdict = windingup.verdict(line)
+        return verdict, None if verdict.has_ended else windingup.look_seconds(state, now)
+
     def _patience(self, missing: runstatus.Verdict) -> float:
         is_absent = missing.told[0].reason is Reason.SCHEDULE_NOT_FOUND
         return _ABSENT_SECONDS if is_absent else _NOT_READY_SECONDS
 
     async def _find(self, line: Line) -> runstatus.Verdict | None:
-        """Its Schedule as the queue holds it now; else what is to be said."""
+        """Its Schedule as the queue holds it now; else what is to be said.
+
+        Of one that has begun, and whose Schedule is gone, ``winding_up`` is set.
+        """
         namespace, name = line.schedule_key
+        if line.schedule_uid in self._leaving and not line.has_begun:
+            line.schedule_uid = ""
         if line.schedule_uid:
             line.known = await self._definitions(line.schedule_uid, namespace)
             if line.known is not None:
                 return None
-        line.known, line.schedule_uid = None, ""
+        line.known = None
         found = await scheduleruns.schedule_named(self._api, namespace, name)
-        if found is None:
+        if line.has_begun and (found is None or found.metadata.uid != line.begins_with):
+            if line.winding_up is None:
+                line.winding_up = WindingUp(
+                    since=self._clock.monotonic(), after_us=line.course.cursor_us
+                )
+            return None
+        if found is None or found.metadata.uid in self._leaving:
+            line.schedule_uid = ""
             return _absent(line)
         generation = found.metadata.generation
         known = await self._definitions(found.metadata.uid, namespace)
@@ -394,11 +498,14 @@ class ScheduleRuns:
         runline.resolve(line, found)
 
     async def _hand_over(self, line: Line) -> None:
-        slots_us = runline.open_next(line)
-        self._guard(line)
-        if not slots_us:
-            return
-        trouble = await self._handover.hand_over(line, slots_us)
+        async with line.handing:
+            if line.begins_with in self._leaving:
+                return
+            slots_us = runline.open_next(line)
+            self._guard(line)
+            if not slots_us:
+                return
+            trouble = await self._handover.hand_over(line, slots_us)
         if trouble is not None:
             raise trouble
 

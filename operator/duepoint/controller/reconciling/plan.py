@@ -3,11 +3,13 @@
 ``decide`` compares an accepted spec with what the queue holds and with what the status says, and
 names the arming that brings them together, or none. The rules it owns:
 
-- the queue never goes back to an older generation of the same uid;
+- the queue never goes back to an older generation of the same uid, unless a complete list shows
+  that the objects were restored; the same generation with another content is taken;
 - a change of the timing starts anew from the moment it is seen and never fires a past slot; any
   other change leaves points, claims and retries alone;
-- a lost index is rebuilt from the watermark of the status, a Schedule never looked at starts from
-  its creation, and one that was last accepted in another form from now;
+- a lost index is rebuilt from what has ended by the status: the chain from the watermark, and an
+  occurrence for each open slot; a Schedule never looked at starts from its creation, and one that
+  has another timing since from now, with those open slots that have started;
 - a new ``@at`` in the past runs only where an explicit deadline covers it.
 
 Pure: time and everything stored are arguments. Instants in microseconds since the epoch.
@@ -20,10 +22,14 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.delayqueue import messages
-from duepoint.schedules import definition, slots
+from duepoint.runs.settled import Settled
+from duepoint.schedules import definition, points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
+
+#: Open slots of one schedule are tried this far apart after their index was lost.
+REOPEN_STEP_US = 50_000
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -33,18 +39,28 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         observed_generation: -1 = nobody has looked at the object yet.
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
+        started_us, waiting_us: open slots, as ``Settled`` has them.
         armed, suspended: Ready says so.
         stalled: why that generation is refused; empty where it is not.
         started: runs of regular slots so far, as the status counts them.
+        timing_hash: of the timing that the watermark and the open slots belong to; empty = none.
     """
 
     observed_generation: int = -1
     accepted: bool = False
     settled_us: int | None = None
+    started_us: tuple[int, ...] = ()
+    waiting_us: tuple[int, ...] = ()
     armed: bool = False
     suspended: bool = False
     stalled: str = ""
     started: int = 0
+    timing_hash: str = ""
+
+    @property
+    def settled(self) -> Settled:
+        """What has ended."""
+        return Settled(self.settled_us or 0, self.started_us, self.waiting_us)
 
     @property
     def is_new(self) -> bool:
@@ -80,6 +96,8 @@ def decide(
     *,
     target: str,
     collision: int = 0,
+    replaces: bytes = b"",
+    acts_us: int | None = None,
 ) -> Plan | None:
     """The plan for a spec, or None where the queue already holds a newer generation.
 
@@ -90,18 +108,19 @@ def decide(
         now_us: when this generation was first seen; an edit counts from here.
         target: digest of the spec's action, as the queue spells it.
         collision: counter of the id under which nothing of another uid was found.
+        replaces: fingerprint that the queue held before a complete list began that shows this
+            generation: a newer one with that fingerprint was undone by a restore of the objects.
+        acts_us: the time at which the plan is performed; None = ``now_us``.
     """
     if stored is None:
         return _first(spec, shown, now_us, target=target, collision=collision)
-    if stored.generation > spec.generation:
+    if stored.generation > spec.generation and stored.fingerprint != replaces:
         return None
-    if stored.generation == spec.generation:
+    if (stored.generation, stored.fingerprint) == (spec.generation, spec.fingerprint):
         return Plan(arming=None, definition=stored, missed=_unseen_misses(spec, stored, shown))
+    if _is_same_timing(stored.rule, spec.rule):
+        return _same_timing(spec, stored, now_us if acts_us is None else acts_us, target=target)
     started = stored.started if stored.runs_left is not None else shown.started
-    if stored.rule.timing == spec.rule.timing and (
-        stored.rule.whole_seconds == spec.rule.whole_seconds
-    ):
-        return _same_timing(spec, stored, target=target)
     # A suspension that ended by itself is counted when its end is shown.
     is_counted = has_resumed(stored, now_us) and not shown.suspended
     skipped = 0 if is_counted else skipped_by_suspension(stored, now_us)
@@ -112,6 +131,7 @@ def decide(
         collision=stored.collision,
         skipped=skipped,
         started=started,
+        former=stored,
     )
 
 
@@ -126,6 +146,7 @@ def is_told(shown: Shown, made: Plan) -> bool:
     return (
         goes_on
         and shown.armed
+        and shown.timing_hash == rules.timing_hash(known.rule)
         and known.rule.timing.max_runs is None
         and not known.rule.timing.suspend
         and not (made.missed or made.skipped)
@@ -133,11 +154,12 @@ def is_told(shown: Shown, made: Plan) -> bool:
 
 
 def is_wider(stored: Definition | None, edited: Definition) -> bool:
-    """Whether an edit lets slots start that wait for runs of the schedule to end."""
+    """Whether an edit lets slots start, or end, that wait for runs of the schedule to end."""
     if stored is None or stored.rule.policy.concurrency != "Queue":
         return False
     was, now = stored.rule.policy, edited.rule.policy
-    return now.concurrency != "Queue" or now.max_concurrency > was.max_concurrency
+    is_other = now.concurrency != "Queue" or stored.timing_version != edited.timing_version
+    return is_other or now.max_concurrency > was.max_concurrency
 
 
 def chain_due_us(known: Definition, settled_us: int = 0) -> int | None:
@@ -196,15 +218,53 @@ def has_resumed(known: Definition, now_us: int) -> bool:
 def _first(spec: ScheduleSpec, shown: Shown, now_us: int, *, target: str, collision: int) -> Plan:
     if shown.is_new:
         return _new(spec, now_us, target=target, collision=collision)
-    watermark_us = shown.settled_us if shown.has_accepted(spec.generation) else None
-    not_before_us = now_us if watermark_us is None else watermark_us
-    return _armed(
+    is_same_timing = shown.timing_hash == rules.timing_hash(spec.rule)
+    goes_on = shown.has_accepted(spec.generation) or is_same_timing
+    is_told = goes_on and shown.settled_us is not None
+    settled = shown.settled if is_told else Settled(now_us, shown.started_us)
+    made = _armed(
         spec,
-        not_before_us=not_before_us,
+        not_before_us=settled.through_us,
         target=target,
         collision=collision,
         started=shown.started,
     )
+    return _reopened(made, settled, now_us)
+
+
+def _reopened(made: Plan, settled: Settled, now_us: int) -> Plan:
+    """The plan with an occurrence for each open slot, due now one after the other.
+
+    What has started goes on as a retry, with the same identity; what has not is handed over anew,
+    so that its concurrency policy is asked.
+    """
+    if made.arming is None or not settled.open_us:
+        return made
+    started = frozenset(settled.started_us)
+    known = made.definition
+    timeline = slots_of(known)
+    occurrences = [
+        _reopened_slot(known, slot_us, now_us + number * REOPEN_STEP_US,
+                       first_us=timeline.due_slot(slot_us).due_us if slot_us in started else 0)
+        for number, slot_us in enumerate(settled.open_us)
+    ]  # fmt: skip
+    arming = msgspec.structs.replace(made.arming, open=tuple(occurrences))
+    return msgspec.structs.replace(made, arming=arming)
+
+
+def _reopened_slot(
+    known: Definition, slot_us: int, due_us: int, *, first_us: int
+) -> messages.Occurrence:
+    """Of a slot that has started, ``first_us`` is when it was due: its age counts from there."""
+    point = points.DuePoint(
+        schedule_id=known.id,
+        timing_version=known.timing_version,
+        kind=points.PointKind.RETRY if first_us else points.PointKind.PLANNED,
+        due_us=due_us,
+        slot_us=slot_us,
+    )
+    record = messages.OccurrenceRecord(attempt=1 if first_us else 0, first_try_us=first_us)
+    return messages.Occurrence(point=point, record=record)
 
 
 def _new(spec: ScheduleSpec, now_us: int, *, target: str, collision: int) -> Plan:
@@ -255,7 +315,18 @@ def _unseen_misses(spec: ScheduleSpec, stored: Definition, shown: Shown) -> int:
 # -- something stored --------------------------------------------------------------------------
 
 
-def _same_timing(spec: ScheduleSpec, stored: Definition, *, target: str) -> Plan:
+def _is_same_timing(stored: rules.Rule, wanted: rules.Rule) -> bool:
+    """Whether nobody has edited the timing; the data of its zone may be others."""
+    timing = msgspec.structs.replace(stored.timing, zone_data=wanted.timing.zone_data)
+    return timing == wanted.timing and stored.whole_seconds == wanted.whole_seconds
+
+
+def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target: str) -> Plan:
+    """The chain goes on; where the same texts may name other slots, from the next of those.
+
+    So it is after a change of the zone data, or of what a spec means: neither is an edit. A chain
+    that is due already keeps its place, and whoever claims it goes on with the new slots.
+    """
     changed = _definition(
         spec,
         timing_generation=stored.timing_generation,
@@ -265,7 +336,14 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, *, target: str) -> Plan
         collision=stored.collision,
         started=stored.started,
     )
-    arming = messages.Arming(definition=changed, due_us=None, keep_chain=True)
+    is_no_edit = spec.generation <= stored.generation
+    moves = is_no_edit or stored.rule.timing.zone_data != spec.rule.timing.zone_data
+    arming = messages.Arming(
+        definition=changed,
+        due_us=chain_due_us(changed, now_us) if moves else None,
+        keep_chain=True,
+        replaces=stored.fingerprint if is_no_edit else b"",
+    )
     return Plan(arming=arming, definition=changed)
 
 
@@ -281,11 +359,17 @@ def _armed(
     missed: int = 0,
     skipped: int = 0,
     started: int = 0,
+    former: Definition | None = None,
 ) -> Plan:
-    """A definition whose timing counts from this generation on, with the chain it wants."""
+    """A definition whose timing counts from this generation on, with the chain it wants.
+
+    No timing has the number of a former one, also where a restore of the objects has taken their
+    generations back: what was armed under that number is superseded.
+    """
+    after_former = 0 if former is None else former.timing_generation + 1
     wanted = _definition(
         spec,
-        timing_generation=spec.generation,
+        timing_generation=max(spec.generation, after_former),
         not_before_us=not_before_us,
         state=State.SUSPENDED if _is_suspended(spec.rule) else State.ARMED,
         target=target,
@@ -295,8 +379,10 @@ def _armed(
     due_us = chain_due_us(wanted)
     if wanted.state is State.ARMED and due_us is None:
         wanted = msgspec.structs.replace(wanted, state=State.COMPLETED)
+    is_no_edit = former is not None and spec.generation <= former.generation
+    replaces = former.fingerprint if former is not None and is_no_edit else b""
     return Plan(
-        arming=messages.Arming(definition=wanted, due_us=due_us),
+        arming=messages.Arming(definition=wanted, due_us=due_us, replaces=replaces),
         definition=wanted,
         missed=missed,
         skipped=skipped,
@@ -331,4 +417,5 @@ def _definition(
         target=target,
         collision=collision,
         started=started if spec.rule.timing.max_runs is not None else 0,
+        fingerprint=spec.fingerprint,
     )

@@ -11,7 +11,8 @@ Raises QueueUnavailable, and WorldChanged where a newer leader has been here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -19,7 +20,7 @@ from msgspec import structs
 
 from duepoint import errors
 from duepoint.controller import sighting
-from duepoint.controller.reconciling import dryruns, plan, verdicts
+from duepoint.controller.reconciling import dryruns, fingerprints, plan, verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.upkeep import otherinstalls
@@ -29,6 +30,8 @@ from duepoint.kube import jobs
 from duepoint.schedules import actions, points, spec
 from duepoint.schedules.definition import Definition
 
+#: ``plan.decide`` of one object, for (spec, what is stored).
+_Decide = Callable[..., plan.Plan | None]
 #: Schedules found under one id before this is called a bug; two is already a rarity.
 _MOST_COLLISIONS = 8
 #: Decisions made anew because the stored definition changed meanwhile.
@@ -43,7 +46,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             status says it.
         definition: what the queue holds; None for nothing.
         is_final: False where the same look should be repeated later.
-        is_wider: an edit lets slots start that wait for runs to end.
+        is_wider: an edit lets slots start, or end, that wait for runs to end.
     """
 
     report: Report | None
@@ -86,14 +89,26 @@ class Reconcile:
     ) -> None:
         self._queue = queue
         self._mark = otherinstalls.mark(managed_by)
+        self._key = queue.digest("", b"fingerprint")
         self._dry_runs = dry_runs
         self._epoch = epoch
         #: Only of the few whose first id belonged to somebody else.
         self.collisions: dict[str, int] = {}
         self._refused: dict[str, tuple[int, str]] = {}
 
+    def fingerprint(self, seen: Sighting) -> bytes:
+        """Of what a definition of this state would be made from."""
+        return fingerprints.of(seen.spec, self._key)
+
     async def apply(
-        self, seen: Sighting, shown: plan.Shown, since_us: int, *, is_absent: bool = False
+        self,
+        seen: Sighting,
+        shown: plan.Shown,
+        since_us: int,
+        *,
+        is_absent: bool = False,
+        replaces: bytes = b"",
+        acts_us: int | None = None,
     ) -> Applied:
         """The queue holds this generation, or nothing of it where it is refused.
 
@@ -103,19 +118,23 @@ class Reconcile:
             since_us: when this generation was first seen.
             is_absent: the queue was just found to hold nothing of it, which spares a look; where
                 that is not true any more the queue refuses, and is looked at.
+            replaces, acts_us: as ``plan.decide`` takes them.
         """
-        applied = await self._looked_at(seen, shown, since_us, is_absent=is_absent)
+        decide = functools.partial(
+            plan.decide, shown=shown, now_us=since_us, replaces=replaces, acts_us=acts_us
+        )
+        applied = await self._looked_at(seen, shown, decide, is_absent=is_absent)
         return _with_limits(applied, seen) if applied.definition is None else applied
 
     async def _looked_at(
-        self, seen: Sighting, shown: plan.Shown, since_us: int, *, is_absent: bool
+        self, seen: Sighting, shown: plan.Shown, decide: _Decide, *, is_absent: bool
     ) -> Applied:
         if refusal := self._refusal(seen, shown):
             await self.remove(seen)
             return Applied(report=verdicts.refused_again_and_again(seen.generation, refusal))
         try:
-            wanted = _parsed(seen)
-            return await self._apply(seen, wanted, shown, since_us, is_absent=is_absent)
+            wanted = self._parsed(seen)
+            return await self._apply(seen, wanted, shown, decide, is_absent=is_absent)
         except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
             await self.remove(seen)
             return Applied(report=verdicts.invalid(seen.generation, error))
@@ -139,7 +158,7 @@ class Reconcile:
         if self._refusal(seen, look.shown) or seen.uid in self.collisions:
             return None
         try:
-            wanted = _parsed(seen)
+            wanted = self._parsed(seen)
             digest = self._queue.digest(wanted.namespace, wanted.blob)
             made = plan.decide(wanted, None, look.shown, look.since_us, target=digest)
         except errors.InvalidSpec:
@@ -166,7 +185,7 @@ class Reconcile:
         self._refused[uid] = (generation, message)
 
     def forget(self, uid: str) -> None:
-        """The object is gone."""
+        """The object is gone, or what was found of it belongs to another state of it."""
         self._refused.pop(uid, None)
 
     def _refusal(self, seen: Sighting, shown: plan.Shown) -> str:
@@ -221,7 +240,7 @@ class Reconcile:
         seen: Sighting,
         wanted: spec.ScheduleSpec,
         shown: plan.Shown,
-        since_us: int,
+        decide: _Decide,
         *,
         is_absent: bool,
     ) -> Applied:
@@ -236,14 +255,8 @@ class Reconcile:
             stored = None if is_known else await self.stored(wanted.uid, wanted.namespace)
             if stored is None and number > 1:
                 await self._remove(seen)  # it is there, and a text that it names is lost
-            made = plan.decide(
-                wanted,
-                stored,
-                shown,
-                since_us,
-                target=digest,
-                collision=self.collisions.get(wanted.uid, 0),
-            )
+            collision = self.collisions.get(wanted.uid, 0)
+            made = decide(wanted, stored, target=digest, collision=collision)
             if made is None:
                 return Applied(report=None, definition=stored)
             if verdict is None:
@@ -251,7 +264,10 @@ class Reconcile:
             if isinstance(verdict, jobs.InvalidTemplate):
                 await self.remove(seen)
                 return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
-            if await self._is_held(made, blob, awaits_check=awaits_check):
+            armed = await self._perform(made, blob, awaits_check=awaits_check)
+            if armed is messages.Armed.HELD:
+                return Applied(report=None, definition=stored, is_final=False)
+            if armed is messages.Armed.APPLIED:
                 applied = _applied(wanted, made, verdict, awaits_check=awaits_check)
                 return structs.replace(applied, is_wider=plan.is_wider(stored, made.definition))
         raise errors.Bug(f"the definition of {wanted.identity} does not come to rest")
@@ -265,8 +281,8 @@ class Reconcile:
             return jobs.Valid()
         return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
 
-    async def _is_held(self, made: plan.Plan, blob: bytes, *, awaits_check: bool) -> bool:
-        """Perform; False where the decision has to be made anew."""
+    async def _perform(self, made: plan.Plan, blob: bytes, *, awaits_check: bool) -> messages.Armed:
+        """Neither APPLIED nor HELD where the decision has to be made anew."""
         try:
             armed = await self._armed(made, blob)
             if awaits_check and armed is messages.Armed.APPLIED:
@@ -274,12 +290,12 @@ class Reconcile:
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
         except errors.WorldChanged:
-            return False  # what the chain was to be kept of is gone or another: read it again
+            # What the chain was to be kept of is gone or another: reading it again tells.
+            return messages.Armed.UNCHANGED
         if armed is messages.Armed.COLLISION:
             self._note_collision(made.definition.uid, made.definition.collision + 1)
-            return False
         # Unchanged: our own write with its answer lost, or a newer one; reading again tells.
-        return armed is not messages.Armed.UNCHANGED
+        return armed
 
     async def _armed(self, made: plan.Plan, blob: bytes) -> messages.Armed:
         """What is stored already counts as applied."""
@@ -293,20 +309,20 @@ class Reconcile:
         record = messages.OccurrenceRecord(trigger="Check")
         await self._queue.enqueue(known, check, record, self._epoch)
 
+    def _parsed(self, seen: Sighting) -> spec.ScheduleSpec:
+        return spec.parse(
+            seen.spec,
+            namespace=seen.namespace,
+            name=seen.name,
+            uid=seen.uid,
+            generation=seen.generation,
+            created_us=seen.created_us,
+            fingerprint=self.fingerprint(seen),
+        )
+
     def _note_collision(self, uid: str, collision: int) -> None:
         if collision:
             self.collisions[uid] = collision
-
-
-def _parsed(seen: Sighting) -> spec.ScheduleSpec:
-    return spec.parse(
-        seen.spec,
-        namespace=seen.namespace,
-        name=seen.name,
-        uid=seen.uid,
-        generation=seen.generation,
-        created_us=seen.created_us,
-    )
 
 
 def _with_limits(refused: Applied, seen: Sighting) -> Applied:

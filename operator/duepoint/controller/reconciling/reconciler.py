@@ -1,8 +1,10 @@
 """Every Schedule that somebody saw, brought into the queue by a few workers.
 
 Lists and the watch offer sightings, in any order and as often as they like; this is the one
-ordered path for each uid. A deletion is for ever: a later sighting of the same uid is an old one.
-An older generation never replaces a newer, and what is known to be applied costs a dict look-up.
+ordered path for each uid. After a deletion a sighting of the same uid is an old one, and an older
+generation never replaces a newer, unless a complete list says so that began after the deletion, or
+after the newer one was stored: then the objects were restored. What is known to be applied costs a
+dict look-up.
 
 Trouble is told where it belongs. Redis away: all workers wait together, with jitter, and only
 objects with a change that is not applied are told. A bug of ours: that object alone is
@@ -14,21 +16,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
-from duepoint import errors, services, telemetry
+from duepoint import agreedclock, errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import sighting
-from duepoint.controller.reconciling import reconcile, verdicts
+from duepoint.controller.reconciling import plan, reconcile, verdicts
 from duepoint.controller.reconciling.report import Reports
 from duepoint.controller.reconciling.workqueue import Together, WorkQueue
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status import shown
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
+from duepoint.runs.settled import newest
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 
@@ -43,6 +47,8 @@ _TOGETHER_WORKERS = 3
 
 #: Uids remembered as deleted; a list that began before a deletion ends long before this many.
 _TOMBSTONES = 100_000
+#: What is to be armed waits for clocks that agree, and looks this often.
+_TIME_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +67,16 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         is_absent: the queue was found to hold nothing of the uid, or is expected to.
         is_alone: it was looked at together with others, and needs a look of its own.
+        went_back: a complete list shows that the objects were restored to this state.
+        replaces: with that, the fingerprint of what the queue held before the list began.
     """
 
     seen: Sighting
     since_us: int
     is_absent: bool = False
     is_alone: bool = False
+    went_back: bool = False
+    replaces: bytes = b""
 
 
 class Reconciler:
@@ -92,12 +102,17 @@ class Reconciler:
             clock, Together(self._is_new, self._handle_new, _NEW_TOGETHER, _TOGETHER_WORKERS)
         )
         self._applied: dict[str, int] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, int] = OrderedDict()
+        self._deletions = 0
+        #: Generations below the applied one, shown by the last complete list.
+        self._behind: dict[str, int] = {}
         self._object_waits: dict[str, Iterator[float]] = {}
         self._queue_waits = self._new_queue_waits()
         self.outages = 0
         #: Told of each state of an object that the queue holds now, or that it is gone from it.
         self.on_settled: Callable[[Sighting], None] = lambda _: None
+        #: Called before a deleted object leaves the queue; asked again where it raises TryLater.
+        self.on_leaving: Callable[[Sighting], Awaitable[None]] = _nothing
         #: Told the uid of a Schedule of which slots that wait may start by an edit.
         self.on_wider: Callable[[str], None] = lambda _uid: None
 
@@ -113,7 +128,14 @@ class Reconciler:
         is_unanswered = seen.generation == 1 and shown.observed_generation(seen.status) < 1
         self._offer(seen, is_absent=is_unanswered)
 
-    def _offer(self, seen: Sighting, *, is_absent: bool) -> None:
+    def _offer(
+        self,
+        seen: Sighting,
+        *,
+        is_absent: bool,
+        went_back: bool = False,
+        replaces: bytes = b"",
+    ) -> None:
         if seen.uid in self._deleted:
             return
         if seen.deleted:
@@ -123,24 +145,72 @@ class Reconciler:
         if self._applied.get(seen.uid, -1) >= seen.generation:
             return
         waiting = self._tasks.newest(seen.uid)
-        if waiting is None or waiting.seen.generation < seen.generation:
-            now_us = self._clock.now_us()
-            self._tasks.put(seen.uid, _Task(seen=seen, since_us=now_us, is_absent=is_absent))
+        if went_back or waiting is None or waiting.seen.generation < seen.generation:
+            task = _Task(
+                seen=seen,
+                since_us=self._clock.now_us(),
+                is_absent=is_absent,
+                went_back=went_back,
+                replaces=replaces,
+            )
+            self._tasks.put(seen.uid, task)
 
-    def offer_known(self, seen: Sighting, stored_generation: int | None) -> None:
-        """As ``offer``, told what the queue holds: what is in order needs no look any more."""
-        if stored_generation is None:
+    def deletions(self) -> int:
+        """How many deletions were seen so far: a list that begins now shows none of them."""
+        return self._deletions
+
+    def offer_known(
+        self, seen: Sighting, known: messages.Known | None, *, deletions: int = 0
+    ) -> None:
+        """As ``offer`` of a complete, consistent list, told what the queue held before it began.
+
+        What is in order needs no look any more. What the list shows of an older state than the
+        queue held before it began, or of a uid that was deleted before it began, was restored.
+
+        Args:
+            seen: the object.
+            known: what the queue held of it; None = nothing.
+            deletions: as ``deletions`` said before the list began.
+        """
+        came_back = not seen.deleted and self._deleted.get(seen.uid, deletions) < deletions
+        if came_back:
+            del self._deleted[seen.uid]
+        went_back = False
+        if known is None:
+            went_back = self._is_behind_again(seen)
             # Armed since the definitions were read, or lost: looking again tells. A list that is
             # older than what was applied says nothing.
+            if went_back or self._applied.get(seen.uid) == seen.generation:
+                self._applied.pop(seen.uid, None)
+        elif known.generation > seen.generation:
+            went_back = not seen.deleted and seen.uid not in self._deleted
+            if went_back:
+                self._applied.pop(seen.uid, None)
+        elif known.generation == seen.generation and not seen.deleted:
+            self._note_stored(seen, known)
+        self._offer(
+            seen,
+            is_absent=known is None,
+            went_back=went_back or came_back,
+            replaces=known.fingerprint if known is not None and went_back else b"",
+        )
+
+    def _note_stored(self, seen: Sighting, known: messages.Known) -> None:
+        """The queue holds this generation: in order, if its content is the same."""
+        if known.fingerprint != self._reconcile.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
-        elif (
-            stored_generation == seen.generation
-            and not seen.deleted
-            and shown.has_accepted(seen.status, seen.generation)
-        ):
+        elif shown.has_accepted(seen.status, seen.generation):
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
-        self._offer(seen, is_absent=stored_generation is None)
+
+    def _is_behind_again(self, seen: Sighting) -> bool:
+        """Whether a second list shows the same generation, below one that was applied."""
+        behind = self._behind.pop(seen.uid, None)
+        if self._applied.get(seen.uid, -1) <= seen.generation:
+            return False
+        if behind != seen.generation:
+            self._behind[seen.uid] = seen.generation
+        return behind == seen.generation
 
     def offer_absent(self, namespace: str, name: str, uid: str) -> None:
         """A complete list shows that the object is gone."""
@@ -165,7 +235,8 @@ class Reconciler:
     # -- one object ------------------------------------------------------------------------------
 
     def _bury(self, seen: Sighting) -> None:
-        self._deleted[seen.uid] = None
+        self._deleted[seen.uid] = self._deletions
+        self._deletions += 1
         if len(self._deleted) > _TOMBSTONES:
             self._deleted.popitem(last=False)
         self._applied.pop(seen.uid, None)
@@ -173,6 +244,7 @@ class Reconciler:
 
     async def _handle(self, task: _Task) -> float | None:
         began = time.perf_counter()
+        await self._wait_for_time()
         try:
             done = await self._settle(task)
         except (scripting.Fenced, scripting.LayoutChanged):
@@ -188,17 +260,23 @@ class Reconciler:
             return None
         return self._object_wait(task.seen.uid)
 
+    async def _wait_for_time(self) -> None:
+        """Nothing is armed while no two clocks agree what time it is; readiness says so."""
+        while agreedclock.distrust(self._clock):
+            await self._clock.sleep(_TIME_SECONDS)
+
     def _is_new(self, task: _Task) -> bool:
         """The queue holds nothing of it, it is thought, and this term has armed nothing since."""
-        if not task.is_absent or task.is_alone:
+        if not task.is_absent or task.is_alone or task.went_back:
             return False
         return not task.seen.deleted and task.seen.uid not in self._applied
 
     async def _handle_new(self, tasks: list[_Task]) -> list[float | None]:
         """Together what can be armed together; the others get a look of their own."""
         began = time.perf_counter()
+        await self._wait_for_time()
         looks = [
-            reconcile.Look(seen=task.seen, shown=shown.of(task.seen.status), since_us=task.since_us)
+            reconcile.Look(seen=task.seen, shown=self._shown(task.seen), since_us=task.since_us)
             for task in tasks
         ]
         try:
@@ -239,6 +317,7 @@ class Reconciler:
     async def _settle(self, task: _Task) -> bool:
         seen = task.seen
         if seen.deleted:
+            await self.on_leaving(seen)
             await self._reconcile.remove(seen)
             self._reconcile.forget(seen.uid)
             self._reports.forget(seen.uid)
@@ -247,22 +326,43 @@ class Reconciler:
             return True
         if self._applied.get(seen.uid, -1) >= seen.generation:
             return True  # an old sighting must not undo what a newer one did
+        if task.went_back:
+            self._reconcile.forget(seen.uid)
+            self._reports.adopt(seen)  # it may have been forgotten meanwhile
         applied = await self._reconcile.apply(
             seen,
-            shown.of(seen.status),
+            self._shown(seen),
             task.since_us,
             # Unless this term has armed another generation of it in the meantime.
             is_absent=task.is_absent and seen.uid not in self._applied,
+            replaces=task.replaces,
+            acts_us=self._clock.now_us(),
         )
         if self._note_applied(task, applied):
             self._log(seen, applied.definition)
         return applied.is_final or seen.uid in self._deleted
+
+    def _shown(self, seen: Sighting) -> plan.Shown:
+        """What the status says, and what has ended since by what this process knows."""
+        written = shown.of(seen.status)
+        remembered = self._reports.settled(seen.uid)
+        if remembered is None or not remembered.through_us:
+            return written
+        settled = newest(written.settled, remembered)
+        return msgspec.structs.replace(
+            written,
+            settled_us=settled.through_us,
+            started_us=settled.started_us,
+            waiting_us=settled.waiting_us,
+        )
 
     def _note_applied(self, task: _Task, applied: reconcile.Applied) -> bool:
         """Whether this generation is done with."""
         seen = task.seen
         if seen.uid in self._deleted:  # deleted meanwhile; its removal follows at once
             return False
+        if task.went_back and _holds(applied, seen):
+            self._reports.went_back(seen)
         if applied.report is not None:
             self._reports.report(seen.uid, applied.report)
         elif applied.definition is not None:
@@ -341,6 +441,17 @@ class Reconciler:
             ),
         )
         return next(waits)
+
+
+def _holds(applied: reconcile.Applied, seen: Sighting) -> bool:
+    """Whether the queue holds this very generation, or nothing because it is refused."""
+    if applied.definition is None:
+        return applied.report is not None
+    return applied.definition.generation == seen.generation
+
+
+async def _nothing(_seen: Sighting) -> None:
+    pass
 
 
 #: By state of what the queue holds.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint.controller.sighting import Sighting
+from duepoint.runs.settled import Settled
 from duepoint.schedules.conditions import Condition
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -54,12 +55,20 @@ class Reports(Protocol):
         """The newest generation that the status shows, or soon will; -1 = none."""
         ...
 
+    def settled(self, uid: str) -> Settled | None:
+        """What has ended of its slots as it is known here; None = no more than its status says."""
+        ...
+
     def report(self, uid: str, report: Report) -> None:
         """This is true of the object now."""
         ...
 
     def held(self, uid: str, definition: Definition) -> None:
         """The queue holds this of the object now; there is nothing else to report."""
+        ...
+
+    def went_back(self, seen: Sighting) -> None:
+        """The objects were restored: no report of a newer generation is true any more."""
         ...
 
     def forget(self, uid: str) -> None:

@@ -94,8 +94,8 @@ def invalid(generation: int, error: errors.InvalidSpec) -> Report:
 
 
 def invalid_template(generation: int, message: str) -> Report:
-    """The API server refuses the Jobs that this template makes."""
-    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, f"spec.jobTemplate: {message}")
+    """The API server refuses the Jobs that this template makes; the message names the fields."""
+    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, message)
 
 
 def refused_again_and_again(generation: int, message: str) -> Report:

@@ -18,11 +18,13 @@ from duepoint.controller.jobs import unended
 from duepoint.controller.reconciling import plan, verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import UNKNOWN, Sighting
-from duepoint.controller.status import packed, receivertext, shown, statustext
+from duepoint.controller.status import opentext, packed, receivertext, shown, statustext
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.settled import Settled
 from duepoint.schedules import conditions
+from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.rule import Policy
@@ -63,7 +65,11 @@ class Entry(msgspec.Struct, kw_only=True):
         managed_by: our installation, as the status names it.
         was_written: by us, in this term.
         shows_overdue: whether the written status has a condition Overdue.
+        lists_open: whether it lists open slots.
         may_show_unended: whether it may show a run that goes on.
+        held_us: a held point stands for the slots from here on; the watermark stays below it. 0 =
+            none does.
+        holds: how many held points were told of.
         refused_pods: why one of these Jobs has no Pods; "" = none is without, or Jobs are unknown.
     """
 
@@ -85,15 +91,18 @@ class Entry(msgspec.Struct, kw_only=True):
     resumed_timing: int = -1
     active: tuple[dict[str, Any], ...] | None = None
     active_count: int = 0
+    held_us: int = 0
+    holds: int = 0
     refused_pods: str = ""
     managed_by: str = ""
     was_written: bool = False
     is_outdated: bool = False
     shows_overdue: bool = False
+    lists_open: bool = False
     may_show_unended: bool = False
     #: Reports taken before anybody wanted to know the runs: a takeover takes one of every object.
     _unread: tuple[Report, ...] = ()
-    _settled_written_us: int = -1
+    _settled_written: Settled | None = None
     _packed: bytes = packed.EMPTY
 
     @property
@@ -104,19 +113,39 @@ class Entry(msgspec.Struct, kw_only=True):
     @written.setter
     def written(self, status: bytes) -> None:
         self._packed = packed.pack(status)
+        self._settled_written = None
+        self.lists_open = opentext.MARK in status
         self.shows_overdue = _OVERDUE_TEXT in status
         self.may_show_unended = unended.may_show_some(status)
 
     @property
-    def settled_written_us(self) -> int:
-        """The watermark as the API server has it; the only one that history may use."""
-        if self._settled_written_us < 0:
-            self._settled_written_us = statustext.instant_us(self.last().get("settledThrough"))
-        return self._settled_written_us
+    def settled_written(self) -> Settled:
+        """What has ended as the API server has it; the only one that history may use."""
+        if self._settled_written is None:
+            self._settled_written = opentext.loaded(self.last())
+        return self._settled_written
+
+    def settled(self) -> Settled:
+        """What has ended as it is known here, written or not."""
+        return self.open.settled(self.runs().settled_us)
+
+    def remembered(self) -> Settled | None:
+        """The same, where it may be newer than what is written; None = no news were folded."""
+        return None if self.summary is None else self.settled()
+
+    def ceiling_us(self) -> int | None:
+        """The highest watermark that is true; None = any that was reached."""
+        ceiling_us = self.open.ceiling_us()
+        if not self.held_us:
+            return ceiling_us
+        return self.held_us - 1 if ceiling_us is None else min(ceiling_us, self.held_us - 1)
 
     @property
     def timing_generation(self) -> int:
-        return 0 if self.definition is None else self.definition.timing_generation
+        """Not above the generation, which is below it after a restore of the objects."""
+        if self.definition is None:
+            return 0
+        return min(self.definition.timing_generation, self.definition.generation)
 
     def last(self) -> dict[str, Any]:
         """The status last written; not to be changed."""
@@ -139,24 +168,29 @@ class Entry(msgspec.Struct, kw_only=True):
         else:
             self.summary = _after_report(self.summary, report)
 
-    def believe(self, status: bytes) -> None:
+    def believe(self, status: bytes, now_us: int) -> None:
         """The API server has another status than we thought: it is where we go on from."""
         self.written = status
+        self.load_open(now_us)
         self.summary = None
         self._unread = ()
         self.resumed_timing = -1
         self.observed = max(self.observed, shown.observed_generation(status))
         self.is_outdated = False
-        self._settled_written_us = -1
+        self._settled_written = None
+
+    def load_open(self, now_us: int) -> None:
+        """The open slots that the written status lists are open."""
+        if self.lists_open:
+            self.open.load(self.settled_written, now_us)
 
     def note_written(self, status: dict[str, Any]) -> None:
         """The API server has this status now."""
         self.written = msgspec.json.encode(status)
         self.was_written = True
-        self._settled_written_us = statustext.instant_us(status.get("settledThrough"))
 
 
-def entry_of(seen: Sighting, managed_by: str = "") -> Entry:
+def entry_of(seen: Sighting, managed_by: str = "", *, now_us: int = 0) -> Entry:
     """The entry of an object seen for the first time."""
     observed = -1 if seen.status == UNKNOWN else shown.observed_generation(seen.status)
     entry = Entry(
@@ -169,42 +203,107 @@ def entry_of(seen: Sighting, managed_by: str = "") -> Entry:
     )
     if seen.status != UNKNOWN:
         entry.written = seen.status
+        entry.load_open(now_us)
     return entry
 
 
-def put_off(entry: Entry, event: RunEvent, now_us: int) -> None:
-    """Slots of the entry are open; news of one that has ended are old."""
-    entry.summary = runs = summaries.put_off(entry.runs(), event)
+def go_back(entry: Entry, status: bytes) -> None:
+    """The object was restored with this status: what ended since has ended all the same."""
+    entry.runs()
+    entry.written = status
+    entry.generation = entry.observed = shown.observed_generation(status)
+    entry.told = entry.target = entry.unchecked = entry.check = None
+    entry.refusals = 0
+    entry.is_outdated = False
+
+
+def put_off(entry: Entry, event: RunEvent, now_us: int) -> bool:
+    """Slots of the entry are open; True where the status changes by it.
+
+    A chain hands its slots over in order, so the watermark may go up to the newest of these.
+    """
+    runs = summaries.put_off(entry.runs(), event)
+    is_listed = _open(entry, runs, event, now_us)
+    newest_us = max(event.slot_us, *event.more_us) if event.more_us else event.slot_us
+    settled = summaries.settled(runs, newest_us, ceiling_us=entry.ceiling_us())
+    entry.summary = settled
+    return is_listed or settled.settled_us != runs.settled_us
+
+
+def _open(entry: Entry, runs: summaries.Summary, event: RunEvent, now_us: int) -> bool:
+    """The event's slots are open, unless they have ended: then it is an old one."""
+    is_news = False
     for slot_us in (event.slot_us, *event.more_us):
-        is_old = slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
-        if slot_us in entry.open or not is_old:
-            entry.open.put(
-                OpenSlot(
-                    slot_us=slot_us,
-                    # of several, each is due no sooner than itself
-                    due_us=max(event.due_us, slot_us),
-                    told_us=now_us,
-                    reason=event.reason,
-                    message=event.message,
-                )
+        if slot_us in entry.open or not _is_over(runs, slot_us):
+            slot = OpenSlot(
+                slot_us=slot_us,
+                # of several, each is due no sooner than itself
+                due_us=max(event.due_us, slot_us),
+                told_us=now_us,
+                reason=event.reason,
+                message=event.message,
+                started=event.state is RunState.RUNNING,
             )
+            is_news = entry.open.put(slot) or is_news
+    return is_news
 
 
-def fold(entry: Entry, event: RunEvent, *, replayed: bool, by_queue: bool) -> None:
+def _is_over(runs: summaries.Summary, slot_us: int) -> bool:
+    """Whether a slot that is not known as open has ended."""
+    return slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
+
+
+def fold(entry: Entry, event: RunEvent, now_us: int, *, replayed: bool, by_queue: bool) -> None:
     """What the event tells is part of the entry's runs.
 
-    Only the queue ends an open slot: a Job that is watched may be one whose creation was never
+    Only the queue opens or ends a slot: a Job that is watched may be one whose creation was never
     answered, and while it is asked for again its name must not become free.
     """
     if by_queue and event.trigger in summaries.REGULAR:
-        entry.open.end(event.slot_us, since_us=event.since_us)
+        if event.is_open:
+            _open(entry, entry.runs(), event, now_us)
+        else:
+            entry.open.end(event.slot_us, since_us=event.since_us)
     entry.summary = summaries.fold(
         entry.runs(),
         event,
-        replayed=replayed,
+        # What the queue tells first no status can say; a Job may have been seen before.
+        replayed=replayed or not by_queue,
         timing_generation=entry.timing_generation,
-        open_us=entry.open.oldest_us(),
+        ceiling_us=entry.ceiling_us(),
     )
+
+
+def hold(entry: Entry, from_us: int) -> None:
+    """A point stands for slots from there on, of which nobody knows whether they have ended.
+
+    What is settled by what is known stays so.
+    """
+    floor_us = max(from_us, entry.runs().settled_us + 1)
+    entry.held_us = min(entry.held_us or floor_us, floor_us)
+    entry.holds += 1
+
+
+def end_hold(entry: Entry) -> bool:
+    """No point stands for slots in doubt any more; whether the status changes by it."""
+    entry.held_us = 0
+    before = entry.runs().settled_us
+    entry.summary = summaries.settled(entry.runs(), 0, ceiling_us=entry.ceiling_us())
+    return entry.runs().settled_us != before
+
+
+def knows_end(entry: Entry, slot_us: int, *, of_job: bool) -> bool:
+    """Whether a regular slot has ended though the watermark may not say so.
+
+    A Job's slot ends with its creation; whatever else is running may be tried again.
+    """
+    if slot_us in entry.open and not of_job:
+        known = dict(entry.runs().recent).get((slot_us, ""))
+        return known in (RunState.SUCCEEDED, RunState.FAILED)
+    known = dict(entry.runs().recent).get((slot_us, ""))
+    if known is None:
+        return summaries.has_ended(entry.runs(), slot_us)
+    return of_job or known is not RunState.RUNNING
 
 
 def is_refused_for_good(entry: Entry, event: RunEvent, before: summaries.Summary) -> bool:
@@ -220,11 +319,25 @@ def is_refused_for_good(entry: Entry, event: RunEvent, before: summaries.Summary
     return entry.refusals == verdicts.REFUSALS
 
 
-def compare_open(entry: Entry, held: Iterable[OpenSlot], began_us: int) -> None:
-    """The queue was found to hold these open slots of the entry."""
+def compare_open(entry: Entry, held: Iterable[OpenSlot], began_us: int) -> bool:
+    """The queue was found to hold these open slots of the entry; whether more or less is open."""
     runs = entry.runs()
-    entry.open.compare(held, passed_us=runs.settled_us, began_us=began_us)
-    entry.summary = summaries.settled(runs, 0, open_us=entry.open.oldest_us())
+    before = entry.settled()
+    # What ended while the queue was read is not opened again.
+    listed = [
+        one
+        for one in held
+        if one.slot_us in entry.open or not summaries.has_ended(runs, one.slot_us)
+    ]
+    entry.open.compare(listed, began_us=began_us)
+    entry.summary = summaries.settled(runs, 0, ceiling_us=entry.ceiling_us())
+    return entry.settled() != before
+
+
+def settle_through(entry: Entry, through_us: int, *, completed: bool) -> None:
+    """Every slot up to here has ended or is open, as the chain in the queue shows."""
+    runs = summaries.settled(entry.runs(), through_us, ceiling_us=entry.ceiling_us())
+    entry.summary = replace(runs, completed=runs.completed or completed)
 
 
 def is_news(entry: Entry, report: Report) -> bool:
@@ -261,9 +374,18 @@ def take(entry: Entry, report: Report) -> bool:
         if entry.holds_nothing:
             entry.open = OpenSlots()
     if report.definition is not None or report.is_settled:
+        if _is_timed_anew(entry.definition, report.definition):
+            entry.open.supersede()
         entry.definition = report.definition
     entry.pass_over(report)
     return True
+
+
+def _is_timed_anew(former: Definition | None, edited: Definition | None) -> bool:
+    """Whether an edit of the timing has superseded what was planned or queued."""
+    if former is None or edited is None:
+        return False
+    return edited.timing_generation > former.timing_generation
 
 
 def _written_check(entry: Entry, generation: int) -> RunEvent | None:
@@ -359,16 +481,25 @@ def status_at(entry: Entry, now_us: int) -> dict[str, Any]:
     status: dict[str, Any] = {
         "observedGeneration": entry.observed,
         "conditions": _conditions(entry, runs, last, now_us),
-        **statustext.shown(runs),
+        **statustext.shown(runs, entry.open),
         **_upcoming(entry, runs, last, now_us),
         **_active(entry, last),
     }
     target = entry.target if entry.target is not None else last.get("target")
     if target:
         status["target"] = target
+    if timing_hash := _timing_hash(entry, last):
+        status["timingHash"] = timing_hash
     if entry.managed_by:
         status["managedBy"] = entry.managed_by
     return status
+
+
+def _timing_hash(entry: Entry, last: dict[str, Any]) -> str:
+    """Of the timing that the watermark belongs to; nothing where the queue holds none of it."""
+    if entry.definition is not None:
+        return rules.timing_hash(entry.definition.rule)
+    return "" if entry.holds_nothing else str(last.get("timingHash") or "")
 
 
 def _conditions(

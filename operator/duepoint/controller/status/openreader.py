@@ -1,8 +1,8 @@
 """What the queue holds of slots that have not ended, told to the reporter.
 
 The streams tell of each slot when it is put off, once. Whoever begins to read them in the middle
-(a new leader, a subscription that broke) first learns here which slots are open, so that no
-watermark is moved past one. Reads in chunks; costs one range command per shard where nothing is
+(a new leader, a subscription that broke) first learns here which slots are open, so that no status
+passes one without listing it. Reads in chunks; costs one range command per shard where nothing is
 open.
 """
 
@@ -16,7 +16,8 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.openslots import OpenSlot
-from duepoint.schedules.points import PointKind
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.points import TIMED_KINDS, PointKind
 
 _KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED})
 _CHUNK = 500
@@ -46,12 +47,19 @@ class OpenReader:
     async def _read(
         self, shard: messages.ShardId, held: dict[str, list[OpenSlot]], now_us: int
     ) -> None:
-        found = [one async for one in self._queue.all_occurrences(shard) if one.kind in _KINDS]
+        kinds = _KINDS | {PointKind.HELD}
+        found = [one async for one in self._queue.all_occurrences(shard) if one.kind in kinds]
         for chunk in _chunks(found):
             known = await self._queue.read_definitions(shard, {one.schedule_id for one in chunk})
             for one in chunk:
-                if (definition := known.get(one.schedule_id)) is not None:
-                    held.setdefault(definition.uid, []).append(_open_slot(one, now_us))
+                definition = known.get(one.schedule_id)
+                if definition is None or _is_superseded(one, definition):
+                    continue
+                if one.kind is PointKind.HELD:
+                    self._reporter.hold(definition.uid, one.record.from_us or one.slot_us)
+                else:
+                    slot = _open_slot(one, definition, now_us)
+                    held.setdefault(definition.uid, []).append(slot)
 
 
 def _chunks(
@@ -60,10 +68,16 @@ def _chunks(
     return (found[first : first + _CHUNK] for first in range(0, len(found), _CHUNK))
 
 
-def _open_slot(one: messages.StoredOccurrence, now_us: int) -> OpenSlot:
+def _is_superseded(one: messages.StoredOccurrence, known: Definition) -> bool:
+    return one.kind in TIMED_KINDS and one.timing_version != known.timing_version
+
+
+def _open_slot(one: messages.StoredOccurrence, known: Definition, now_us: int) -> OpenSlot:
     return OpenSlot(
         slot_us=one.slot_us,
         due_us=one.record.first_try_us or one.slot_us,
         told_us=now_us,
         reason=one.record.last_error,
+        # A Job starts with its Job, and then its slot has ended.
+        started=one.record.first_try_us > 0 and not known.rule.whole_seconds,
     )

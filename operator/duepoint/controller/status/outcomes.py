@@ -1,5 +1,9 @@
 """The shards' ``runs`` streams, read as the one consumer of a group and handed to the reporter.
 
+What a lost claim told counts for the runs alone: its slots are still others' to end. That a server
+went back is told in the streams, too, in its place among the outcomes; what it then shows again was
+handed on before and is only acknowledged.
+
 An entry is acknowledged when the statuses that its events changed have been written, so a crash
 loses nothing: what was read and not acknowledged is read again first, as a replay. Before the
 first, the slots that are open in the queue are read, because news of those may have been
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -22,6 +26,7 @@ from duepoint.clock import Clock
 from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.unread import Unread
 from duepoint.delayqueue import messages, port
 from duepoint.runs import run as runs
 
@@ -37,10 +42,13 @@ GATHER_SECONDS = 0.1
 _LOOK_SECONDS = 60.0
 _ACK_SECONDS = 0.2
 #: While slots are open they are compared with the queue this often: an end that was lost with a
-#: full stream must not hold a watermark for ever.
+#: full stream must not hold a watermark for ever. As often it is asked whether any was dropped.
 _COMPARE_SECONDS = 600.0
 
 _EntryKey = tuple[messages.ShardId, str]
+_EntryId = tuple[int, int]
+
+_RUNS = frozenset({runs.RunState.RUNNING, runs.RunState.SUCCEEDED, runs.RunState.FAILED})
 
 
 class Outcomes:
@@ -58,7 +66,14 @@ class Outcomes:
     ) -> None:
         self._ledger = queue.ledger()
         self._open_slots = open_slots
-        self._compared_at = 0.0
+        self._unread = Unread(
+            queue=queue,
+            ledger=self._ledger,
+            reporter=reporter,
+            open_slots=open_slots,
+            clock=clock,
+        )
+        self._compared_at = self._asked_at = 0.0
         self._reporter = reporter
         self._consumer = consumer
         self._clock = clock
@@ -66,6 +81,14 @@ class Outcomes:
         self._reading = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
+        self._upheavals = queue.upheavals
+        self._queue = queue
+        #: The newest entry of each shard that was handed on, now and when a server went back last.
+        self._newest: dict[messages.ShardId, _EntryId] = {}
+        self._before_upheaval: dict[messages.ShardId, _EntryId] = {}
+        self._is_interrupted = False
+        #: Told when a shard is in doubt.
+        self.on_doubt: Callable[[], None] = lambda: None
         self._done: list[messages.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 
@@ -88,6 +111,7 @@ class Outcomes:
         try:
             await self._ledger.start()
             await self._compare_open_slots()
+            await self._mend_unread()
             await self._recover()
             self._has_begun.set()
             while True:
@@ -99,6 +123,8 @@ class Outcomes:
                     await self._read_all(shards)
                 if self._is_time_to_compare():
                     await self._compare_open_slots()
+                if self._clock.monotonic() - self._asked_at >= _COMPARE_SECONDS:
+                    await self._mend_unread()
         finally:
             await self._ledger.close()
 
@@ -115,8 +141,12 @@ class Outcomes:
 
     async def _recover(self) -> None:
         async with self._reading:
-            entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
-            self._take(entries, replayed=True)
+            await self._recover_unread()
+
+    async def _recover_unread(self) -> None:
+        entries = await self._ledger.recover_outcomes(GROUP, self._consumer)
+        self._is_interrupted = False
+        self._take(entries, replayed=True)
 
     async def _read_all(self, shards: tuple[messages.ShardId, ...]) -> None:
         await self._wait_for_room()
@@ -126,9 +156,15 @@ class Outcomes:
     async def _read_once(self, shards: tuple[messages.ShardId, ...] | None) -> bool:
         """One reader at a time: what is read is handed on before anybody else finds nothing new."""
         async with self._reading:
+            if (
+                self._is_interrupted
+            ):  # what a reading took that broke off is older than what follows
+                await self._recover_unread()
+            self._is_interrupted = True
             entries = await self._ledger.read_outcomes(
                 GROUP, self._consumer, shards=shards, count=_BATCH
             )
+            self._is_interrupted = False
             self._take(entries, replayed=False)
             return bool(entries)
 
@@ -141,20 +177,44 @@ class Outcomes:
         await self._open_slots.compare()
         self._compared_at = self._clock.monotonic()
 
+    async def _mend_unread(self) -> None:
+        await self._unread.mend()
+        self._asked_at = self._clock.monotonic()
+
     def _is_time_to_compare(self) -> bool:
         age = self._clock.monotonic() - self._compared_at
         return age >= _COMPARE_SECONDS and self._reporter.has_open_slots()
 
     def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
+        if self._upheavals != self._queue.upheavals:
+            self._upheavals, self._before_upheaval = self._queue.upheavals, dict(self._newest)
         for entry in entries:
             key = (entry.shard, entry.id)
             if key in self._outstanding:
                 continue  # ours, folded already and waiting for its statuses
             self._outstanding.add(key)
             receipt = Receipt(when_done=functools.partial(self._finished, entry))
-            for event in _events(entry):
-                self._reporter.event(event, replayed=replayed, receipt=receipt)
+            if not self._was_handed_on(entry):
+                self._hand_on(entry, replayed=replayed, receipt=receipt)
             receipt.settle()
+
+    def _was_handed_on(self, entry: messages.OutcomeEntry) -> bool:
+        """Whether this shows again what was read before the server went back."""
+        entry_id = _id_of(entry)
+        before = self._before_upheaval.get(entry.shard)
+        self._newest[entry.shard] = max(entry_id, self._newest.get(entry.shard, entry_id))
+        return before is not None and entry_id <= before
+
+    def _hand_on(self, entry: messages.OutcomeEntry, *, replayed: bool, receipt: Receipt) -> None:
+        if entry.back_us:
+            self.on_doubt()
+            return
+        for event in _events(entry):
+            if not entry.is_lost:
+                self._reporter.event(event, replayed=replayed, receipt=receipt)
+            elif event.state in _RUNS:
+                told = msgspec.structs.replace(event, settled_us=0, completed=False)
+                self._reporter.event(told, replayed=replayed, receipt=receipt, is_lost=True)
 
     def _finished(self, entry: messages.OutcomeEntry) -> None:
         self._done.append(entry)
@@ -179,6 +239,11 @@ class Outcomes:
                 pass  # the index was made anew, the entries went with the old one
             waits = _waits()
             self._outstanding.difference_update((entry.shard, entry.id) for entry in done)
+
+
+def _id_of(entry: messages.OutcomeEntry) -> _EntryId:
+    at_ms, _, number = entry.id.partition("-")
+    return int(at_ms or 0), int(number or 0)
 
 
 def _events(entry: messages.OutcomeEntry) -> list[runs.RunEvent]:

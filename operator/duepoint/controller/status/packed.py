@@ -22,7 +22,7 @@ _LEVEL = 2  # half the time of the best one, for a tenth more room
 _WORDS = b"""
 "Stalled","status":"False","reason":"InvalidSchedule","message":"Suspended"NameConflict"Overdue"
 "CircuitOpen"EndpointGone"PodsRefused"Manual"Backfill"CatchUp"httpStatus":200,"Skipped"Missed"
-"active":[{"apiVersion":"batch/v1","kind":"Job","namespace":"default","name":"","uid":""}],
+"openSlots":{"count":1,"oldest":"","started":"","waiting":""},"active":[{"apiVersion":"batch/v1","kind":"Job","namespace":"default","name":"","uid":""}],
 "Failed","reason":"JobFailed","lastFailure":{"slot":"
 "lastTransitionTime":"2026-01-01T00:00:00Z","message":"","observedGeneration":1,"reason":"Scheduled",
 "status":"True","type":"Ready"},{"type":"Reconciling","status":"False"},{"type":"LastRunSucceeded"}],
@@ -31,7 +31,7 @@ _WORDS = b"""
 00:00.000000Z","finishedAt":"2026-01-01T00:00:00Z","attempts":1,"jobName":""},"lastScheduleTime":"20
 26-01-01T00:00:00Z","lastSuccessfulTime":"2026-01-01T00:00:00Z","settledThrough":"2026-01-01T00:00:0
 0Z","nextScheduleTime":"2026-01-01T00:00:00Z","upcomingTimes":["2026-01-01T00:00:00Z","2026-01-02T00
-:00:00Z","2026-01-03T00:00:00Z"],"target":"Job ","managedBy":"duepoint/duepoint"}
+:00:00Z","2026-01-03T00:00:00Z"],"target":"Job ","timingHash":"","managedBy":"duepoint/duepoint"}
 {"observedGeneration":1,"conditions":[{"type":"Ready","status":"True","reason":"","message":"",
 """.replace(b"\n", b"")
 

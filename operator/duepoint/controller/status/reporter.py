@@ -36,6 +36,7 @@ from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.settled import Settled
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -117,6 +118,9 @@ class Reporter:
         #: write costs the API server as much time as a page of the list.
         self.is_arming: Callable[[], bool] = lambda: False
         self._lines: dict[str, _Line] = {}
+        #: Schedules of which a held point was told, and may be there.
+        self._held: set[str] = set()
+        self.on_hold: Callable[[], None] = lambda: None
         self._untold: set[str] = set()
         self._unanswered: set[str] = set()
         self._allowed_at = 0.0
@@ -132,13 +136,15 @@ class Reporter:
     def adopt(self, seen: Sighting) -> None:
         line = self._lines.get(seen.uid)
         if line is None:
-            line = self._lines[seen.uid] = _Line(book.entry_of(seen, self._managed_by))
+            line = self._lines[seen.uid] = _Line(
+                book.entry_of(seen, self._managed_by, now_us=self._clock.now_us())
+            )
             if (until_us := seen.suspended_until_us()) is not None:
                 wait_us = max(0, until_us - self._clock.now_us())
                 self._look_in(seen.uid, line, max(_START_SECONDS, wait_us / 1e6))
             return
         if line.entry.is_outdated:
-            line.entry.believe(seen.status)
+            line.entry.believe(seen.status, self._clock.now_us())
         if line.entry.was_written and self._mark not in seen.status:
             self.on_other_mark(seen)
 
@@ -161,6 +167,11 @@ class Reporter:
         if line is not None and line.entry.definition is not None:
             line.entry.definition = definition
 
+    def went_back(self, seen: Sighting) -> None:
+        line = self._lines.get(seen.uid)
+        if line is not None:
+            book.go_back(line.entry, seen.status)
+
     def forget(self, uid: str) -> None:
         line = self._lines.pop(uid, None)
         self._agenda.drop(uid)
@@ -170,24 +181,44 @@ class Reporter:
             _settle(line)
 
     def event(
-        self, event: RunEvent, *, replayed: bool = False, receipt: Receipt | None = None
+        self,
+        event: RunEvent,
+        *,
+        replayed: bool = False,
+        receipt: Receipt | None = None,
+        is_lost: bool = False,
     ) -> None:
-        """Something happened to a slot; the receipt is settled once the status tells."""
+        """Something happened to a slot; the receipt is settled once the status tells.
+
+        Told by a lost claim, it counts as a run, and the slot is still somebody else's to end.
+        """
         self.on_run_event(event, receipt)
         line = self._lines.get(event.uid)
         if line is None:
             return  # of a Schedule that is gone
+        if event.reason == Reason.REDIS_WENT_BACK:
+            book.hold(line.entry, event.slot_us)
+            self._held.add(event.uid)
+            self.on_hold()
+            return
         if event.state is RunState.PENDING:
             if event.run_uid:
                 return  # its ScheduleRun tells
-            # The queue holds the slot and tells of it again at the next beginning: no receipt.
+            # No receipt: while no status passes the slot, a rebuilt chain begins below it.
             self._put_off(line, event)
             return
         if event.state is RunState.CHECKED:
             self._check(line, event, receipt)
             return
         before = line.entry.runs()
-        book.fold(line.entry, event, replayed=replayed, by_queue=receipt is not None)
+        now_us = self._clock.now_us()
+        book.fold(
+            line.entry,
+            event,
+            now_us,
+            replayed=replayed,
+            by_queue=receipt is not None and not is_lost,
+        )
         entry = line.entry
         self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
         if book.is_refused_for_good(entry, event, before):
@@ -218,9 +249,13 @@ class Reporter:
     def _put_off(self, line: _Line, event: RunEvent) -> None:
         entry = line.entry
         before = entry.runs()
-        book.put_off(entry, event, self._clock.now_us())
+        is_news = book.put_off(entry, event, self._clock.now_us())
         if not summaries.same_result(before, entry.runs()):
             self._due_in(event.uid, line, self._rest(line))
+        elif is_news and event.reason:
+            self._due_in(event.uid, line, max(_START_SECONDS, self._rest(line)))
+        elif is_news:  # mostly the slot ends before this, and its end is what is written
+            self._look_in(event.uid, line, pace.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
             self.on_written(event.uid)  # the history may be what fills the quota
         if event.reason and event.slot_us in entry.open:
@@ -281,37 +316,72 @@ class Reporter:
             shown = line.entry.shows_overdue
             if not slots and not line.entry.open and not shown:
                 continue
-            before = line.entry.runs()
-            book.compare_open(line.entry, slots, began_us)
-            if shown or line.entry.runs() is not before:
+            if book.compare_open(line.entry, slots, began_us) or shown:
                 self._due_in(uid, line, self._rest(line))
             self._look_at_next_change(uid, line)
+
+    def settled_through(self, uid: str, through_us: int, *, completed: bool) -> None:
+        """The queue shows that every slot up to here has ended or is open; or that none is left."""
+        line = self._lines.get(uid)
+        if line is not None:
+            book.settle_through(line.entry, through_us, completed=completed)
+            self._due_in(uid, line, self._rest(line))
 
     def has_open_slots(self) -> bool:
         """Whether any slot is known that has not ended while later ones may have."""
         return any(line.entry.open for line in self._lines.values())
 
-    def settled_us(self, uid: str) -> int:
-        """Up to here every slot has ended for good, by what the API server has; 0 = none.
+    def has_ended(self, uid: str, slot_us: int) -> bool:
+        """Whether a slot has ended for good, by what the API server has.
 
-        Below the written watermark where an edit of the timing has passed a slot whose Job is
-        still being asked for: that Job's name must not become free.
+        Not where an edit of the timing has passed a slot whose Job is still being asked for: that
+        Job's name must not become free.
         """
         line = self._lines.get(uid)
         if line is None:
-            return 0
-        oldest_us = line.entry.open.oldest_us()
-        written_us = line.entry.settled_written_us
-        return written_us if oldest_us is None else min(written_us, oldest_us - 1)
-
-    def has_ended_under_quota(self, uid: str, slot_us: int) -> bool:
-        """Whether a slot above the watermark has ended for good while a quota holds that up."""
-        line = self._lines.get(uid)
-        if line is None:
             return False
-        entry = line.entry
-        has_ended = slot_us <= entry.runs().reached_us and slot_us not in entry.open
-        return has_ended and entry.open.oldest_reason() == Reason.QUOTA_EXCEEDED
+        return line.entry.settled_written.has_ended(slot_us) and slot_us not in line.entry.open
+
+    def settled(self, uid: str) -> Settled | None:
+        """What has ended as it is known here; None = this process knows no more than the status."""
+        line = self._lines.get(uid)
+        return None if line is None else line.entry.remembered()
+
+    # -- a server that went back -----------------------------------------------------------------
+
+    def holds(self) -> dict[str, int]:
+        return {uid: self._lines[uid].entry.holds for uid in self._held & self._lines.keys()}
+
+    def hold(self, uid: str, from_us: int) -> None:
+        """A held point was found in the queue."""
+        if (line := self._lines.get(uid)) is not None:
+            book.hold(line.entry, from_us)
+            self._held.add(uid)
+
+    def end_holds(self, known: dict[str, int]) -> None:
+        for uid, told in known.items():
+            line = self._lines.get(uid)
+            if line is None or line.entry.holds != told:
+                continue
+            self._held.discard(uid)
+            if book.end_hold(line.entry):
+                self._due_in(uid, line, self._rest(line))
+        self._held &= self._lines.keys()
+
+    def settled_now(self, uid: str) -> Settled | None:
+        """What has ended as it is known here, written or not; None = the Schedule is not known."""
+        line = self._lines.get(uid)
+        return None if line is None else line.entry.settled()
+
+    def knows_end(self, uid: str, slot_us: int, *, of_job: bool) -> bool:
+        """Whether a regular slot has ended though the watermark may not say so."""
+        line = self._lines.get(uid)
+        return line is not None and book.knows_end(line.entry, slot_us, of_job=of_job)
+
+    def started(self, uid: str) -> int:
+        """How many regular runs have started."""
+        line = self._lines.get(uid)
+        return 0 if line is None else line.entry.runs().counts.regular
 
     def refused_keeps(self, uid: str) -> Policy | None:
         """The history limits of a Schedule that is refused; None = it is not, or not known."""

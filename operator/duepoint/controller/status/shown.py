@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from duepoint.controller.reconciling.plan import Shown
+from duepoint.controller.status import opentext
 from duepoint.kube import times
 from duepoint.schedules.conditions import ConditionType, Reason
 
@@ -27,9 +28,18 @@ class _Runs(msgspec.Struct):
     manual: int = 0
 
 
+class _OpenSlots(msgspec.Struct):
+    """Open slots as ``opentext`` writes them."""
+
+    started: str = ""
+    waiting: str = ""
+
+
 class _Status(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
     settled_through: str | None = None
+    open_slots: _OpenSlots | None = None
+    timing_hash: str = ""
     conditions: list[_Condition] | None = None
     runs: _Runs | None = None
 
@@ -49,6 +59,7 @@ class _Observed(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
 
 
+_NONE_OPEN = _OpenSlots()
 _decoder = msgspec.json.Decoder(_Status)
 _verdicts_decoder = msgspec.json.Decoder(_Verdicts)
 _observed_decoder = msgspec.json.Decoder(_Observed)
@@ -61,6 +72,7 @@ def of(status: bytes) -> Shown:
         settled_us = times.parse_us(read.settled_through) if read.settled_through else None
     except (msgspec.DecodeError, ValueError):
         return Shown()
+    listed = read.open_slots or _NONE_OPEN
     accepted = armed = suspended = False
     stalled = ""
     for one in read.conditions or ():
@@ -73,6 +85,9 @@ def of(status: bytes) -> Shown:
         observed_generation=read.observed_generation,
         accepted=accepted,
         settled_us=settled_us,
+        timing_hash=read.timing_hash,
+        started_us=opentext.parse(listed.started),
+        waiting_us=opentext.parse(listed.waiting),
         armed=armed,
         suspended=suspended,
         stalled=stalled,

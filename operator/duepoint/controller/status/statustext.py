@@ -10,36 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from duepoint.controller.status import receivertext
-from duepoint.kube import times
+from duepoint.controller.status import opentext, receivertext
 from duepoint.runs import summary as summaries
-from duepoint.runs.openslots import OpenSlot
+from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunState
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 
-_SECOND_US = 1_000_000
-
-
-def instant(instant_us: int) -> str:
-    """An instant as a status shows it."""
-    if instant_us % _SECOND_US:
-        return times.micro_time_text(instant_us)
-    return times.time_text(instant_us)
-
-
-def instant_us(text: object) -> int:
-    """The instant behind a text of ours; 0 for anything else."""
-    try:
-        return times.parse_us(text) if isinstance(text, str) else 0
-    except ValueError:
-        return 0
+instant = opentext.instant
+instant_us = opentext.instant_us
 
 
 # -- writing -----------------------------------------------------------------------------------
 
 
-def shown(summary: summaries.Summary) -> dict[str, Any]:
+def shown(summary: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
     """The fields that a summary fills; those that say nothing are left out."""
     moments = {
         "settledThrough": summary.settled_us,
@@ -48,6 +33,8 @@ def shown(summary: summaries.Summary) -> dict[str, Any]:
         "lastFailureTime": summary.last_failure_us,
     }
     fields: dict[str, Any] = {name: instant(at_us) for name, at_us in moments.items() if at_us}
+    if (listed := opentext.shown(open_slots.settled(summary.settled_us))) is not None:
+        fields["openSlots"] = listed
     if summary.last_run is not None:
         fields["lastRun"] = _last_run(summary.last_run)
     counts = summary.counts

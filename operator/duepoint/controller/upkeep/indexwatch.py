@@ -20,6 +20,8 @@ from duepoint.delayqueue.wire import fitness, scripting
 LOOK_SECONDS = 8.0
 #: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
 _LOOKS_PER_JUDGEMENT = 8
+#: Looks from one sign of life of this installation to the next.
+_LOOKS_PER_SIGN = 4
 
 
 class IndexWatch:
@@ -30,6 +32,7 @@ class IndexWatch:
             not the one it was.
         on_doubt: told that the index may lack something.
         on_look: told that the layout was read again.
+        by: the installation, which says now and then that it lives.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class IndexWatch:
         health: services.Health,
         look_seconds: float = LOOK_SECONDS,
         on_look: Callable[[], None] = lambda: None,
+        by: str = "",
     ) -> None:
         self._queue = queue
         self._layout = layout
@@ -55,6 +59,7 @@ class IndexWatch:
         self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
         self._on_look = on_look
+        self._by = by
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -69,6 +74,7 @@ class IndexWatch:
                 if is_doubted:
                     await self._open()
                 await self._judge(look)
+                await self._stay(look)
             except errors.TryLater as trouble:
                 is_doubted = True
                 self._health.unwell("queue", str(trouble))
@@ -84,6 +90,11 @@ class IndexWatch:
             problems = await self._queue.problems(fills=True)
             self._is_unfit = bool(problems)
             fitness.tell(problems, self._health)
+
+    async def _stay(self, look: int) -> None:
+        """No other installation takes the index for one that was left behind."""
+        if self._by and look % _LOOKS_PER_SIGN == 0 and not await self._queue.stay(self._by):
+            raise scripting.LayoutChanged("another installation has opened the index")
 
     async def _is_lost(self) -> bool:
         """The index is gone, or shards of it with the server that had them."""
@@ -118,5 +129,7 @@ class IndexWatch:
         """
         fitness.tell(await self._queue.problems(fills=True), self._health)
         self._adopt(
-            await self._queue.open_layout(self._layout.shards, self._epoch, noted=self._layout)
+            await self._queue.open_layout(
+                self._layout.shards, self._epoch, noted=self._layout, by=self._by
+            )
         )

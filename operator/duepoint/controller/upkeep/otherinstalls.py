@@ -2,8 +2,8 @@
 
 Each installation elects a leader by a Lease of its own, so two of them do not see each other: Jobs
 still run once, by their names, but webhooks and stream entries come twice, and statuses tell of two
-truths. Every status names the installation that wrote it, and the index the one that opened it
-last. A mark that we made and that is another one afterwards is somebody else's doing. A watch may
+truths. Every status names the installation that wrote it; the index refuses a second one by itself.
+A mark that we made and that is another one afterwards is somebody else's doing. A watch may
 show a state from before our write, so a suspicion is proved by a fresh look before it is told: by
 readiness, metric, log and an Event, until nothing was seen of it for a while.
 """
@@ -66,7 +66,6 @@ class OtherInstalls:
         self._api = api
         self._clock = clock
         self._health = health
-        self._has_opened = False
         self._found_at: float | None = None
         self._suspect: Sighting | None = None
         self._news = asyncio.Event()
@@ -77,11 +76,11 @@ class OtherInstalls:
             self._suspect = seen
             self._news.set()
 
-    def opened(self, before: str) -> None:
-        """We opened the index; ``before`` us this installation had done so last."""
-        if self._has_opened and _is_other(before, self.own):
-            self._find(before, "opens the same Redis index")
-        self._has_opened = True
+    def refused(self) -> None:
+        """Our Redis holds an index that another installation looks after."""
+        self._found_at = self._clock.monotonic()
+        self._news.set()
+        telemetry.other_installs.set(1)
 
     async def run(self) -> None:
         """Look until cancelled."""

@@ -126,10 +126,11 @@ class KopfThread:
                 )
             )
             is_ready = asyncio.Event()
+            logins = handlers.Logins(login)
             announcing = asyncio.create_task(_announce(is_ready, ready))
             try:
                 await kopf.operator(
-                    registry=handlers.registry(life.deliver, login),
+                    registry=handlers.registry(life.deliver, logins),
                     settings=tuning.settings(),
                     memories=forgetting.NoMemories(),
                     standalone=True,
@@ -140,6 +141,7 @@ class KopfThread:
                 )
             finally:
                 announcing.cancel()
+                await logins.close()
                 await _close_connections()
 
         trouble = "it ended by itself"

@@ -30,6 +30,7 @@ import msgspec
 from duepoint.controller import sighting
 from duepoint.controller.sighting import Sighting
 from duepoint.kube import lines, schedules
+from duepoint.schedules import nesting
 
 _CHANGES = frozenset(("ADDED", "MODIFIED", "DELETED"))
 
@@ -117,12 +118,17 @@ def _shortened(
 
 
 def _read(line: bytes) -> _Event | None:
-    """A change; None for anything else, and for what is nested too deeply."""
+    """A change; None for anything else, and for what is nested too deeply.
+
+    RecursionError comes at a depth that differs with the version of Python, and always beyond ours.
+    """
     try:
         event = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError):
         return None
-    return event if event.type in _CHANGES else None
+    if event.type not in _CHANGES or nesting.too_deep(bytes(event.object.spec)):
+        return None
+    return event
 
 
 def _place(version: str) -> bytes:

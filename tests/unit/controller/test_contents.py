@@ -1,0 +1,301 @@
+"""The queue holds what the objects ask for: content is compared, not the generation alone."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint.controller import sighting
+from duepoint.controller.reconciling import fingerprints
+from duepoint.delayqueue.definitions import seal
+from duepoint.kube import schedules
+from duepoint.testing.recordingtarget import RecordingTarget
+from tests.support.builders import at
+from tests.unit.controller.test_open_slots import a_worker
+from tests.unit.controller.world import EPOCH, World
+
+S = 1_000_000
+COLLECTION = schedules.collection()
+FIVE, SEVEN = {"schedule": "*/5 * * * *"}, {"schedule": "*/7 * * * *"}
+
+
+def texts(world: World, name: str = "nightly") -> tuple[str, ...]:
+    """The expressions that the queue holds."""
+    (held,) = [one for one in world.definitions() if one.name == name]
+    return held.rule.timing.schedules
+
+
+async def compared(world: World) -> None:
+    """A complete list was compared with the queue, and what came of it is done."""
+    await world.resync.run()
+    await world.clock.advance(3)
+
+
+def counting(world: World) -> list[object]:
+    """Everything that is armed from here on."""
+    armed: list[object] = []
+    upsert, upsert_many = world.queue.upsert, world.queue.upsert_many
+
+    async def one(arming, *rest):
+        armed.append(arming)
+        return await upsert(arming, *rest)
+
+    async def many(wanted, *rest):
+        armed.extend(wanted)
+        return await upsert_many(wanted, *rest)
+
+    world.queue.upsert, world.queue.upsert_many = one, many
+    return armed
+
+
+# -- nothing has changed ---------------------------------------------------------------------------
+
+
+async def test_equal_content_is_compared_and_not_armed_again():
+    world = World()
+    async with world.leader():
+        await world.apply()
+        await world.apply_job("job", timeZone="Europe/Berlin")
+        await world.apply("stream", stream={"name": "s"}, payload={"b": 1, "a": [1.5, None]})
+        await world.clock.advance(5)
+        armed = counting(world)
+        await compared(world)
+    async with world.leader(epoch=2):
+        await compared(world)
+    assert armed == []
+
+
+async def test_a_watch_and_a_list_give_the_same_content():
+    async with World().leader() as world:
+        await world.apply(payload={"text": "<&> \u00e9", "number": 1.0, "deep": {"b": 1, "a": 2}})
+        stored = world.object()
+        (page,) = [page async for page in world.api.list_pages(COLLECTION, schedules.Schedule)]
+        listed = sighting.of_listed(page.items[0])
+        watched = sighting.of_watched("MODIFIED", json.loads(json.dumps(stored)))
+        assert world.reconcile.fingerprint(listed) == world.reconcile.fingerprint(watched)
+
+
+@given(st.permutations(["schedule", "timeZone", "payload"]), st.sampled_from([None, 2]))
+def test_neither_order_nor_blanks_make_another_content(order, indent):
+    fields = {"schedule": "0 9 * * *", "timeZone": "Europe/Rome", "payload": {"a": [1, 2.5]}}
+    text = json.dumps({name: fields[name] for name in order}, indent=indent).encode()
+    assert fingerprints.of(text, "key") == fingerprints.of(msgspec.json.encode(fields), "key")
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [({"schedule": "1 9 * * *"}, "key"), ({"schedule": "0 9 * * *"}, "another key")],
+    ids=["spec", "blob-key"],
+)
+def test_another_spec_or_key_is_another_content(spec, key):
+    usual = fingerprints.of(b'{"schedule":"0 9 * * *"}', "key")
+    assert fingerprints.of(msgspec.json.encode(spec), key) != usual
+
+
+@pytest.mark.parametrize(
+    "spec", [b"no json", b"[]", b'{"timeZone": 7}', b"1" * 400, b'{"timeZone":"No/Where"}']
+)
+def test_a_text_that_is_no_spec_has_a_content_of_its_own(spec):
+    assert len(fingerprints.of(spec, "key")) == 4
+
+
+# -- the key of the blobs --------------------------------------------------------------------------
+
+
+async def test_another_blob_key_arms_every_schedule_again_and_its_chain_goes_on():
+    world = World()
+    async with world.leader():
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.clock.advance(5)
+        due_us, target = world.chain_due_us(uid), world.definition(uid).target
+        version = world.definition(uid).timing_version
+    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.definition(uid).target != target
+        assert world.definition(uid).timing_version == version
+        assert world.chain_due_us(uid) == due_us
+        fired = RecordingTarget(world.clock)
+        async with a_worker(world, fired):
+            await world.clock.advance(310)
+        assert len(fired.fired) == 1
+
+
+# -- objects that were restored --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_new_leader", [False, True], ids=["running-leader", "new-leader"])
+@pytest.mark.parametrize("keeps_timing", [False, True], ids=["other-timing", "same-timing"])
+async def test_a_restore_of_the_objects_takes_the_queue_back(is_new_leader, keeps_timing):
+    world = World()
+    later = {**FIVE, "payload": {"later": True}} if keeps_timing else SEVEN
+    async with world.leader():
+        await world.apply(**FIVE)
+        await world.clock.advance(5)
+        old = world.object()
+        for _ in range(2):
+            await world.apply(**later)
+            await world.apply(**later, jitter="1s")
+        await world.clock.advance(5)
+        assert world.status()["observedGeneration"] == 5
+        world.api.restore("schedules", old)
+        if not is_new_leader:
+            await compared(world)
+            await judge_restored(world, keeps_timing=keeps_timing)
+    if is_new_leader:
+        async with world.leader(epoch=2):
+            await compared(world)
+            await judge_restored(world, keeps_timing=keeps_timing)
+
+
+async def judge_restored(world: World, *, keeps_timing: bool) -> None:
+    assert texts(world) == ("*/5 * * * *",)
+    (held,) = world.definitions()
+    assert held.generation == 1
+    assert world.ready() == ("True", "Armed")
+    assert world.status()["observedGeneration"] == 1
+    # and edits are taken from there on, also under numbers that were used before
+    versions = {held.timing_version}
+    for schedule in ("*/11 * * * *", "*/13 * * * *", "*/17 * * * *", "*/19 * * * *"):
+        await world.apply(schedule=schedule)
+        await world.clock.advance(3)
+        (held,) = world.definitions()
+        assert texts(world) == (schedule,)
+        assert held.timing_version not in versions
+        versions.add(held.timing_version)
+    assert world.status()["observedGeneration"] == 5
+    target = RecordingTarget(world.clock)
+    async with a_worker(world, target):
+        await world.clock.advance(19 * 60)
+    assert {firing.slot_us % (19 * 60 * S) for firing in target.fired} != set()
+    assert world.status()["runs"]["succeeded"] == len(target.fired) > 0
+
+
+async def test_the_same_generation_with_another_spec_is_taken():
+    async with World().leader() as world:
+        await world.apply(**FIVE)
+        await world.apply(**SEVEN)
+        await world.clock.advance(5)
+        other = world.object()
+        other["spec"]["schedule"] = "*/9 * * * *"
+        world.api.restore("schedules", other)
+        await compared(world)
+        assert texts(world) == ("*/9 * * * *",)
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_watch_alone_takes_nothing_back():
+    async with World().leader() as world:
+        await world.apply(**FIVE)
+        old = sighting.of_watched(None, world.object())
+        await world.apply(**SEVEN)
+        await world.clock.advance(5)
+        world.reconciler._applied.clear()  # as after a change of leaders
+        world.reconciler.offer(old)
+        await world.clock.advance(5)
+        assert texts(world) == ("*/7 * * * *",)
+
+
+async def test_a_list_that_began_before_an_edit_takes_nothing_back():
+    async with World().leader() as world:
+        await world.apply(**FIVE)
+        await world.clock.advance(5)
+        held = await world.resync._definitions([])
+        old = sighting.of_watched(None, world.object())
+        await world.apply(**SEVEN)
+        await world.clock.advance(5)
+        world.reconciler.offer_known(old, held[old.uid])
+        await world.clock.advance(5)
+        assert texts(world) == ("*/7 * * * *",)
+
+
+async def test_a_restore_that_an_edit_overtakes_takes_nothing_back():
+    """The queue held a newer generation when the list began, and yet another by now."""
+    async with World().leader() as world:
+        await world.apply(**FIVE)
+        await world.clock.advance(5)
+        old = sighting.of_watched(None, world.object())
+        await world.apply(**SEVEN)
+        await world.clock.advance(5)
+        held = await world.resync._definitions([])
+        await world.apply(schedule="*/9 * * * *")
+        await world.clock.advance(5)
+        world.reconciler.offer_known(old, held[old.uid])
+        await world.clock.advance(5)
+        assert texts(world) == ("*/9 * * * *",)
+
+
+async def test_a_refused_generation_that_was_taken_back_is_armed_again():
+    async with World().leader() as world:
+        await world.apply(**FIVE)
+        await world.clock.advance(5)
+        old = world.object()
+        await world.apply(schedule="0 0 31 2 *")
+        await world.clock.advance(5)
+        assert world.definitions() == []
+        world.api.restore("schedules", old)
+        await compared(world)
+        await compared(world)
+        assert texts(world) == ("*/5 * * * *",)
+        assert world.ready() == ("True", "Armed")
+        assert world.status()["observedGeneration"] == 1
+
+
+async def test_what_ended_before_a_restore_is_not_fired_again():
+    world = World()
+    target = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply(**FIVE, catchUpPolicy="All")
+        await world.clock.advance(5)
+        old = world.object()
+        async with a_worker(world, target):
+            await world.clock.advance(620)
+            await world.apply(**FIVE, catchUpPolicy="All", payload={"later": True})
+            await world.clock.advance(5)
+            world.api.restore("schedules", old)
+            await compared(world)
+            assert world.status()["settledThrough"] >= "2026-03-01T12:10:00Z"
+            world.queue.flush()
+            await world.queue.open_layout(world.shards, EPOCH)
+            await compared(world)
+            await world.clock.advance(300)
+    slots = [firing.slot_us for firing in target.fired]
+    assert slots == [at("2026-03-01 12:05:00") + number * 300 * S for number in range(3)]
+
+
+# -- uids that come back ---------------------------------------------------------------------------
+
+
+async def test_a_deleted_schedule_that_is_restored_is_armed_by_the_running_leader():
+    async with World().leader() as world:
+        await world.apply()
+        await world.clock.advance(5)
+        old = world.object()
+        await world.delete()
+        await world.clock.advance(5)
+        assert world.definitions() == []
+        world.api.restore("schedules", old)
+        await compared(world)
+        assert texts(world) == ("*/5 * * * *",)
+        await world.apply(**SEVEN)
+        await world.clock.advance(5)
+        assert texts(world) == ("*/7 * * * *",)
+        assert world.status()["observedGeneration"] == 2
+
+
+async def test_a_list_that_began_before_a_deletion_brings_nothing_back():
+    async with World().leader() as world:
+        await world.apply()
+        await world.clock.advance(5)
+        held, deletions = await world.resync._definitions([]), world.reconciler.deletions()
+        old = sighting.of_watched(None, world.object())
+        await world.delete()
+        await world.clock.advance(5)
+        world.reconciler.offer_known(old, held[old.uid], deletions=deletions)
+        world.reconciler.offer_known(old, None, deletions=deletions)
+        await world.clock.advance(5)
+        assert world.definitions() == []

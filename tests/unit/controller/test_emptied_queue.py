@@ -1,0 +1,242 @@
+"""A queue that was emptied is made again with every slot that had not ended, and with no other."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+from duepoint.delayqueue import messages
+from duepoint.runs import outcome as outcomes
+from duepoint.runs.run import RunState
+from duepoint.schedules.conditions import Reason
+from duepoint.testing.recordingtarget import RecordingTarget
+from tests.support.builders import at
+from tests.unit.controller.test_open_slots import a_worker, put_off
+from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.world import World
+
+S = 1_000_000
+REFUSED = outcomes.Retry(reason=Reason.REJECTED, message="503", started=True, http_status=503)
+
+
+class Receiver:
+    """A webhook receiver that refuses some slots, and what it took."""
+
+    def __init__(self, world: World, refuses=lambda _slot_us: False) -> None:
+        self.refuses = refuses
+        self.took: collections.Counter[tuple[str, int]] = collections.Counter()
+        self.asked: list[tuple[str, int]] = []
+        self.target = RecordingTarget(world.clock)
+        self.target.always_reply(self._answer)
+        self._clock = world.clock
+
+    def _answer(self, firing):
+        key = (firing.name, firing.slot_us)
+        self.asked.append(key)
+        if self.refuses(firing.slot_us):
+            return REFUSED
+        self.took[key] += 1
+        return outcomes.Delivered(accepted_us=self._clock.now_us())
+
+    def forget(self) -> None:
+        self.asked.clear()
+        self.took.clear()
+
+
+async def emptied(world: World, epoch: int = 1) -> None:
+    """The leader finds the queue empty and compares everything."""
+    world.queue.flush()
+    await world.queue.open_layout(world.shards, messages.Epoch(epoch))
+    await world.resync.run()
+
+
+async def test_a_webhook_whose_first_try_failed_is_tried_again_after_the_queue_was_emptied():
+    world = World()
+    receiver = Receiver(world, refuses=lambda slot_us: slot_us == FIRST)
+    async with world.leader():
+        await world.apply()
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 310)
+        assert world.status()["openSlots"]["started"] == "2026-03-01T12:05:00Z"
+        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
+        receiver.refuses = lambda _slot_us: False
+        receiver.forget()
+        await emptied(world)
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert receiver.asked == [("nightly", FIRST)]
+        assert "openSlots" not in world.status()
+
+
+async def test_no_run_stays_running_for_ever_after_the_queue_was_emptied():
+    world = World()
+    receiver = Receiver(world, refuses=lambda _slot_us: True)
+    async with world.leader():
+        await world.apply(schedule="5 12 1 3 *")
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 5)
+        assert world.status()["lastRun"]["outcome"] == "Running"
+    receiver.refuses = lambda _slot_us: False
+    world.queue.flush()
+    async with world.leader(epoch=2):
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert world.status()["lastRun"]["outcome"] == "Succeeded"
+        assert world.status()["runs"]["started"] == 1
+        assert receiver.took == {("nightly", FIRST): 1}
+
+
+async def test_a_one_shot_that_waits_for_another_try_survives_an_emptied_queue():
+    world = World()
+    receiver = Receiver(world, refuses=lambda _slot_us: True)
+    async with world.leader():
+        await world.apply(schedule="@at 2026-03-01T12:05:00Z")
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 5)
+    receiver.refuses = lambda _slot_us: False
+    world.queue.flush()
+    async with world.leader(epoch=2):
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert receiver.took == {("nightly", FIRST): 1}
+        assert world.ready() == ("True", "Completed")
+
+
+async def test_a_slot_that_waits_is_given_up_when_it_is_too_old_and_stays_given_up():
+    world = World()
+    receiver = Receiver(world, refuses=lambda _slot_us: True)
+    async with world.leader():
+        await world.apply(
+            schedule="@at 2026-03-01T12:05:00Z",
+            webhook={"url": "https://hooks.example.com/x", "retry": {"maxAge": "60s"}},
+        )
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 5)
+            await emptied(world)
+            await world.clock.advance(120)
+        assert world.status()["lastRun"]["outcome"] == "Failed"
+        assert "openSlots" not in world.status()
+        receiver.forget()
+        await emptied(world)
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(120)
+        assert receiver.asked == []
+
+
+async def test_what_the_leader_knows_counts_although_no_status_tells_it_yet():
+    world = World(writes_per_second=1)
+    receiver = Receiver(world)
+    async with world.leader():
+        for number in range(100):
+            await world.apply(f"s{number}", schedule="*/5 * * * * *")
+        await world.clock.advance(110)
+        world.reporter.is_arming = lambda: True  # from here on no status is written
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+            await world.clock.advance(1)
+        delivered = len(receiver.took)
+        assert delivered >= 1_200
+        await emptied(world)
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(20)
+        assert [count for count in receiver.took.values() if count > 1] == []
+        assert len(receiver.took) > delivered
+
+
+async def test_open_slots_that_only_the_leader_knows_are_tried_again():
+    world = World()
+    receiver = Receiver(world, refuses=lambda slot_us: slot_us == FIRST)
+    async with world.leader():
+        await world.apply()
+        await world.clock.advance(60)
+        world.reporter.is_arming = lambda: True  # from here on no status is written
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 260)
+        assert "openSlots" not in world.status()
+        receiver.refuses = lambda _slot_us: False
+        receiver.forget()
+        await emptied(world)
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert receiver.asked == [("nightly", FIRST)]
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["written", "not-written-yet"])
+async def test_an_edit_that_does_not_touch_the_timing_keeps_what_is_open(is_written):
+    world = World()
+    receiver = Receiver(world, refuses=lambda slot_us: slot_us == FIRST)
+    async with world.leader():
+        await world.apply(catchUpPolicy="All")
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 310)
+        if not is_written:
+            world.reporter.is_arming = lambda: True
+        await world.apply(catchUpPolicy="All", payload={"edited": True})
+        await world.clock.advance(2)
+    assert (world.status()["observedGeneration"] == 2) is is_written
+    receiver.refuses = lambda _slot_us: False
+    receiver.forget()
+    world.queue.flush()
+    await world.clock.advance(300)  # a slot passes while nothing is armed
+    async with world.leader(epoch=2):
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert [slot_us for _, slot_us in receiver.asked] == [FIRST, FIRST + 600 * S]
+
+
+async def test_an_edit_of_the_timing_keeps_retries_and_starts_from_itself():
+    world = World()
+    receiver = Receiver(world, refuses=lambda slot_us: slot_us == FIRST)
+    async with world.leader():
+        made = await world.apply(catchUpPolicy="All")
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 310)
+        planned = put_off(made, FIRST + 300 * S, reason="", message="")
+        await world.tell(made["metadata"]["uid"], planned)
+    world.queue.flush()
+    await world.apply(schedule="*/7 * * * *", catchUpPolicy="All")
+    receiver.refuses = lambda _slot_us: False
+    receiver.forget()
+    async with world.leader(epoch=2):
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert [slot_us for _, slot_us in receiver.asked] == [FIRST]
+
+
+async def test_a_thousand_planned_slots_are_all_run_though_a_status_lists_fewer():
+    world = World()
+    receiver = Receiver(world)
+    async with world.leader():
+        await world.apply(schedule="* * * * *", catchUpPolicy="All", catchUpLimit=1_000)
+        await world.clock.advance(500 * 60)
+        receiver.target.hold()
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(11)
+        status = world.status()
+        assert status["openSlots"]["count"] <= 200
+        receiver.target.let_go()
+        receiver.forget()
+        await emptied(world)
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(30)
+        assert len(receiver.took) >= 500
+        assert set(receiver.took.values()) == {1}
+
+
+async def test_a_retry_whose_slot_ended_later_is_not_opened_by_late_news():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(FIRST_AFTER + 10)
+        await world.tell(uid, event(made, FIRST))
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Rejected"))
+        await world.clock.advance(5)
+        assert "openSlots" not in world.status()
+
+
+FIRST_AFTER = 300  # seconds from the beginning of a world to its first slot
+
+
+def test_the_first_slot_is_where_these_tests_think_it_is():
+    assert at("2026-03-01 12:05:00") == FIRST

@@ -1,0 +1,354 @@
+"""A server that went back in time: nothing runs twice, is lost, or counts as missed for that."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+
+import pytest
+
+from duepoint.delayqueue import messages
+from duepoint.runs import outcome as outcomes
+from duepoint.runs import run as runs
+from duepoint.runs.run import RunState
+from duepoint.schedules.points import PointKind
+from duepoint.targets import activejobs, target
+from duepoint.targets.job import JobTarget
+from duepoint.testing.recordingtarget import RecordingTarget
+from duepoint.worker.claimer import Claimer, Limits
+from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.unit.controller.test_reporter import event
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+
+
+class Cluster:
+    """What Jobs were made, counted from the API server; each ends half a second later."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.made: collections.Counter[str] = collections.Counter()
+        self._seen: set[str] = set()
+
+    async def run(self) -> None:
+        while True:
+            for job in self.world.api.all_stored("jobs"):
+                name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+                if uid not in self._seen:
+                    self._seen.add(uid)
+                    self.made[name] += 1
+                elif not job.get("status", {}).get("conditions"):
+                    self.world.api.end_job(NAMESPACE, name)
+            await self.world.clock.sleep(0.25)
+
+
+@contextlib.asynccontextmanager
+async def a_worker(world: World, webhooks: RecordingTarget | None = None):
+    recording = webhooks or RecordingTarget(world.clock)
+    targets = target.Targets(
+        job=JobTarget(world.api, world.clock), webhook=recording, stream=recording
+    )
+    bounds = Bounds(concurrency=16, lease_seconds=10.0)
+    claimer = Claimer(
+        world.queue,
+        Dispatcher(
+            world.queue, targets, world.clock, bounds,
+            dice=lambda: 0.5, jobs=activejobs.ActiveJobs(world.api),
+        ),
+        world.clock,
+        world.health,
+        worker="worker-a",
+        limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
+    )  # fmt: skip
+    task = asyncio.create_task(claimer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def a_cluster(world: World):
+    cluster = Cluster(world)
+    task = asyncio.create_task(cluster.run())
+    try:
+        yield cluster
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def slots_made(cluster: Cluster) -> list[int]:
+    return sorted(int(name.rpartition("-")[2]) for name in cluster.made)
+
+
+def has_settled(world: World) -> bool:
+    shards = world.queue.shards.values()
+    return not any(shard.back_us or shard.held_points() for shard in shards)
+
+
+@pytest.mark.parametrize("policy", ["None", "Latest", "All"])
+@pytest.mark.parametrize("limit", [0, 1], ids=["no-history", "one-job"])
+@pytest.mark.parametrize(
+    ("seconds", "every"), [(1, 1), (10, 1), (30, 1), (3600, 60)], ids=["1s", "10s", "30s", "1h"]
+)
+@pytest.mark.parametrize("leader", ["living", "dead"])
+async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
+    policy, limit, seconds, every, leader
+):
+    world = World(shards=1)
+    fields = {
+        "schedule": f"@every {every}s",
+        "catchUp": None,
+        "successfulJobsHistoryLimit": limit,
+        "catchUpPolicy": policy,
+    }
+    del fields["catchUp"]
+    async with contextlib.AsyncExitStack() as stack, a_cluster(world) as cluster:
+        lead = await stack.enter_async_context(contextlib.AsyncExitStack())
+        await lead.enter_async_context(world.leader())
+        await world.apply_job(**fields)
+        await stack.enter_async_context(a_worker(world))
+        await world.clock.advance(20 * every)
+        before = world.queue.snapshot()
+        await world.clock.advance(seconds)
+        if leader == "dead":
+            await lead.aclose()
+        world.queue.fall_back(before)
+        await world.clock.advance(2)
+        if leader == "dead":
+            await lead.enter_async_context(world.leader(epoch=2))
+        await world.clock.advance(max(30, 2 * every))
+        made = slots_made(cluster)
+        assert [name for name, count in cluster.made.items() if count > 1] == []
+        assert made == list(range(made[0], made[-1] + 1, every))
+        assert world.status()["runs"].get("missed", 0) == 0
+        assert made[-1] * S >= world.clock.now_us() - 2 * every * S
+        assert has_settled(world)
+
+
+async def test_later_slots_run_while_no_leader_is_there():
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    async with a_cluster(world), contextlib.AsyncExitStack() as lead:
+        await lead.enter_async_context(world.leader())
+        await world.apply(schedule="@every 1s")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(10)
+            before = world.queue.snapshot()
+            await world.clock.advance(5)
+            await lead.aclose()
+            fell_back_us = world.clock.now_us()
+            world.queue.fall_back(before)
+            webhooks.fired.clear()
+            await world.clock.advance(5)
+            slots = [firing.slot_us for firing in webhooks.fired]
+            assert slots == sorted(slots)
+            assert fell_back_us < slots[0] <= fell_back_us + S
+            assert len(slots) >= 4
+
+
+async def test_slots_that_nobody_could_fire_while_the_server_was_away_run_after_it():
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply(schedule="@every 1s", catchUpPolicy="All")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(10)
+            before = world.queue.snapshot()
+            await world.clock.advance(3.5)  # what was told then has been read
+            world.queue.available = False
+            await world.clock.advance(5)
+            world.queue.available = True
+            world.queue.fall_back(before)
+            await world.clock.advance(20)
+        slots = [firing.slot_us for firing in webhooks.fired]
+        assert sorted(set(slots)) == list(range(min(slots), max(slots) + S, S))
+        assert len(slots) == len(set(slots))
+
+
+async def test_a_retry_that_went_back_is_not_made_twice():
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
+    answers = iter([refused, refused])
+    webhooks.always_reply(
+        lambda _firing: next(answers, outcomes.Delivered(accepted_us=world.clock.now_us()))
+    )
+    async with world.leader():
+        await world.apply(schedule="@at 2026-03-01T12:00:30Z")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(31)
+            before = world.queue.snapshot()
+            await world.clock.advance(60)
+            assert world.status()["lastRun"]["outcome"] == "Succeeded"
+            tried = len(webhooks.fired)
+            world.queue.fall_back(before)
+            await world.clock.advance(60)
+        assert len(webhooks.fired) == tried
+        assert world.status()["runs"]["started"] == 1
+
+
+async def test_a_slot_that_was_to_be_tried_again_gets_its_lost_point_back():
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
+    webhooks.always_reply(lambda _firing: refused)
+    async with world.leader():
+        await world.apply(schedule="@at 2026-03-01T12:00:30Z")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(29)
+            before = world.queue.snapshot()
+            await world.clock.advance(6)
+            assert world.status()["openSlots"]["count"] == 1
+            webhooks.always_reply(
+                lambda _firing: outcomes.Delivered(accepted_us=world.clock.now_us())
+            )
+            webhooks.fired.clear()
+            world.queue.fall_back(before)
+            await world.clock.advance(30)
+        assert len(webhooks.fired) == 1
+        assert world.status()["lastRun"]["outcome"] == "Succeeded"
+        assert "openSlots" not in world.status()
+
+
+async def test_entries_of_our_own_stream_that_went_back_are_written_again():
+    world = World(shards=1)
+    stream = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply(schedule="@every 10s", catchUpPolicy="All", stream={"name": "ticks"})
+        async with a_worker(world, stream):
+            await world.clock.advance(25)
+            before = world.queue.snapshot()
+            lost_from = len(stream.fired)
+            await world.clock.advance(30)
+            lost = [firing.slot_us for firing in stream.fired[lost_from:]]
+            assert len(lost) == 3
+            world.queue.fall_back(before)
+            again_from = len(stream.fired)
+            await world.clock.advance(5)
+            again = [firing.slot_us for firing in stream.fired[again_from:]]
+        assert again[: len(lost)] == lost
+        assert world.status()["runs"].get("missed", 0) == 0
+
+
+async def test_counted_runs_are_counted_on():
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply(schedule="@every 1s", maxRuns=20, catchUpPolicy="All")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(8)
+            before = world.queue.snapshot()
+            await world.clock.advance(6.5)
+            world.queue.fall_back(before)
+            await world.clock.advance(40)
+        slots = [firing.slot_us for firing in webhooks.fired]
+        assert len(slots) == len(set(slots)) == 20
+        assert world.status()["runs"]["started"] == 20
+
+
+async def test_a_run_by_hand_that_went_back_is_not_made_twice():
+    world = World(shards=1)
+    async with world.leader(), a_cluster(world) as cluster:
+        await world.apply_job(schedule="0 0 1 1 *", successfulJobsHistoryLimit=0)
+        run = {
+            "metadata": {"namespace": NAMESPACE, "name": "now"},
+            "spec": {"scheduleName": "nightly", "trigger": {}},
+        }
+        await world.api.apply("scheduleruns", run)
+        await world.clock.advance(1)
+        before = world.queue.snapshot()
+        assert any(member[12:13] == b"\x04" for member in before[messages.ShardId(0)].members)
+        async with a_worker(world):
+            await world.clock.advance(20)
+            assert sum(cluster.made.values()) == 1
+            world.queue.fall_back(before)
+            await world.clock.advance(30)
+        assert sum(cluster.made.values()) == 1
+
+
+async def test_a_second_fallback_before_the_first_was_compared_loses_nothing():
+    world = World(shards=1)
+    async with contextlib.AsyncExitStack() as lead, a_cluster(world) as cluster:
+        await lead.enter_async_context(world.leader())
+        await world.apply_job(
+            schedule="@every 1s", successfulJobsHistoryLimit=0, catchUpPolicy="All"
+        )
+        async with a_worker(world):
+            await world.clock.advance(10)
+            before = world.queue.snapshot()
+            await world.clock.advance(5)
+            await lead.aclose()
+            world.queue.fall_back(before)
+            await world.clock.advance(3)
+            again = world.queue.snapshot()
+            await world.clock.advance(3)
+            world.queue.fall_back(again)
+            await world.clock.advance(3)
+            await lead.enter_async_context(world.leader(epoch=2))
+            await world.clock.advance(30)
+        made = slots_made(cluster)
+        assert [name for name, count in cluster.made.items() if count > 1] == []
+        assert made == list(range(made[0], made[-1] + 1))
+
+
+async def test_what_a_lost_claim_tells_is_a_run_and_ends_no_slot():
+    async with World(shards=1).leader() as world:
+        await world.apply(schedule="*/5 * * * *")
+        held = world.definitions()[0]
+        shard = world.queue.shards[messages.ShardId(0)]
+        slot_us = world.clock.now_us() + 300 * S
+        told = event(world.object(), slot_us, state=RunState.SUCCEEDED)
+        await world.clock.advance(301)
+        shard.added += 1
+        shard.outcomes[shard.added] = runs.pack([told])
+        shard.lost.add(shard.added)
+        for ledger in world.queue._ledgers:
+            ledger.tell(messages.ShardId(0))
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == 1
+        assert world.reporter.watermark_us(held.uid) < slot_us
+
+
+async def test_outcomes_that_a_server_shows_again_are_not_counted_again():
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply(schedule="@every 1s")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(9.95)
+            before = world.queue.snapshot()
+            assert before[messages.ShardId(0)].outcomes
+            await world.clock.advance(60)
+            world.queue.fall_back(before)
+            await world.clock.advance(10)
+            uid = world.object()["metadata"]["uid"]
+            assert world.reporter.started(uid) == len({one.slot_us for one in webhooks.fired})
+
+
+async def test_a_held_point_keeps_the_watermark_below_it():
+    world = World(shards=1)
+    async with contextlib.AsyncExitStack() as lead:
+        await lead.enter_async_context(world.leader())
+        await world.apply(schedule="@every 1s")
+        async with a_worker(world):
+            await world.clock.advance(10)
+            before = world.queue.snapshot()
+            await world.clock.advance(0.3)
+            await lead.aclose()
+            world.queue.fall_back(before)
+            await world.clock.advance(5)
+            (shard,) = world.queue.shards.values()
+            held = [point for _, point in shard.held_points() if point.kind is PointKind.HELD]
+            await lead.enter_async_context(world.leader(epoch=2))
+            world.fallbacks.look()
+            if held:
+                uid = world.object()["metadata"]["uid"]
+                assert world.reporter.watermark_us(uid) < world.clock.now_us()
+            await world.clock.advance(20)
+            assert has_settled(world)
+            assert world.reporter.holds() == {}

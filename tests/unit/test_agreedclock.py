@@ -1,0 +1,216 @@
+"""Which of three clocks is believed, and what is said of the one that is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import email.utils
+
+import pytest
+
+from duepoint import agreedclock, clockwatch, services, telemetry
+from duepoint.kube import errors as kube_errors
+from duepoint.testing.fakeclock import FakeClock
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+
+
+class Machine:
+    """True time passes; this machine's clock differs from it, the monotonic one does not."""
+
+    def __init__(self, off_us: int = 0) -> None:
+        self.truth = FakeClock()
+        self.off_us = off_us
+
+    def now_us(self) -> int:
+        return self.truth.now_us() + self.off_us
+
+    def monotonic(self) -> float:
+        return self.truth.monotonic() - 1e6
+
+    async def sleep(self, seconds: float) -> None:
+        await self.truth.sleep(seconds)
+
+
+def date(instant_us: int) -> str:
+    moment = dt.datetime.fromtimestamp(instant_us // SECOND, dt.UTC)
+    return email.utils.format_datetime(moment, usegmt=True)
+
+
+def compared(own: int = 0, redis: int = 0, api: int | None = 0):
+    """Clocks that are so far off; ``api`` is None where it says nothing."""
+    machine = Machine(own)
+    clock = agreedclock.AgreedClock(machine)
+    hear(clock, machine, redis=redis, api=api)
+    return clock, machine
+
+
+def hear(clock, machine, *, redis: int = 0, api: int | None = 0) -> None:
+    truth_us, asked = machine.truth.now_us(), machine.monotonic()
+    if api is not None:
+        clock.note_api(date(truth_us + api), asked=asked)
+    clock.note_queue(truth_us + redis, asked=asked)
+
+
+def off(clock, machine) -> int:
+    return clock.now_us() - machine.truth.now_us()
+
+
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
+def test_a_machine_that_is_an_hour_wrong_goes_by_the_time_of_the_others(wrong):
+    clock, machine = compared(own=wrong)
+    assert off(clock, machine) == 0
+    assert clock.distrust == ""
+    assert clock.skew_us == wrong
+
+
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
+def test_a_redis_that_is_an_hour_wrong_is_not_believed(wrong):
+    clock, machine = compared(redis=wrong)
+    assert off(clock, machine) == 0
+    assert clock.distrust == ""
+    assert clock.skew_us == -wrong
+
+
+@pytest.mark.parametrize("wrong", [HOUR, -HOUR], ids=["ahead", "behind"])
+def test_an_api_server_that_is_an_hour_wrong_is_not_believed(wrong):
+    clock, machine = compared(api=wrong)
+    assert (off(clock, machine), clock.distrust) == (0, "")
+
+
+def test_where_no_two_agree_there_is_no_time_to_act_upon():
+    clock, _ = compared(own=HOUR, redis=-HOUR)
+    assert "no two clocks agree" in clock.distrust
+    assert "Redis's is 7200.0 s behind" in clock.distrust
+
+
+def test_of_two_clocks_that_differ_neither_is_believed():
+    clock, _ = compared(own=HOUR, api=None)
+    assert "the API server's is not known" in clock.distrust
+    assert compared(own=SECOND, api=None)[0].distrust == ""
+
+
+def test_before_the_first_comparison_nothing_is_known():
+    clock = agreedclock.AgreedClock(Machine())
+    assert "not been compared" in clock.distrust
+    clock.note_api(date(0), asked=clock.monotonic())
+    assert "not been compared" in clock.distrust
+
+
+async def test_a_clock_that_is_set_wrong_moves_nothing_and_is_compared_again():
+    clock, machine = compared()
+    machine.off_us = HOUR
+    await machine.truth.advance(5)
+    assert off(clock, machine) == 0
+    assert "was set" in clock.distrust
+    hear(clock, machine)
+    assert (off(clock, machine), clock.distrust) == (0, "")
+    machine.off_us = 0
+    assert off(clock, machine) == 0
+    hear(clock, machine)
+    assert clock.is_own_used
+
+
+async def test_the_time_goes_on_from_what_was_agreed_on_last():
+    clock, machine = compared(own=HOUR)
+    await machine.truth.advance(100)
+    hear(clock, machine, redis=-HOUR, api=None)
+    assert clock.distrust
+    assert off(clock, machine) == 0
+
+
+async def test_an_answer_that_was_under_way_for_long_says_nothing():
+    clock, machine = compared()
+    asked = machine.monotonic()
+    await machine.truth.advance(30)
+    clock.note_queue(machine.truth.now_us() - 30 * SECOND, asked=asked)
+    assert (clock.skew_us, clock.distrust) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "Mon, 99 Foo 2026 00:00:00 GMT"])
+def test_a_date_that_is_none_is_passed_over(text):
+    clock, machine = compared()
+    clock.note_api(text, asked=machine.monotonic())
+    assert clock.api_skew_us is not None
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+class Watched:
+    """A process whose clocks are watched."""
+
+    def __init__(self, own: int = 0, redis: int = 0, api: int | None = 0) -> None:
+        self.machine = Machine(own)
+        self.redis, self.api = redis, api
+        self.asked = 0
+        self.health = services.Health()
+        self.clock = agreedclock.AgreedClock(self.machine)
+        self.watch = clockwatch.ClockWatch(self.clock, self.health, ask_api=self._ask)
+
+    async def _ask(self) -> None:
+        self.asked += 1
+        if self.api is None:
+            raise kube_errors.Unavailable("away")
+        told = date(self.machine.truth.now_us() + self.api)
+        self.clock.note_api(told, asked=self.machine.monotonic())
+
+    async def hear(self) -> str:
+        now_us = self.machine.truth.now_us() + self.redis
+        await self.watch.heard(now_us, asked=self.machine.monotonic())
+        return self.health.troubles().get("clock", "")
+
+
+async def test_a_clock_that_is_right_asks_nobody_and_is_well():
+    place = Watched()
+    assert await place.hear() == ""
+    assert place.asked == 0
+    assert telemetry.clock_skew_seconds._value.get() == 0
+
+
+@pytest.mark.parametrize(
+    ("off", "said"),
+    [
+        ({"own": HOUR}, "this machine's clock is 3600.0 s ahead of Redis's; set the clock"),
+        (
+            {"own": -HOUR},
+            "this machine's clock is 3600.0 s behind Redis's: points are claimed late",
+        ),
+        ({"redis": HOUR}, "Redis's clock is 3600.0 s ahead of the others"),
+        ({"redis": -HOUR}, "Redis's clock is 3600.0 s behind the others"),
+        ({"own": HOUR, "redis": -HOUR}, "no two clocks agree"),
+        ({"own": HOUR, "api": None}, "the clocks disagree"),
+    ],
+    ids=["ahead", "behind", "Redis ahead", "Redis behind", "all differ", "API server away"],
+)
+async def test_a_process_with_a_wrong_clock_is_not_ready_and_says_which(off, said):
+    place = Watched(**off)
+    assert said in await place.hear()
+    assert place.asked == 1
+    skew = off.get("own", 0) - off.get("redis", 0)
+    assert telemetry.clock_skew_seconds._value.get() == skew / SECOND
+
+
+async def test_a_clock_that_is_put_right_is_well_again():
+    place = Watched(own=HOUR)
+    assert await place.hear()
+    place.machine.off_us = 0
+    assert await place.hear() == ""
+
+
+async def test_clocks_are_compared_at_once_when_this_machine_s_was_set():
+    place = Watched()
+
+    async def queue_time() -> int:
+        return place.machine.truth.now_us()
+
+    watching = asyncio.create_task(place.watch.run(queue_time))
+    await place.machine.truth.advance(3)
+    assert place.clock.distrust == ""
+    place.machine.off_us = -HOUR
+    assert place.clock.distrust
+    await place.machine.truth.advance(2)
+    assert (place.clock.distrust, off(place.clock, place.machine)) == ("", 0)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
