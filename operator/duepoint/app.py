@@ -11,13 +11,13 @@ import contextlib
 import functools
 import gc
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import uvloop
 
+from duepoint import agreedclock, clockwatch, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
-from duepoint import errors, probes, services, settings, telemetry
 from duepoint.delayqueue import delayqueue, keys, opening
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
@@ -33,6 +33,7 @@ from duepoint.targets import (
     gate,
     hostlimits,
     materials,
+    podnetwork,
     secretcache,
     servicecache,
     streamelsewhere,
@@ -42,7 +43,7 @@ from duepoint.targets import job as jobtarget
 from duepoint.targets import kafka as kafkatarget
 from duepoint.targets import stream as streamtarget
 from duepoint.targets import webhook as webhooktarget
-from duepoint.worker import claimer, dispatcher
+from duepoint.worker import claimer, dispatcher, ownership
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
@@ -76,18 +77,23 @@ def _run(chosen: settings.Settings, process: Coroutine[Any, Any, None]) -> None:
 
 
 async def _worker(chosen: settings.WorkerSettings) -> None:
-    clock = clocks.SystemClock()
+    # Points are claimed by the clock of this machine and Redis's, whichever is behind; targets are
+    # told, and told things are signed with, the time that the clocks agree on.
+    own = clocks.SystemClock()
+    clock = agreedclock.AgreedClock(own)
     health = services.Health()
     access = kubeconfig.found(chosen.kubeconfig, chosen.context)
-    async with serving(chosen, health), api_session(access, "worker") as api:
-        queue = open_queue(chosen, clock)
+    async with serving(chosen, health), api_session(access, "worker", clock) as api:
+        queue = open_queue(chosen, own)
         server = (await access.login()).server
-        guard = egress.Guard(egress_policy(chosen), egress.own_servers(chosen.redis_url, server))
+        servers = egress.own_servers(chosen.redis_url, server)
+        guard = egress.Guard(egress_policy(chosen), lambda: (*servers, *queue.server_hosts()))
         source = materials.Vault(
             secretcache.objects_of(api, clock),
             secretcache.tokens_of(api, clock),
             clock,
             secret_rules(chosen),
+            lambda: materials.audiences_of(known.token if (known := access.known()) else None),
         )
         webhook = webhooktarget.WebhookTarget(
             guard,
@@ -96,9 +102,11 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             clock,
             gate=webhook_gate(chosen, queue, clock),
         )
+        owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
+        jobs_api = ownership.OwnJobs(api, owned)
         stream, kafka = _stream_targets(chosen, queue, clock, guard, api)
         targets = target.Targets(
-            job=jobtarget.JobTarget(api, clock),
+            job=jobtarget.JobTarget(jobs_api, clock),
             webhook=webhook,
             stream=stream,
             kafka=kafka,
@@ -106,17 +114,21 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         loop = claimer.Claimer(
             queue,
             dispatcher.Dispatcher(
-                queue, targets, clock, _bounds(chosen), jobs=activejobs.ActiveJobs(api)
+                queue, targets, own, _bounds(chosen), jobs=activejobs.ActiveJobs(jobs_api)
             ),
-            clock,
+            own,
             health,
             worker=chosen.identity,
             limits=_limits(chosen),
+            watch=clockwatch.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
+            before_claims=owned.before_claims,
         )
         draining_on_signals(loop.drain)
+        asking = asyncio.create_task(owned.run())
         try:
             await loop.run()
         finally:
+            asking.cancel()
             await stream.close()
             await kafka.close()
             await webhook.close()
@@ -174,6 +186,7 @@ def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
         mode=chosen.egress_mode,
         allowed=chosen.egress_allowed_cidrs,
         denied=chosen.egress_denied_cidrs,
+        cluster=(*chosen.egress_cluster_cidrs, *podnetwork.of_pod()),
         allow_http=chosen.egress_allow_http,
     )
 
@@ -194,10 +207,10 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
     # kopf costs 30 MB; a worker must not pay for it.
     from duepoint.controller import leadership  # noqa: PLC0415
 
-    clock = clocks.SystemClock()
+    clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
     access = kubeconfig.found(chosen.kubeconfig, chosen.context)
-    async with serving(chosen, health), api_session(access, "operator") as api:
+    async with serving(chosen, health), api_session(access, "operator", clock) as api:
         queue = open_queue(chosen, clock)
         work = leadership.Leadership(
             settings=chosen,
@@ -218,6 +231,14 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             watchdog=watchdog,
             on_change=_note_leadership,
         )
+        watch = clockwatch.ClockWatch(
+            clock,
+            health,
+            ask_api=functools.partial(_ask_time, api),
+            ahead_limit_us=agreedclock.AGREE_US,
+            consequence="slots are armed by the time that the others agree on",
+        )
+        watching = asyncio.create_task(watch.run(queue.time_us))
         leading = asyncio.create_task(elected.run(work))
         draining_on_signals(lambda: _cancel(leading))
         try:
@@ -225,6 +246,8 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
         except asyncio.CancelledError:
             telemetry.logger.info("stopped", operator=chosen.identity)
         finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
             watchdog.close()
             await queue.close()
 
@@ -254,14 +277,27 @@ async def serving(chosen: settings.Settings, health: services.Health) -> AsyncIt
         await server.close()
 
 
-def api_session(access: credentials.Credentials, component: str) -> kubeapi.ApiSession:
-    """A session to the API server, counted in the metrics."""
+def api_session(
+    access: credentials.Credentials,
+    component: str,
+    clock: agreedclock.AgreedClock | None = None,
+) -> kubeapi.ApiSession:
+    """A session to the API server, counted in the metrics; the clock hears its time."""
     requests = functools.cache(telemetry.api_requests_total.labels)  # looking one up costs more
 
     def count(verb: str, resource: str, code: int) -> None:
         requests(verb, resource, str(code)).inc()
 
-    return kubeapi.ApiSession(access, component=component, observe=count)
+    def hear_time(headers: Mapping[str, str], asked: float) -> None:
+        if clock is not None and clock.wants_api() and (date := headers.get("date")):
+            clock.note_api(date, asked=asked)
+
+    return kubeapi.ApiSession(access, component=component, observe=count, hear_time=hear_time)
+
+
+async def _ask_time(api: kubeapi.ApiSession) -> None:
+    """Any answer tells the time, a refusal as well."""
+    await api.request("GET", "/version")
 
 
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:

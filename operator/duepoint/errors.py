@@ -26,11 +26,17 @@ QUOTE_LIMIT = 120
 
 
 def quoted(value: object) -> str:
-    """The value as a person would quote it, cut to QUOTE_LIMIT characters."""
-    text = value if isinstance(value, str) else repr(value)
+    """The value as a person would quote it on one line, cut to QUOTE_LIMIT characters."""
+    text = (value if isinstance(value, str) else repr(value))[: QUOTE_LIMIT + 1]
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else _escaped(each) for each in text)
     if len(text) > QUOTE_LIMIT:
         text = text[: QUOTE_LIMIT - 1] + "…"
     return f'"{text}"'
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 class DuepointError(Exception):

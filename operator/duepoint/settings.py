@@ -42,6 +42,15 @@ def _redis_url(value: str) -> str:
     return value.strip()
 
 
+def _redis_prefix(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", value.strip()):
+        raise ValueError(
+            f"{errors.quoted(value)} cannot begin a key; write up to 63 letters, digits, '-', '_'"
+            " or '.', such as dp or dp-staging"
+        )
+    return value.strip()
+
+
 def _names(value: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in value.split(",") if part.strip())
     for name in names:
@@ -181,6 +190,11 @@ class Settings:
     redis_sentinel_password_file: Path | None = _setting(
         _file, None, "file with the password for the Sentinels; unset = they ask for none"
     )
+    redis_prefix: str = _setting(
+        _redis_prefix,
+        "dp",
+        "what every key and channel begins with; one of its own for each installation on a server",
+    )
     kubeconfig: Path | None = _setting(
         _file, None, "kubeconfig of the API server; unset = the Pod's own account"
     )
@@ -259,6 +273,9 @@ class WorkerSettings(Settings):
     )
     egress_denied_cidrs: tuple[IpNetwork, ...] = _setting(
         _networks, (), "addresses that webhooks never reach"
+    )
+    egress_cluster_cidrs: tuple[IpNetwork, ...] = _setting(
+        _networks, (), "address ranges of the cluster's Pods, Services and nodes"
     )
     egress_allow_http: bool = _setting(
         _true_or_false,

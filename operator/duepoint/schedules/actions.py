@@ -8,6 +8,7 @@ never renamed or given another meaning.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -96,9 +97,14 @@ class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class WebhookAction(
     msgspec.Struct, frozen=True, kw_only=True, tag="webhook", tag_field="kind", omit_defaults=True
 ):
-    """Send an HTTP request to a URL or to a Service of the same namespace."""
+    """Send an HTTP request to a URL or to a Service of the same namespace.
+
+    Attributes:
+        url_secret: where the URL stands, if it is a credential itself.
+    """
 
     url: str | None = None
+    url_secret: SecretKey | None = None
     service: ServiceRef | None = None
     method: str = "POST"
     format: str = "Standard"
@@ -115,6 +121,7 @@ class WebhookAction(
         """Whether it can be sent without asking anybody for Secrets, tokens or certificates."""
         return (
             not self.signing
+            and self.url_secret is None
             and self.auth is None
             and self.tls is None
             and (not self.headers or all(header.secret is None for header in self.headers))
@@ -191,15 +198,18 @@ def describe(action: Action) -> str:
         case JobAction():
             return "Job"
         case WebhookAction(service=ServiceRef() as service):
-            return f"Webhook {service.name}:{service.port}{service.path}"
+            return f"Webhook {service.scheme}://{service.name}:{service.port}"
+        case WebhookAction(url_secret=SecretKey() as secret):
+            return f"Webhook of Secret {secret.name}"
         case WebhookAction(url=url):
-            return f"Webhook {_without_query(url or '')}"
+            return f"Webhook {_scheme_and_host(url or '')}"
         case StreamAction(name=name):
             return f"Stream {name}"
         case KafkaAction(topic=topic):
             return f"Kafka {topic}"
 
 
-def _without_query(url: str) -> str:
-    """Query strings carry tokens; status is read by more people than the spec."""
-    return url.split("?", 1)[0]
+def _scheme_and_host(url: str) -> str:
+    """Paths and query strings carry tokens; a status is read by more people than a spec."""
+    scheme, separator, rest = url.partition("://")
+    return scheme + separator + re.split(r"[/?]", rest, maxsplit=1)[0]

@@ -33,7 +33,7 @@ _USUAL = re.compile(
     b"".join(
         (
             re.escape(_PREFIX),
-            b"(.{4})(.{16})",
+            b"(.{4}).{4}(.{16})",
             b"(%b)%b%b(%b)%b" % (_VARINT, _VARINT, _VARINT, _SECONDS, _VARINT),
             b"((?:%b){3})(%b)(.*)" % (_VARINT, _VARINT),
         )
@@ -48,7 +48,7 @@ _PLAIN = re.compile(
 )
 _HEX_UID = struct.Struct("8s4s4s4s12s")
 #: Where its fixed parts end, and how many numbers of varying width come up to its name.
-_FIXED = definitions.VERSION_OFFSET + 4 + 16
+_FIXED = definitions.UID_OFFSET + 16
 _NUMBERS = re.compile(b"(?:%b){3}%b(?:%b){5}" % (_VARINT, _SECONDS, _VARINT), re.DOTALL)
 _HIGH = bytes(range(0x80, 0x100))
 
@@ -141,8 +141,9 @@ def _layout_of(numbers: bytes) -> struct.Struct:
     widths = [end - begin for begin, end in itertools.pairwise([0, *ends])]
     generation, between, created, after = widths[0], sum(widths[1:3]), widths[3], widths[4]
     kind, name_length = sum(widths[5:8]), widths[8]
+    skipped = definitions.FINGERPRINT_LENGTH
     return struct.Struct(
-        f"{len(_PREFIX)}s4s16s{generation}s{between}x{created}s{after}x{kind}s{name_length}s"
+        f"{len(_PREFIX)}s4s{skipped}x16s{generation}s{between}x{created}s{after}x{kind}s{name_length}s"
     )
 
 

@@ -46,6 +46,9 @@ class Reason(enum.StrEnum):
     INVALID_SPEC = "InvalidSpec"
     TOO_MANY_SLOTS = "TooManySlots"
     RUN_FAILED = "RunFailed"
+    SCHEDULE_DELETED = "ScheduleDeleted"
+    # waiting, of a slot of a ScheduleRun
+    CONCURRENCY_QUEUED = "ConcurrencyQueued"
     # Skipped
     CONCURRENCY_FORBIDDEN = "ConcurrencyForbidden"
     QUEUE_FULL = "QueueFull"
@@ -60,6 +63,8 @@ class Reason(enum.StrEnum):
     FORBIDDEN = "Forbidden"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     NAME_CONFLICT = "NameConflict"
+    # Pending
+    REDIS_WENT_BACK = "RedisWentBack"
     # Superseded
     STALE_VERSION = "StaleVersion"
     DELETED = "Deleted"

@@ -1,6 +1,6 @@
 """The record kept in Redis for each schedule: enough to fire it without asking the API server.
 
-A definition is stored packed, about 60 bytes: what many schedules share (namespace, rule, target)
+A definition is stored packed, about 64 bytes: what many schedules share (namespace, rule, target)
 is a number that the shard's ``interned`` table resolves; a rule that hardly anyone shares stands
 in the record itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
 
@@ -8,7 +8,8 @@ in the record itself. Layout of format 1, integers as LEB128 varints unless said
     1  state                                    one byte; settle rewrites it in place
     2  flags: 1 UUID, 2 rule inline, 4 counted  one byte
     3  timing version                           4 bytes
-    7  uid: 16 bytes, or length + text
+    7  fingerprint of what it was made from     4 bytes
+   11  uid: 16 bytes, or length + text
        generation, timing generation, collision, created (s),
        not-before (us, zigzag distance from created: mostly 0, one byte)
        namespace number, target number
@@ -18,7 +19,7 @@ in the record itself. Layout of format 1, integers as LEB128 varints unless said
        settle counts up in place
 
 Pure. ``pack`` and ``unpack`` are inverse; the format number comes first so that a reader can tell
-what it cannot read. The first seven bytes are fixed because scripts look at them.
+what it cannot read. The first eleven bytes are fixed because scripts look at them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ from duepoint.schedules import rule as rules
 FORMAT = 1
 STATE_OFFSET = 1
 VERSION_OFFSET = 3
+FINGERPRINT_OFFSET = 7
+FINGERPRINT_LENGTH = 4
+UID_OFFSET = FINGERPRINT_OFFSET + FINGERPRINT_LENGTH
+#: Of a definition that nothing is known of.
+NO_FINGERPRINT = bytes(FINGERPRINT_LENGTH)
 
 UID_IS_UUID = 1
 _RULE_INLINE = 2
@@ -72,6 +78,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         target: digest of the blob that says what to do (``actions.py``), as text.
         collision: how many other schedules were found under its first ids.
         started: runs of regular slots so far; kept only where the rule limits them.
+        fingerprint: of all that it was made from; two with the same one are the same.
     """
 
     namespace: str
@@ -86,6 +93,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     target: str
     collision: int = 0
     started: int = 0
+    fingerprint: bytes = NO_FINGERPRINT
 
     @property
     def runs_left(self) -> int | None:
@@ -132,6 +140,7 @@ class Packed:
     rule: int | bytes
     name: str
     started: int = 0
+    fingerprint: bytes = NO_FINGERPRINT
 
 
 class UnknownFormat(ValueError):
@@ -159,6 +168,7 @@ def pack(definition: Definition, *, namespace: int, target: int, rule: int | Non
     parts = (
         _HEADS[definition.state][flags],
         points.timing_version(uid, timing_generation),
+        definition.fingerprint,
         packed_uid or _sized(uid.encode()),
         _varints(generation, timing_generation, definition.collision),
         _varint(created_s),
@@ -203,7 +213,7 @@ def _at_numbers(record: bytes) -> tuple[_Reader, int]:
     """A reader in front of the numbers, and how many there are."""
     if record[0] != FORMAT:
         raise ValueError(f"format {record[0]}")
-    reader = _Reader(record, VERSION_OFFSET + 4)
+    reader = _Reader(record, UID_OFFSET)
     flags = record[2]
     reader.take(16 if flags & UID_IS_UUID else reader.varint())
     for _ in range(5):  # generations, collision, created, not-before
@@ -226,6 +236,7 @@ def resolve(packed: Packed, *, namespace: str, rule: rules.Rule, target: str) ->
         target=target,
         collision=packed.collision,
         started=packed.started,
+        fingerprint=packed.fingerprint,
     )
 
 
@@ -233,7 +244,7 @@ def _unpack(record: bytes) -> Packed:
     if record[0] != FORMAT:
         raise ValueError(f"format {record[0]}")
     flags = record[2]
-    reader = _Reader(record, VERSION_OFFSET + 4)
+    reader = _Reader(record, UID_OFFSET)
     uid = str(uuid.UUID(bytes=reader.take(16))) if flags & UID_IS_UUID else reader.text()
     generation, timing_generation, collision = reader.varint(), reader.varint(), reader.varint()
     created_us = reader.varint() * 1_000_000
@@ -251,6 +262,7 @@ def _unpack(record: bytes) -> Packed:
         rule=reader.sized() if flags & _RULE_INLINE else reader.varint(),
         name=reader.text(),
         started=int.from_bytes(reader.take(COUNT_LENGTH), "big") if flags & COUNTED else 0,
+        fingerprint=record[FINGERPRINT_OFFSET:UID_OFFSET],
     )
     if reader.position != len(record):
         raise ValueError("bytes after the end")

@@ -13,12 +13,13 @@ from typing import NamedTuple
 from duepoint.schedules import definition as definitions
 
 _VARINT = definitions.VARINT
-#: Uid, generation, collision, namespace, length of the name, name and what follows it.
+#: Flags, fingerprint, uid, generation, collision, namespace, length of the name, name and what
+#: follows it.
 _usual = re.compile(
     b"".join(
         (
             re.escape(bytes([definitions.FORMAT])),
-            rb"[\x00-\x02]([\x01\x05]).{4}(.{16})",
+            rb"[\x00-\x02]([\x01\x05]).{4}(.{4})(.{16})",
             b"(%b)%b(%b)%b%b" % ((_VARINT,) * 5),
             b"(%b)%b%b(%b)(.*)" % ((_VARINT,) * 4),
         )
@@ -36,6 +37,7 @@ class Heading(NamedTuple):
     collision: int
     namespace: int
     name: str
+    fingerprint: bytes
 
 
 def read(record: bytes) -> Heading:
@@ -43,7 +45,7 @@ def read(record: bytes) -> Heading:
     match = _usual(record)
     if match is None:
         return _unpacked(record)
-    flags, uid, generation, collision, namespace, length, rest = match.groups()
+    flags, fingerprint, uid, generation, collision, namespace, length, rest = match.groups()
     behind_name = definitions.COUNT_LENGTH if flags == _IS_COUNTED else 0
     if _number(length) + behind_name != len(rest):
         return _unpacked(record)
@@ -51,12 +53,14 @@ def read(record: bytes) -> Heading:
         name = rest[: len(rest) - behind_name].decode()
     except UnicodeDecodeError:
         return _unpacked(record)
-    return Heading(_text(uid), _number(generation), _number(collision), _number(namespace), name)
+    numbers = _number(generation), _number(collision), _number(namespace)
+    return Heading(_text(uid), *numbers, name, fingerprint)
 
 
 def _unpacked(record: bytes) -> Heading:
     packed = definitions.unpack(record)
-    return Heading(packed.uid, packed.generation, packed.collision, packed.namespace, packed.name)
+    numbers = packed.generation, packed.collision, packed.namespace
+    return Heading(packed.uid, *numbers, packed.name, packed.fingerprint)
 
 
 def _text(uid: bytes) -> str:

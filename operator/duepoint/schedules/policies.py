@@ -1,10 +1,11 @@
 """What becomes of the slots of a claimed chain: run, missed, and what comes next.
 
 Ordered pure checks over (slots, policy, claimed due, now): nothing here reads a clock or touches
-a queue. The rules are those of ``docs/reference/semantics.md``: overdue slots are those whose due
-has come when the chain is claimed; a single one is simply run; of several, ``catchUpPolicy``
-chooses; ``startingDeadlineSeconds`` comes before both. What is not run is missed with its reason
-and a count, found by arithmetic where there may be many.
+a queue; *now* is when the chain was claimed first. The rules are those of
+``docs/reference/semantics.md``: overdue slots are those whose due has come when the chain is
+claimed; a single one is simply run; of several, ``catchUpPolicy`` chooses;
+``startingDeadlineSeconds`` comes before both. What is not run is missed with its reason and a
+count, found by arithmetic where there may be many.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from duepoint.schedules.slots import DueSlot, Slots
 
 #: A slot later than this when claimed counts as caught up, and ``None`` does not run it.
 ON_TIME_US = 10_000_000
+#: ``None`` runs what is on time: 10 s of it at the shortest period, 100 ms.
+_MOST_ON_TIME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,23 @@ def decide(slots: Slots, policy: rules.Policy, *, chain_due_us: int, now_us: int
     )
 
 
+def refusal(slots: Slots, policy: rules.Policy, *, slot_us: int, now_us: int) -> Reason | None:
+    """Why ``decide`` would not run this one due slot, were it and all later ones overdue now."""
+    due_us = slots.due_slot(slot_us).due_us
+    if policy.deadline_us is not None and due_us < now_us - policy.deadline_us:
+        return Reason.DEADLINE_EXCEEDED
+    newest_us = slots.newest_due(now_us)
+    newer = 0 if newest_us is None else slots.count(slot_us, newest_us)
+    match policy.catch_up:
+        case "All" if newer >= policy.catch_up_limit:
+            return Reason.CATCH_UP_LIMIT
+        case "Latest" if newer:
+            return Reason.CATCH_UP_POLICY
+        case "None" if now_us - due_us > ON_TIME_US or newer >= _MOST_ON_TIME:
+            return Reason.CATCH_UP_POLICY
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Overdue:
     """The slots from ``first_us`` to ``newest_us``, all of them due at ``now_us``."""
@@ -133,8 +153,8 @@ class _Overdue:
                 return 1
             case "All":
                 return self.policy.catch_up_limit
-            case _:  # None runs what is on time: 10 s of it at the shortest period, 100 ms
-                return 100
+            case _:
+                return _MOST_ON_TIME
 
     @property
     def _reason_not_chosen(self) -> Reason:

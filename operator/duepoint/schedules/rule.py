@@ -9,7 +9,12 @@ renamed or given another meaning.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+
 import msgspec
+
+from duepoint.expressions.expression import LAST_US
 
 DEFAULT_ZONE = "Etc/UTC"
 
@@ -20,6 +25,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         max_runs: no slot is left once so many have started; which ones those are is no arithmetic,
             so ``Slots`` knows nothing of it, and the definition keeps the count.
+        zone_data: what the operator that stored the rule knew of the zone; all workers go by that.
     """
 
     schedules: tuple[str, ...]
@@ -32,6 +38,12 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspend: bool = False
     suspend_until_us: int | None = None
     max_runs: int | None = None
+    zone_data: str = ""
+
+
+#: From the first slot that there may be to the last. CronJob takes up to 2**63 - 1; a sum of this
+#: and any slot is still a whole number in Lua.
+_LONGEST_DEADLINE_SECONDS = LAST_US // 1_000_000
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,7 +61,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def deadline_us(self) -> int | None:
         """How late a slot may start; None = however late. A deadline of 0 means "only on time"."""
-        return None if self.deadline_seconds is None else max(self.deadline_seconds, 1) * 1_000_000
+        if self.deadline_seconds is None:
+            return None
+        return min(max(self.deadline_seconds, 1), _LONGEST_DEADLINE_SECONDS) * 1_000_000
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +91,17 @@ _decoder = msgspec.json.Decoder(Rule)
 def text(rule: Rule) -> bytes:
     """The canonical text of a rule: equal rules have equal texts."""
     return msgspec.json.encode(rule, order="deterministic")
+
+
+@functools.lru_cache(maxsize=10_000)
+def timing_hash(rule: Rule) -> str:
+    """Eight hexadecimal digits that stand for the timing of a rule, as a status shows them.
+
+    Other zone data are no other timing: what has ended stays ended.
+    """
+    timing = msgspec.structs.replace(rule.timing, zone_data="")
+    told = msgspec.json.encode((timing, rule.whole_seconds), order="deterministic")
+    return hashlib.blake2b(told, digest_size=4).hexdigest()
 
 
 def parse(data: bytes) -> Rule:

@@ -208,6 +208,7 @@ def _compile(
         anchor_us=anchor_us,
         whole_seconds=whole_seconds,
         from_us=from_us,
+        zone_data=timing.zone_data,
     )
 
 

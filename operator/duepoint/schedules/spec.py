@@ -17,10 +17,11 @@ from typing import TypeVar
 
 import msgspec
 
-from duepoint import errors
-from duepoint.expressions import durations
+from duepoint import errors, expressions
+from duepoint.expressions import durations, timezones
 from duepoint.expressions.expression import LAST_US
 from duepoint.schedules import actions, nesting, slots, webhookspec
+from duepoint.schedules import definition as definitions
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason
 
@@ -40,6 +41,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         created_us: metadata.creationTimestamp.
         blob: the action as it is stored.
         suspend_reason: what the author says about a suspension; empty = nothing.
+        fingerprint: of all that a definition of it is made from.
     """
 
     namespace: str
@@ -51,6 +53,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     action: actions.Action
     blob: bytes
     suspend_reason: str = ""
+    fingerprint: bytes = definitions.NO_FINGERPRINT
 
     @property
     def identity(self) -> str:
@@ -161,7 +164,14 @@ class _Findings:
 
 
 def parse(
-    raw: bytes, *, namespace: str, name: str, uid: str, generation: int, created_us: int
+    raw: bytes,
+    *,
+    namespace: str,
+    name: str,
+    uid: str,
+    generation: int,
+    created_us: int,
+    fingerprint: bytes = definitions.NO_FINGERPRINT,
 ) -> ScheduleSpec:
     """The spec behind the JSON text of ``.spec``.
 
@@ -182,6 +192,7 @@ def parse(
         action=shape.action,
         blob=shape.blob,
         suspend_reason=shape.suspend_reason,
+        fingerprint=fingerprint,
     )
 
 
@@ -267,7 +278,15 @@ def _timing(fields: _Spec, findings: _Findings) -> rules.Timing:
         suspend=bool(fields.suspend),
         suspend_until_us=_reachable(_instant(fields.suspend_until), "spec.suspendUntil", findings),
         max_runs=_at_least(fields.max_runs, 1, "spec.maxRuns", findings),
+        zone_data=_zone_data(fields.time_zone),
     )
+
+
+def _zone_data(zone: str | None) -> str:
+    try:
+        return "" if zone is None else timezones.data_of(zone)
+    except errors.InvalidExpression:
+        return ""  # each expression in it is refused for that
 
 
 def _expressions(fields: _Spec, findings: _Findings) -> tuple[str, ...]:
@@ -283,7 +302,8 @@ def _expressions(fields: _Spec, findings: _Findings) -> tuple[str, ...]:
             f"has {count} entries; write 1 to {_MAX_SCHEDULES}",
         )
         return ()
-    return texts
+    # A line end behind the text says nothing of its times, so that adding one is no edit of them.
+    return tuple(text.strip(expressions.WHITE) for text in texts)
 
 
 def _jitter_ms(text: str | None, findings: _Findings) -> int:
@@ -353,7 +373,7 @@ def _policy(fields: _Spec, findings: _Findings) -> rules.Policy:
         )
         or defaults.catch_up_limit,
         concurrency=_choice(
-            fields.concurrency_policy,
+            fields.concurrency_policy or None,  # an empty text is the default, as in CronJob
             ("Allow", "Forbid", "Replace", "Queue"),
             "spec.concurrencyPolicy",
             findings,
@@ -452,7 +472,22 @@ def _job(template: msgspec.Raw, findings: _Findings) -> actions.JobAction | None
             Reason.INVALID_JOB_TEMPLATE, "spec.jobTemplate", "write a Job's template with a spec"
         )
         return None
+    _check_selector(decoded["spec"], findings)
     return actions.JobAction(template=decoded)
+
+
+def _check_selector(job: dict[str, object], findings: _Findings) -> None:
+    """The API server takes a selector that matches, and all Jobs of the Schedule would share it."""
+    for name, is_written in (
+        ("manualSelector", bool(job.get("manualSelector"))),
+        ("selector", job.get("selector") is not None),
+    ):
+        if is_written:
+            findings.add(
+                Reason.INVALID_JOB_TEMPLATE,
+                f"spec.jobTemplate.spec.{name}",
+                f"take {name} out: each Job gets a selector of its own",
+            )
 
 
 def _stream(stream: _Stream, findings: _Findings) -> actions.StreamAction:

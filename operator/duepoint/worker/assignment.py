@@ -2,8 +2,9 @@
 
 Pure: definitions and the claim come in, an Assignment goes out; the dispatcher performs it. Every
 point of the claim ends up in exactly one place: an attempt, a split (an attempt whose chain moves
-on first), or the closing settlement. A point that was reclaimed is fired again and never judged
-by catch-up a second time, because its slot may have started already.
+on first), or the closing settlement. A chain is judged by catch-up and deadline as of its first
+claim, however often it was taken over since: the slots that a former owner may have started are
+then those that run, and no others.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from duepoint.schedules import points, policies, slots
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot, Slots
-from duepoint.worker import runlimits
+from duepoint.worker import runlimits, waitingback
 
 Definitions = Mapping[points.ScheduleId, definitions.Definition]
 
 TRIGGER_SCHEDULE = "Schedule"
 TRIGGER_CATCH_UP = "CatchUp"
 TRIGGER_CHECK = "Check"
+
+_RELEASED = "it had waited for a run to end until concurrencyPolicy was edited"
 
 _NO_RECORD = messages.OccurrenceRecord()
 _NO_LIMITS: runlimits.RunsLeft = {}
@@ -93,22 +96,23 @@ class Assignment:
             do not wait for one another (a retry that hangs must not hold up the next slot).
         checks: points at which nothing is fired: what the definition refers to is looked at.
         splits: chain points that move on before their slots are tried.
-        opened: beside each split, what is told of its slots if they are open on their own from
-            then on; None where they end as soon as they are tried.
+        opened: beside each split, what is told of its slots, which are open from then on.
         finished, chains, ended, dead, events: what the closing settlement says of the others.
+        held: points in the name of slots that wait, because the server went back.
         unjudged: points on which a bug or an unreadable rule came up. They stay the claim's until
-            it runs out; reclaimed alone often enough, they are buried like any poison.
+            it runs out; reclaimed often enough, they are buried like any poison.
     """
 
     attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
     checks: list[Attempt] = field(default_factory=list)
     splits: list[messages.Planning] = field(default_factory=list)
-    opened: list[RunEvent | None] = field(default_factory=list)
+    opened: list[RunEvent] = field(default_factory=list)
     finished: list[bytes] = field(default_factory=list)
     chains: list[DuePoint] = field(default_factory=list)
     ended: list[points.ScheduleId] = field(default_factory=list)
     dead: list[messages.DeadLetter] = field(default_factory=list)
     events: list[RunEvent] = field(default_factory=list)
+    held: list[messages.Occurrence] = field(default_factory=list)
     unjudged: list[tuple[DuePoint, Exception]] = field(default_factory=list)
 
     def take(self, other: Assignment) -> None:
@@ -152,7 +156,7 @@ def assign(
     assignment = Assignment()
     for member, score in claim.strangers:
         assignment.dead.append(_stranger(member, score))
-    for point in sorted(claim.points, key=lambda point: point.slot_us):
+    for point in sorted(claim.points, key=_turn_us):
         known = found.get(point.schedule_id)
         if known is None and point.schedule_id in unreadable:
             assignment.dead.append(_undefined(point))
@@ -162,9 +166,14 @@ def assign(
             assignment.take(_assign_point(claim, point, known, attempt_limit_us, left))
         except Exception as trouble:  # noqa: BLE001 - one point's trouble is not its neighbours'
             assignment.unjudged.append((point, trouble))
-            if claim.is_poison and known is not None:
+            if claim.reclaimed >= messages.POISON_RECLAIMS and known is not None:
                 assignment.dead.append(_dead(claim, point, known, Reason.POISON, repr(trouble)))
     return assignment
+
+
+def _turn_us(point: DuePoint) -> int:
+    """Oldest slot first; what a ScheduleRun wants goes in the order in which it was asked for."""
+    return point.due_us if point.kind in points.RUN_KINDS else point.slot_us
 
 
 def _assign_point(
@@ -182,6 +191,10 @@ def _assign_point(
     elif known is None or _is_superseded(point, known):
         assignment.finished.append(point.member)
         _note_superseded(assignment, point, known, claim.now_us)
+    elif point.kind is PointKind.CHAIN and point.due_us <= claim.back_us:
+        _hold(assignment, claim, point, known)
+    elif point.kind is PointKind.HELD:
+        _assign_held(assignment, claim, point, known, runs_left=runs_left)
     elif point.kind is PointKind.CHAIN:
         limit_us = attempt_limit_us(known)
         _assign_chain(assignment, claim, point, known, limit_us=limit_us, runs_left=runs_left)
@@ -201,11 +214,20 @@ def _is_superseded(point: DuePoint, known: definitions.Definition) -> bool:
 def _note_superseded(
     assignment: Assignment, point: DuePoint, known: definitions.Definition | None, now_us: int
 ) -> None:
-    """Slots of an old timing end as Superseded; those of a deleted schedule have no reader."""
-    if known is not None:
-        assignment.events.append(
-            _event(known, point.slot_us, RunState.SUPERSEDED, Reason.STALE_VERSION, now_us)
-        )
+    """Slots of an old timing end as Superseded; those of a deleted schedule have no reader.
+
+    What stood ready or waited when its schedule was suspended is skipped, like what comes after.
+    """
+    if known is None:
+        return
+    if known.rule.timing.suspend and point.kind is not PointKind.CHAIN:
+        event = _event(known, point.slot_us, RunState.SKIPPED, Reason.SUSPENDED, now_us)
+        message = "it had not started when its Schedule was suspended"
+        assignment.events.append(msgspec.structs.replace(event, message=message))
+        return
+    assignment.events.append(
+        _event(known, point.slot_us, RunState.SUPERSEDED, Reason.STALE_VERSION, now_us)
+    )
 
 
 def _bury(
@@ -243,12 +265,23 @@ def _assign_chain(
     runs_left: int | None,
 ) -> None:
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    if known.rule.timing.zone_data and not _has_slot(timeline, chain.due_us):
+        following = timeline.next_after(chain.due_us)
+        if following is None or following.due_us > claim.now_us:
+            _close_chain(assignment, chain, following)
+            if following is None:
+                assignment.events.append(_completed(known, chain.due_us, claim.now_us))
+            return
+        chain = dataclasses.replace(chain, due_us=following.due_us)
     first_us = timeline.at_or_before(chain.due_us) or 0
     if known.runs_left == 0:
         _close_chain(assignment, chain, None)
         assignment.events.append(_completed(known, first_us, claim.now_us))
         return
-    decision, skipped = runlimits.within(_decide(claim, chain, known, timeline), runs_left)
+    decided = policies.decide(
+        timeline, known.rule.policy, chain_due_us=chain.due_us, now_us=claim.judged_us
+    )
+    decision, skipped = runlimits.within(decided, runs_left)
     decision = _within_share(decision, max(1, MOST_PLANNED // len(claim.points)))
     missed = [_missed_event(known, group, first_us, claim.now_us) for group in decision.missed]
     if skipped is not None:
@@ -270,28 +303,17 @@ def _assign_chain(
         case _:
             assignment.events.extend(missed)
             _split(assignment, chain, known, timeline, decision)
-            planned = assignment.attempts[-1]
-            ends = _ends_when_tried(known, planned)
-            assignment.opened.append(None if ends else _opened_event(known, planned, claim.now_us))
+            assignment.opened.append(_opened_event(known, assignment.attempts[-1], claim.now_us))
 
 
-def _decide(
-    claim: messages.Claim, chain: DuePoint, known: definitions.Definition, timeline: Slots
-) -> policies.Decision:
-    if not claim.reclaimed:
-        return policies.decide(
-            timeline, known.rule.policy, chain_due_us=chain.due_us, now_us=claim.now_us
-        )
-    slot_us = timeline.at_or_before(chain.due_us)
-    again = () if slot_us is None else (policies.Chosen(
-        slot_us=slot_us,
-        due_us=chain.due_us,
-        catch_up=claim.now_us - chain.due_us > policies.ON_TIME_US,
-    ),)  # fmt: skip
-    base_us = chain.due_us if slot_us is None else slot_us
-    return policies.Decision(
-        run=again, missed=(), following=timeline.next_after(base_us), newest_us=base_us
-    )
+def _has_slot(timeline: Slots, due_us: int) -> bool:
+    """Whether a chain's due is that of a slot.
+
+    It is not where it was computed with other zone data: that slot never was, and those before it
+    that only the present data name are in the past.
+    """
+    slot_us = timeline.at_or_before(due_us)
+    return slot_us is not None and timeline.due_slot(slot_us).due_us == due_us
 
 
 def _within_share(decision: policies.Decision, most: int) -> policies.Decision:
@@ -389,6 +411,79 @@ def _attempt(
     )
 
 
+# -- a server that went back -------------------------------------------------------------------
+
+
+def _hold(
+    assignment: Assignment,
+    claim: messages.Claim,
+    chain: DuePoint,
+    known: definitions.Definition,
+) -> None:
+    """What is due by the instant in doubt waits to be compared; the chain goes on after it."""
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    held = waitingback.hold(chain, known, timeline, claim.back_us)
+    if held.occurrence is not None:
+        assignment.held.append(held.occurrence)
+        event = _event(known, held.first_us, RunState.PENDING, Reason.REDIS_WENT_BACK, claim.now_us)
+        assignment.events.append(msgspec.structs.replace(event, due_us=held.first_us))
+    if held.is_whole:
+        whole = points.chain(chain.schedule_id, chain.timing_version, points.HELD_US)
+        assignment.chains.append(whole)
+    else:
+        _close_chain(assignment, chain, held.following)
+
+
+def _assign_held(
+    assignment: Assignment,
+    claim: messages.Claim,
+    point: DuePoint,
+    known: definitions.Definition,
+    *,
+    runs_left: int | None,
+) -> None:
+    """Slots that were compared and have not ended: as a chain, but with an end."""
+    record = claim.records.get(point.member, _NO_RECORD)
+    timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
+    judged = waitingback.judge(point, record, known, timeline)
+    decision, skipped = runlimits.within(judged.decision, runs_left)
+    within = _within_share(decision, max(1, MOST_PLANNED // len(claim.points)))
+    first_us = judged.first_us
+    assignment.events += [
+        _missed_event(known, group, first_us, claim.now_us) for group in decision.missed
+    ]
+    if skipped is not None:
+        assignment.events.append(_out_of_runs(known, skipped, claim.now_us))
+    if not within.run:
+        assignment.finished.append(point.member)
+        if decision.missed and decision.following is None:
+            assignment.events.append(_completed(known, decision.newest_us, claim.now_us))
+        return
+    attempts = tuple(
+        _attempt(known, _planned(point, one), one, timeline, following=decision.following)
+        for one in within.run
+    )
+    planned = [
+        messages.Occurrence(point=one.point, record=messages.OccurrenceRecord(trigger=one.trigger))
+        for one in attempts
+    ]
+    opened = [one.slot_us for one in within.run]
+    is_part = len(within.run) < len(decision.run)
+    if is_part:
+        following_us = decision.run[len(within.run)].slot_us
+        rest = dataclasses.replace(record, from_us=following_us)
+        planned.append(messages.Occurrence(point=point, record=rest))
+        opened.append(following_us)
+    assignment.attempts.append(attempts)
+    assignment.splits.append(
+        messages.Planning(
+            chain=point, slots=tuple(planned), next_due_us=claim.now_us if is_part else None
+        )
+    )
+    event = _opened_event(known, attempts, claim.now_us)
+    assignment.opened.append(msgspec.structs.replace(event, more_us=tuple(opened[1:])))
+
+
 # -- occurrences -----------------------------------------------------------------------------
 
 
@@ -407,6 +502,10 @@ def _assign_occurrence(
         assignment.finished.append(point.member)
         gone = runlimits.Skipped(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
         assignment.events.append(_out_of_runs(known, gone, claim.now_us))
+        return
+    if (reason := _refused_release(claim, point, known, timeline)) is not None:
+        assignment.finished.append(point.member)
+        assignment.events.append(_given_up(known, claim, point, reason, _RELEASED))
         return
     attempt = Attempt(
         point=point,
@@ -431,6 +530,19 @@ def _has_no_run(
     if known.runs_left != 0 or point.kind in points.RUN_KINDS:
         return False
     return not runlimits.has_started(known, record.first_try_us)
+
+
+def _refused_release(
+    claim: messages.Claim, point: DuePoint, known: definitions.Definition, timeline: Slots
+) -> Reason | None:
+    """Why a slot that waited does not run, now that its schedule's policy lets none wait.
+
+    All that waited are released together by such an edit, as after an outage.
+    """
+    policy = known.rule.policy
+    if point.kind is not PointKind.QUEUED or policy.concurrency == activeruns.QUEUE:
+        return None
+    return policies.refusal(timeline, policy, slot_us=point.slot_us, now_us=claim.judged_us)
 
 
 def _occurrence_due_us(point: DuePoint, record: messages.OccurrenceRecord, timeline: Slots) -> int:
@@ -515,11 +627,6 @@ def _event(
         reason=reason,
         at_us=now_us,
     )
-
-
-def _ends_when_tried(known: definitions.Definition, planned: tuple[Attempt, ...]) -> bool:
-    """A webhook or stream entry has started, and its slot ended, with the first try: at once."""
-    return planned[0].eager and not known.rule.whole_seconds
 
 
 def _opened_event(

@@ -154,11 +154,15 @@ class BatchRoad:
         """The claim by column, where it is one for this road."""
         if self._target is None or claim.reclaimed or claim.strangers:
             return None
+        if claim.judged_us != claim.now_us:
+            return None  # given back by a worker that is gone
         is_known = claim.shard in self._known
         if len(claim.points) < (LEAST_KNOWN_POINTS if is_known else LEAST_POINTS):
             return None
         if self._clock.monotonic() < self._barren_until.get(claim.shard, 0.0):
             return None
+        if claim.points[0].due_us <= claim.back_us:
+            return None  # of slots that are to be compared first
         return claimedchains.of(claim.points)
 
     async def _choose(

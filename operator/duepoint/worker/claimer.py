@@ -11,20 +11,21 @@ it away (one node of a cluster): its shards are waited for, the others fire on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from duepoint import agreedclock, clockwatch, errors, services, telemetry
 from duepoint import clock as clocks
-from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.port import Queue, Wakeups
 from duepoint.delayqueue.wire import fitness, scripting
-from duepoint.worker import doubtful, outage, room
+from duepoint.worker import doubtful, isolation, outage, room
 from duepoint.worker.dispatcher import Dispatcher
 
 #: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
@@ -34,8 +35,6 @@ _BEATS_PER_JUDGEMENT = 30
 #: The longest sleep of one turn. Nothing is looked at after it: who was subscribed has missed no
 #: wake-up, and who was not looks at everything once he is.
 LONGEST_SLEEP_SECONDS = 60.0
-#: A worker whose clock is this far behind claims late: it says so and is not ready.
-SKEW_LIMIT_SECONDS = 0.5
 
 #: A change of the layout so long after the last one is a new one, and waited for anew.
 _CALM_SECONDS = 5.0
@@ -58,8 +57,16 @@ class Limits:
     grace_seconds: float
 
 
+async def _at_once() -> None:
+    pass
+
+
 class Claimer:
-    """The loop of a worker."""
+    """The loop of a worker.
+
+    Args:
+        before_claims: returns when this worker may claim; TryLater where it may not yet.
+    """
 
     def __init__(
         self,
@@ -70,8 +77,11 @@ class Claimer:
         *,
         worker: str,
         limits: Limits,
+        watch: clockwatch.ClockWatch | None = None,
+        before_claims: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
         self._queue = queue
+        self._before_claims = before_claims
         self._dispatcher = dispatcher
         self._clock = clock
         self._health = health
@@ -81,6 +91,9 @@ class Claimer:
         self._under_way = 0
         self._in_hand = room.Room()
         self._doubtful = doubtful.Doubtful(limits.lease_seconds)
+        self._watch = watch or clockwatch.ClockWatch(agreedclock.AgreedClock(clock), health)
+        self._isolation = isolation.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
+        self._asked = 0
         self._wakeups: Wakeups | None = None
         self._shards: frozenset[messages.ShardId] = frozenset()
         self._outage = outage.Outage(0)
@@ -95,6 +108,7 @@ class Claimer:
         """Claim nothing more; what runs may end within the grace period."""
         self._draining.set()
         self._dispatcher.drain()
+        self._isolation.close()
         self._room.set()  # whoever waits for room has to learn of it
 
     async def run(self) -> None:
@@ -136,6 +150,10 @@ class Claimer:
         """Turns until drained; raises TryLater or WorldChanged when the queue is not there."""
         await self._queue.start()
         await self._look_at_server()
+        await self._before_claims()
+        if self._watch.clock.distrust:  # before anything is signed
+            asked = self._clock.monotonic()
+            await self._watch.heard(await self._queue.time_us(), asked=asked)
         layout = await self._queue.layout()
         self._shards = frozenset(sharding.all_shards(layout))
         self._outage = outage.Outage(len(self._shards))
@@ -200,20 +218,35 @@ class Claimer:
             look.add_done_callback(functools.partial(_forget_look, looks))
 
     async def _claim(self, wakeups: Wakeups, ask: room.Ask) -> None:
-        started = self._clock.monotonic()
-        answers = await self._answers(wakeups, ask)
-        ended = self._clock.monotonic()
-        telemetry.claim_seconds.observe(ended - started)
-        for answer in answers:
-            wakeups.note(answer)
-            self._in_hand.note(answer)
-            if answer.claim is not None:
-                self._hand_over(answer.claim)
+        async with self._asking():
+            if self._draining.is_set():
+                return
+            started = self._clock.monotonic()
+            answers = await self._answers(wakeups, ask)
+            ended = self._clock.monotonic()
+            telemetry.claim_seconds.observe(ended - started)
+            claims = [answer.claim for answer in answers if answer.claim is not None]
+            for answer in answers:
+                wakeups.note(answer)
+                self._in_hand.note(answer)
+            for claim in claims:
+                self._hand_over(claim, is_only=len(claims) == 1)
         for answer in answers:
             if answer.left_alone:
                 await self._claim_doubtful(wakeups, answer.shard)
         if self._outage.note(answers, ended):
             self._tell_outage()
+
+    @contextlib.asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        """While something is asked for, and until it is handed over."""
+        await self._isolation.wait_to_ask()
+        self._asked += 1
+        try:
+            yield
+        finally:
+            self._asked -= 1
+            self._isolation.note_change()
 
     async def _answers(self, wakeups: Wakeups, ask: room.Ask) -> list[messages.Claimed]:
         """One for each shard, and more where none of them answers: are the others there?
@@ -263,17 +296,18 @@ class Claimer:
             return
         claim = None
         try:
-            ask = room.Ask(shards=(shard,), batch=self._limits.batch)
-            (answer,) = await self._looked_at(wakeups, ask, wary=False)
-            wakeups.note(answer)
-            claim = answer.claim
+            async with self._asking():
+                ask = room.Ask(shards=(shard,), batch=self._limits.batch)
+                (answer,) = await self._looked_at(wakeups, ask, wary=False)
+                wakeups.note(answer)
+                claim = answer.claim
+                if claim is not None:
+                    self._hand_over(claim, is_only=True)
         except errors.TryLater:
             wakeups.look_again([shard], after_seconds=port.AWAY_SECONDS)  # that look tells
         finally:
             if claim is None or not claim.is_doubtful:  # somebody else was quicker
                 self._end_doubtful()
-        if claim is not None:
-            self._hand_over(claim)
 
     def _end_doubtful(self) -> None:
         shards = self._doubtful.end()
@@ -308,10 +342,12 @@ class Claimer:
 
     # -- what is under way ---------------------------------------------------------------------
 
-    def _hand_over(self, claim: messages.Claim) -> None:
+    def _hand_over(self, claim: messages.Claim, *, is_only: bool) -> None:
         size = max(1, len(claim.points) + len(claim.strangers))
         if claim.reclaimed:
             telemetry.reclaimed_total.inc(size)
+        in_company = self._under_way > 0 or self._asked > 1 or not is_only
+        is_apart = self._isolation.takes(claim, in_company=in_company)
         self._under_way += size
         found_out = self._dispatcher.jobs.claimed(size)
         left = size
@@ -322,15 +358,23 @@ class Claimer:
             left -= count
             self._under_way -= count
             self._room.set()
+            self._isolation.note_change()
 
         def note_end(ended: asyncio.Task[None]) -> None:
             found_out()
             note_points(size)
+            self._isolation.end(claim)
             self._note_end(ended)
             if claim.is_doubtful:
                 self._end_doubtful()
 
-        task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points, found_out))
+        async def wait_to_begin() -> None:
+            if is_apart:
+                await self._isolation.begin(lambda: self._under_way <= size and not self._asked)
+
+        task = asyncio.create_task(
+            self._dispatcher.dispatch(claim, note_points, found_out, wait_to_begin)
+        )
         self._running.add(task)
         task.add_done_callback(note_end)
 
@@ -379,6 +423,7 @@ class Claimer:
             await self._clock.sleep(BEAT_SECONDS)
 
     async def _beat_once(self, wakeups: Wakeups, layout: messages.Layout) -> None:
+        asked = self._clock.monotonic()
         beat = await self._queue.beat(self._worker)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):
@@ -387,19 +432,7 @@ class Claimer:
             wakeups.standby = sharding.standby_shards(
                 sharding.all_shards(beat.layout), beat.workers, self._worker
             )
-        self._watch_clock(beat)
-
-    def _watch_clock(self, beat: messages.Beat) -> None:
-        skew_seconds = (self._clock.now_us() - beat.time_us) / 1_000_000
-        telemetry.clock_skew_seconds.set(skew_seconds)
-        if skew_seconds < -SKEW_LIMIT_SECONDS:
-            self._health.unwell(
-                "clock",
-                f"this machine's clock is {-skew_seconds:.1f} s behind Redis's: points are "
-                "claimed late; set the clock",
-            )
-        else:
-            self._health.well("clock")
+        await self._watch.heard(beat.time_us, asked=asked)
 
     async def _say_goodbye(self) -> None:
         try:

@@ -61,9 +61,11 @@ class End:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
     """It stands in the queue again, and is not the claim's any more."""
+
+    message: str
 
 
 Answer = Start | End | Waits | Retry
@@ -126,7 +128,7 @@ def policy_of(attempt: Attempt) -> str:
 def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> settlers.Closing:
     """What the settlement is to say of a slot that does not start."""
     if isinstance(verdict, Waits):
-        return settlers.Closing()
+        return settlers.waiting(attempt, verdict.message, now_us=now_us) or settlers.Closing()
     told = (verdict.state, verdict.reason, verdict.message)
     return settlers.unrun(attempt, *told, now_us=now_us)
 
@@ -166,7 +168,7 @@ class Gate:
         self, settler: settlers.Settler, attempt: Attempt, firing: target.Firing
     ) -> Answer:
         """How the attempt goes on; raises nothing of the queue's or the API server's."""
-        if _waited_too_long(attempt, settler.now_us()):
+        if _waited_too_long(attempt, settler.claim.judged_us):
             told = "startingDeadlineSeconds passed while it waited for a run to end"
             return End(state=RunState.MISSED, reason=Reason.DEADLINE_EXCEEDED, message=told)
         known = attempt.definition
@@ -410,7 +412,7 @@ def _ended(asked: _Asked, verdict: Verdict) -> Answer:
             limit = asked.attempt.definition.rule.policy.queue_limit
             reason, told = Reason.QUEUE_FULL, f"more than {limit} waited while {active} active"
         case Verdict.WAITS:
-            return Waits()
+            return Waits(message=f"{active} active")
         case _:
             return target.not_started()
     return End(state=RunState.SKIPPED, reason=reason, message=told)

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
@@ -35,7 +35,7 @@ from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
 from duepoint.worker.batchroad import BatchRoad, Told
 from duepoint.worker.failurelog import FailureLog
-from duepoint.worker.handover import Handover
+from duepoint.worker.handover import Handover, NotHeld
 from duepoint.worker.leasekeeper import LeaseKeeper
 from duepoint.worker.unbegun import Unbegun
 
@@ -108,17 +108,24 @@ class Dispatcher:
         claim: messages.Claim,
         ended: Ended = lambda _: None,
         found_out: Callable[[], None] = lambda: None,
+        wait_to_begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Carry out one claim; returns when all of it is settled or lost.
 
         Cancelled, it gives back the points that have not ended. ``ended`` is told of points as
         they end, because one slow delivery may outlast the rest of its batch by minutes.
-        ``found_out`` is called when the first Jobs of the claim stand in ``jobs``.
+        ``found_out`` is called when the first Jobs of the claim stand in ``jobs``. The claim is
+        kept while ``wait_to_begin`` lasts, and nothing of it is tried.
         """
         settler = settlers.Settler(self._queue, self._clock, claim)
         self.keeper.keep(settler)
         telemetry.inflight.inc(len(claim.points))
         try:
+            if wait_to_begin is not None:
+                await wait_to_begin()
+                # What was read with the claim, and the time, may be old by now.
+                now_us = settler.now_us()
+                claim = dataclasses.replace(settler.claim, definitions={}, now_us=now_us)
             await self._carry_out(claim, settler, ended, found_out)
             if settler.lost and settler.cut_off:
                 await self._come_back(settler)
@@ -379,13 +386,16 @@ class Dispatcher:
         answer: outcomes.Outcome | None = _too_late(attempt, action, firing, started_us)
         if answer is None and self._settles(action):
             await split.wait()  # what is not in the queue yet cannot be settled
-            answer = await self._hand_over(handover, attempt, firing, started_us)
-            if answer is None or isinstance(answer, outcomes.Delivered):
+            handed = await self._hand_over(handover, attempt, firing, started_us)
+            if isinstance(handed, NotHeld):
+                return settlers.withdrawn(attempt, settler.now_us())
+            if handed is None or isinstance(handed, outcomes.Delivered):
                 return None
+            answer = handed
         if answer is None:
             if concurrency.judges(attempt, action):
                 return await self._try_judged(settler, attempt, firing)
-            answer = await self._fire(firing)
+            answer = await self._fire_told(settler, attempt, firing, started_us)
         return self._closed(settler, attempt, firing, answer, started_us)
 
     async def _try_judged(
@@ -396,7 +406,7 @@ class Dispatcher:
         started_us = settler.now_us()
         match verdict:
             case concurrency.Start():
-                answer = await self._fire(firing)
+                answer = await self._fire_told(settler, attempt, firing, started_us)
                 await self._gate.started(settler, attempt, verdict, answer)
                 closed = self._closed(settler, attempt, firing, answer, started_us)
             case outcomes.Retry():
@@ -445,8 +455,8 @@ class Dispatcher:
 
     async def _hand_over(
         self, handover: Handover, attempt: Attempt, firing: targets.Firing, started_us: int
-    ) -> outcomes.Outcome | None:
-        """As ``_fire``; delivered, the point is settled. None: it is not this worker's any more."""
+    ) -> outcomes.Outcome | NotHeld | None:
+        """As ``_fire``; delivered, the point is settled. None: the claim is lost."""
         assert self._settled_target is not None  # noqa: S101 - ``_settles`` said so
         if targets.seconds_left(firing, self._clock) <= 0:
             return targets.not_started()
@@ -455,8 +465,8 @@ class Dispatcher:
         delivered = outcomes.Delivered(accepted_us=settler.now_us(), message=entry.message)
         closed = self._closing(settler, attempt, firing, delivered, started_us)
         answer = await handover.deliver(attempt.point.member, entry, closed, delivered)
-        if answer is None:
-            return None
+        if answer is None or isinstance(answer, NotHeld):
+            return answer
         self._settled_target.count(firing.action, answer)
         if isinstance(answer, outcomes.Delivered):
             answer = dataclasses.replace(answer, accepted_us=settler.now_us())
@@ -510,6 +520,22 @@ class Dispatcher:
             # The keeper goes on extending the claim for as long as the attempt runs.
             ends_by_monotonic=now + targets.attempt_limit_seconds(action),
         )
+
+    async def _fire_told(
+        self,
+        settler: settlers.Settler,
+        attempt: Attempt,
+        firing: targets.Firing,
+        started_us: int,
+    ) -> outcomes.Outcome:
+        """As ``_fire``; a delivery that takes long is told of meanwhile."""
+        if isinstance(firing.action.target, actions.JobAction):
+            return await self._fire(firing)
+        settler.begin(attempt, started_us)
+        try:
+            return await self._fire(firing)
+        finally:
+            settler.end(attempt)
 
     async def _fire(self, firing: targets.Firing) -> outcomes.Outcome:
         try:
@@ -599,8 +625,7 @@ def _in_parts(work: Assignment) -> Iterator[list[messages.Planning]]:
             yield _with_news(part, news)
             part, news, planned = [], [], 0
         part.append(planning)
-        if opened is not None:
-            news.append(opened)
+        news.append(opened)
         planned += len(planning.slots)
     if part:
         yield _with_news(part, news)
@@ -647,6 +672,7 @@ def _closing_of(work: Assignment) -> settlers.Closing:
         ended=tuple(work.ended),
         dead=tuple(work.dead),
         events=tuple(work.events),
+        occurrences=tuple(work.held),
     )
 
 

@@ -9,6 +9,7 @@ of settlements; this decides what each attempt is told.
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,9 +21,15 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import batches
 from duepoint.worker import settler as settlers
 
-#: What came of one: None where its point is not this worker's any more, so that there is nothing
-#: to tell.
-Answer = outcomes.Delivered | outcomes.Retry | outcomes.Rejected | None
+
+class NotHeld(enum.Enum):
+    """The point was taken out of the queue before its entry was appended."""
+
+    NOT_HELD = enum.auto()
+
+
+#: What came of one: None where the claim is lost, and another worker may have its point.
+Answer = outcomes.Delivered | outcomes.Retry | outcomes.Rejected | NotHeld | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +99,7 @@ class Handover:
                 return
             for one, held in zip(part, handed.held, strict=True):
                 if not held:
-                    _tell(one, None)
+                    _tell(one, None if handed.lost else NotHeld.NOT_HELD)
             part = [one for one, held in zip(part, handed.held, strict=True) if held]
 
 

@@ -2,7 +2,8 @@
 
 A claim lasts ``lease_seconds``; an attempt may take longer. The keeper extends every claim with
 unfinished points when a third of its lease is left to spare, and never one whose points are all
-settled. A claim that Redis says is lost stays lost: its attempts may end, their settlements
+settled. Attempts that have been under way for long are told of on the same round, so that a status
+shows them. A claim that Redis says is lost stays lost: its attempts may end, their settlements
 write nothing but outcomes, and nothing new is sent under it.
 """
 
@@ -14,6 +15,9 @@ from duepoint import errors, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue.port import Queue
 from duepoint.worker.settler import Settler
+
+#: It is looked this often whether an attempt has been under way for long.
+_LOOK_SECONDS = 1.0
 
 
 class LeaseKeeper:
@@ -34,7 +38,18 @@ class LeaseKeeper:
         self._kept.discard(settler)
 
     async def run(self) -> None:
-        """Extend until cancelled."""
+        """Extend, and tell of what takes long, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._extend_in_time())
+            group.create_task(self._note_open())
+
+    async def _note_open(self) -> None:
+        while True:
+            await self._clock.sleep(_LOOK_SECONDS)
+            for settler in self._kept:
+                settler.note_open()
+
+    async def _extend_in_time(self) -> None:
         while True:
             await self._clock.sleep(self._lease_seconds / 6)
             ageing = [settler for settler in self._kept if self._is_ageing(settler)]

@@ -155,6 +155,8 @@ def _slot_and_next(
     following = None if slot_us is None else timeline.next_after(slot_us)
     if slot_us is None or following is None:
         return None
+    if slot_us != due_us and kind.rule.timing.zone_data:
+        return None  # its due was computed with other zone data
     previous_us = timeline.previous_before(slot_us) if kind.rule.whole_seconds else None
     return slot_us, following.due_us, previous_us
 

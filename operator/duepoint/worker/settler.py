@@ -21,7 +21,7 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import activeruns, rearming
+from duepoint.delayqueue.firing import activeruns, crowding, rearming
 from duepoint.delayqueue.port import Queue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
@@ -42,6 +42,8 @@ GATHER_SECONDS = 0.025
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
 _LAST_TRY_SECONDS = 1.0
+#: A request that has been open for so long is told of as a run that goes on.
+OPEN_SECONDS = 2.0
 #: Closings in one settlement: one script stays short, and below what Lua can unpack.
 MOST_CLOSINGS = 500
 
@@ -67,6 +69,15 @@ class Left:
 
     definition: definitions.Definition
     run: activeruns.ActiveRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A first attempt that is under way, begun at this instant of the monotonic clock."""
+
+    attempt: Attempt
+    started_us: int
+    since: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,13 +192,16 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]
     if wanted.started and tried.kind is not actions.JobAction:
         state = RunState.RUNNING
         return (_event(tried, state, wanted.reason, wanted.message, http_status=status),)
-    has_started = tried.kind is not actions.JobAction and attempt.first_try_us > 0
+    has_started = _has_started(tried)
     if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
         return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)
     if has_started or not (attempt.is_regular or attempt.run_uid):
         return ()
     put_off = _event(tried, RunState.PENDING, wanted.reason, wanted.message, settled=False)
-    return (msgspec.structs.replace(put_off, due_us=attempt.due_us, completed=False),)
+    made = attempt.number if wanted.counted else attempt.number - 1
+    return (
+        msgspec.structs.replace(put_off, due_us=attempt.due_us, completed=False, attempts=made),
+    )
 
 
 def _given_up(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> Closing:
@@ -218,6 +232,8 @@ def _retry(
 ) -> messages.Occurrence:
     attempt = tried.attempt
     kind = attempt.point.kind
+    # A delivery without its Secret was never begun, so it has not started.
+    was_tried = wanted.counted and (wanted.started or tried.kind is actions.JobAction)
     again = kind if kind in points.RUN_KINDS else PointKind.RETRY
     point = DuePoint(
         schedule_id=attempt.point.schedule_id,
@@ -230,12 +246,20 @@ def _retry(
     record = dataclasses.replace(
         attempt.record,
         attempt=attempts_made,
-        first_try_us=attempt.first_try_us or (tried.started_us if wanted.counted else 0),
+        first_try_us=attempt.first_try_us or (tried.started_us if was_tried else 0),
         trigger=attempt.trigger,
         last_error=wanted.reason,
     )
+    policy = attempt.definition.rule.policy
+    origin = _origin(attempt.definition)
+    if tried.kind is actions.JobAction:
+        origin["target"] = crowding.JOB
     return messages.Occurrence(
-        point=point, record=record, source=attempt.point.member, origin=_origin(attempt.definition)
+        point=point,
+        record=record,
+        source=attempt.point.member,
+        origin=origin,
+        open_limit=policy.catch_up_limit if policy.catch_up == "All" else 0,
     )
 
 
@@ -274,6 +298,63 @@ def _is_last(tried: Tried) -> bool:
     return tried.attempt.definition.runs_left == 1 and _is_counted(tried)
 
 
+def running(one: Open, now_us: int) -> Closing:
+    """The attempt goes on; its slot has started, and has not ended."""
+    attempt, known = one.attempt, one.attempt.definition
+    event = RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=attempt.slot_us,
+        trigger=attempt.trigger,
+        state=RunState.RUNNING,
+        reason=Reason.RUNNING,
+        message="the request is open",
+        at_us=now_us,
+        started_us=one.started_us,
+        attempts=attempt.number - 1,
+        run_uid=attempt.run_uid,
+    )
+    return Closing(events=(event,))
+
+
+def withdrawn(attempt: Attempt, now_us: int) -> Closing | None:
+    """The occurrence was taken out of the queue before its attempt; its ScheduleRun is told."""
+    told = "taken out of the queue before it ran"
+    return _note_to_run(attempt, Reason.DELETED, told, attempts=attempt.number, now_us=now_us)
+
+
+def waiting(attempt: Attempt, message: str, *, now_us: int) -> Closing | None:
+    """The slot waits for other runs to end; its ScheduleRun is told."""
+    reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
+    return _note_to_run(attempt, reason, message, attempts=made, now_us=now_us)
+
+
+def _note_to_run(
+    attempt: Attempt, reason: Reason, message: str, *, attempts: int, now_us: int
+) -> Closing | None:
+    """News of a slot that has not ended; None where no ScheduleRun wants it."""
+    if not attempt.run_uid:
+        return None
+    known = attempt.definition
+    event = RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=attempt.slot_us,
+        trigger=attempt.trigger,
+        state=RunState.PENDING,
+        reason=reason,
+        message=message,
+        at_us=now_us,
+        attempts=attempts,
+        run_uid=attempt.run_uid,
+    )
+    return Closing(events=(event,))
+
+
 def unrun(
     attempt: Attempt, state: RunState, reason: Reason, message: str, *, now_us: int
 ) -> Closing:
@@ -293,6 +374,7 @@ def unrun(
         started_us=attempt.first_try_us,
         finished_us=now_us if state is RunState.FAILED else 0,
         attempts=attempt.number - 1,
+        again=attempt.first_try_us > 0 and state is RunState.FAILED,
         settled_us=attempt.slot_us if attempt.is_regular else 0,
         completed=attempt.completes and attempt.is_regular,
         run_uid=attempt.run_uid,
@@ -332,7 +414,13 @@ def _event(
         settled_us=attempt.slot_us if attempt.is_regular and settled else 0,
         completed=attempt.is_regular and (attempt.completes or _is_last(tried)),
         run_uid=attempt.run_uid,
+        again=_has_started(tried),
     )
+
+
+def _has_started(tried: Tried) -> bool:
+    """Whether an attempt before has started the slot: a Job starts with its Job, at the end."""
+    return tried.kind is not actions.JobAction and tried.attempt.first_try_us > 0
 
 
 def _letter(tried: Tried, last: outcomes.Retry | outcomes.Rejected) -> dict[str, str]:
@@ -374,6 +462,8 @@ class Settler:
         self.cut_off = False
         self._begun = clock.monotonic()
         self._gathered: list[Closing] = []
+        #: First attempts that are under way and of which nothing has been told, by member.
+        self._open: dict[bytes, Open] = {}
         #: Runs that have ended and still count in the queue.
         self._left: list[Left] = []
         self._number = 0
@@ -400,6 +490,26 @@ class Settler:
         self._gathered.append(closed)
         self._left += closed.left
         self._news.set()
+
+    def begin(self, attempt: Attempt, started_us: int) -> None:
+        """An attempt whose target takes as long as it likes is under way."""
+        if attempt.first_try_us == 0:  # of a later one the first has told
+            since = self._clock.monotonic()
+            self._open[attempt.point.member] = Open(
+                attempt=attempt, started_us=started_us, since=since
+            )
+
+    def end(self, attempt: Attempt) -> None:
+        """It has ended."""
+        self._open.pop(attempt.point.member, None)
+
+    def note_open(self) -> None:
+        """Tell of attempts that have been under way for long, each once."""
+        began_before = self._clock.monotonic() - OPEN_SECONDS
+        for member, one in list(self._open.items()):
+            if one.since <= began_before:
+                del self._open[member]
+                self.add(running(one, self.now_us()))
 
     def put_off(self, what: str, trouble: errors.TryLater) -> None:
         """The queue could not be reached for this claim; the log is told so once."""

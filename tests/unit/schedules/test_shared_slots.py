@@ -17,7 +17,7 @@ HASHED = [
     "\tH 1 * * *",
 ]
 ALIKE = [
-    *("* * * * *", "@hourly", "@monthly", "@HOURLY", " @hourly", "@every 1h", "@every 1h30m"),
+    *("* * * * *", "@hourly", "@monthly", "@hourly\n", " @hourly", "@every 1h", "@every 1h30m"),
     *("0 9 * * THU", "0 9 * * mon-thu", "0 9 * MAR THU", "@at 2026-12-24T18:00:00Z"),
 ]
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from duepoint import errors
+from duepoint.expressions.expression import LAST_US
 from duepoint.schedules import actions
 from tests.support.builders import JOB_TEMPLATE, a_spec, at
 
@@ -34,6 +35,45 @@ def test_unset_fields_have_the_documented_values():
 @pytest.mark.parametrize("policy", ["Allow", "Forbid", "Replace", "Queue"])
 def test_a_concurrency_policy_is_taken_over(policy):
     assert a_spec(concurrencyPolicy=policy).rule.policy.concurrency == policy
+
+
+def test_an_empty_concurrency_policy_is_the_default_as_for_a_cronjob():
+    assert a_spec(concurrencyPolicy="").rule == a_spec().rule
+
+
+def test_the_longest_deadline_of_a_cronjob_is_one_that_every_script_can_count_with():
+    policy = a_spec(startingDeadlineSeconds=2**63 - 1).rule.policy
+    assert policy.deadline_us == LAST_US // 1_000_000 * 1_000_000
+    assert LAST_US + policy.deadline_us < 2**53
+
+
+def test_white_space_around_a_schedule_is_no_part_of_its_timing():
+    block = a_spec(schedule="30 2 * * *\n").rule.timing
+    assert block == a_spec(schedule="30 2 * * *").rule.timing
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ({"manualSelector": True}, ["manualSelector"]),
+        ({"selector": {"matchLabels": {"a": "b"}}}, ["selector"]),
+        (
+            {"manualSelector": True, "selector": {"matchLabels": {"a": "b"}}},
+            ["manualSelector", "selector"],
+        ),
+        ({"manualSelector": False, "selector": None}, []),
+    ],
+)
+def test_a_selector_of_ones_own_is_refused_though_an_api_server_takes_one_that_matches(
+    fields, paths
+):
+    template = {"spec": {**JOB_TEMPLATE["spec"], **fields}}
+    if not paths:
+        assert a_spec(jobTemplate=template)
+        return
+    found = refused(jobTemplate=template)
+    assert [path for _, path, _ in found] == [f"spec.jobTemplate.spec.{path}" for path in paths]
+    assert {reason for reason, _, _ in found} == {"InvalidJobTemplate"}
 
 
 def test_what_a_policy_is_given_is_taken_over_and_is_no_timing():
@@ -243,6 +283,6 @@ def test_an_action_without_payload_comes_back_from_its_blob(target):
     assert actions.encode(apart) == actions.encode(action)
 
 
-def test_the_target_is_described_without_its_query():
+def test_the_target_is_described_by_scheme_and_host_alone():
     spec = a_spec(webhook={"url": "https://hooks.example.com/x?token=secret"})
-    assert actions.describe(spec.action) == "Webhook https://hooks.example.com/x"
+    assert actions.describe(spec.action) == "Webhook https://hooks.example.com"

@@ -162,13 +162,49 @@ def test_a_suspended_schedule_fires_no_chain_point():
     assert work.finished
 
 
-def test_a_reclaimed_chain_fires_its_own_slot_again_and_is_not_judged_by_catch_up():
+def test_a_slot_claimed_on_time_runs_again_after_a_death_however_late_it_is_by_then():
+    known = a_definition(
+        rule=a_rule("*/5 * * * *", policy={"catch_up": "None", "deadline_seconds": 60})
+    )
+    claim = a_claim(chain_of(known), now=at("2026-03-01 12:02"), first_us=NOON, reclaimed=3)
+    ((attempt,),) = assign(claim, known).attempts
+    assert (attempt.slot_us, attempt.trigger) == (NOON, "Schedule")
+    assert attempt.following.slot_us == at("2026-03-01 12:05")
+
+
+@pytest.mark.parametrize(
+    ("policy", "run", "missed"),
+    [
+        ({"catch_up": "None"}, [], {Reason.CATCH_UP_POLICY: 12}),
+        ({"catch_up": "Latest"}, ["12:55"], {Reason.CATCH_UP_POLICY: 11}),
+        (
+            {"catch_up": "All", "deadline_seconds": 900},
+            ["12:45", "12:50", "12:55"],
+            {Reason.DEADLINE_EXCEEDED: 9},
+        ),
+    ],
+    ids=["None", "Latest", "All with a deadline"],
+)
+def test_a_death_in_recovery_runs_no_slot_that_its_policy_refuses(policy, run, missed):
+    """Claimed an hour late by a worker that died of something, and taken over two minutes later."""
+    known = a_definition(rule=a_rule("*/5 * * * *", policy=policy))
+    late = at("2026-03-01 12:56")
+    first = assign(a_claim(chain_of(known), now=late, first_us=late), known)
+    again = assign(
+        a_claim(chain_of(known), now=late + 120_000_000, first_us=late, reclaimed=1), known
+    )
+    for work in (first, again):
+        tried = [attempt.slot_us for group in work.attempts for attempt in group]
+        assert tried == [at(f"2026-03-01 {slot}") for slot in run]
+        assert {event.reason: event.count for event in work.events} == missed
+
+
+def test_what_fell_due_since_the_first_claim_is_left_to_the_next_one():
     known = a_definition("* * * * * *")
-    claim = a_claim(chain_of(known), now=NOON + 12_000_000, reclaimed=1)
+    claim = a_claim(chain_of(known), now=NOON + 12_000_000, first_us=NOON, reclaimed=1)
     work = assign(claim, known)
     ((attempt,),) = work.attempts
-    assert attempt.slot_us == NOON
-    assert attempt.trigger == "CatchUp"
+    assert (attempt.slot_us, attempt.trigger) == (NOON, "Schedule")
     assert not work.events
     assert work.splits[0].next_due_us == NOON + 1_000_000
 

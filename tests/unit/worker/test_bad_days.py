@@ -409,3 +409,42 @@ async def test_a_worker_that_lost_the_queue_for_a_lease_says_that_it_lives(place
         assert claimed in cleared  # whether it claimed anew before or after is chance
     alive = [x.alone for shard in place.queue.shards.values() for x in shard.leases.values()]
     assert not any(alive)
+
+
+# -- judged as of the first claim ------------------------------------------------------------------
+
+
+async def test_a_rolling_restart_misses_no_slot_that_was_claimed_on_time(place):
+    """Under catchUpPolicy None, thirty seconds in the queue of a worker that then has to go."""
+    strict = a_rule("@every 10m", policy={"catch_up": "None", "deadline_seconds": 20})
+    for name in ("tried", "waits"):
+        await place.arm(every("10m", rule=strict, uid=name, name=name), SLOW)
+    place.target.hold()
+    leaving = place.a_worker("leaving", concurrency=1)
+    async with place.working(leaving):
+        await place.clock.advance(600 + 30)
+        assert len(place.target.fired) == 1
+        async with place.working(place.a_worker("staying")):
+            leaving.drain()
+            await place.clock.advance(1.0)
+            assert {firing.name for firing in place.target.fired} == {"tried", "waits"}
+            place.target.let_go()
+            await place.clock.advance(1.0)
+    ended = {event.state for event in await place.events()} - {RunState.RUNNING, RunState.PENDING}
+    assert ended == {RunState.SUCCEEDED}
+
+
+async def test_workers_that_die_in_recovery_run_no_slot_that_the_policy_refuses(place):
+    strict = a_rule("@every 5m", policy={"catch_up": "None"})
+    await place.arm(every("5m", rule=strict), SLOW)
+    await place.clock.advance(3600 + 120)
+    shards = sorted(place.queue.shards)
+    for _ in range(2):
+        answers = await place.queue.claim(shards, worker="dies", lease_seconds=LEASE_SECONDS)
+        assert any(answer.claim for answer in answers)
+        await place.clock.advance(LEASE_SECONDS + 1)
+    async with place.working(place.a_worker("heir")):
+        await place.clock.advance(200)
+    assert place.slots_fired() == [NOON + 3900 * SECOND]
+    missed = [event for event in await place.events() if event.state is RunState.MISSED]
+    assert [(event.reason, event.count) for event in missed] == [(Reason.CATCH_UP_POLICY, 12)]

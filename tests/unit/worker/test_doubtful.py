@@ -22,18 +22,19 @@ FIRST, SECOND = messages.ShardId(1), messages.ShardId(2)
 
 
 class Deadly:
-    """Neighbours take a second; one slot ends its worker before that."""
+    """Neighbours take a second, or as long as is said; one slot ends its worker before that."""
 
-    def __init__(self, clock, delivered):
+    def __init__(self, clock, delivered, seconds=None):
         self._clock = clock
         self._delivered = delivered
+        self._seconds = seconds or {}
         self.died = False
 
     async def fire(self, firing):
         if target.seconds_left(firing, self._clock) <= 0:
             return target.not_started()
         self.died = self.died or firing.name == "poison"
-        await self._clock.sleep(1)
+        await self._clock.sleep(self._seconds.get(firing.name, 1))
         self._delivered.add(firing.name)
         return outcomes.Delivered(accepted_us=self._clock.now_us())
 
@@ -59,6 +60,66 @@ async def test_a_slot_that_ends_workers_takes_no_slow_neighbour_along(workers):
             deaths += 1
             assert deaths < 20
     await _kill(place, staff)
+    assert _buried(place) == {"poison"}
+
+
+@pytest.mark.parametrize("is_busy", [False, True], ids=["otherwise idle", "busy all the time"])
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_delivery_that_takes_a_minute_is_not_buried_beside_what_ends_workers(
+    workers, is_busy
+):
+    """Each alone in its claim, and both lost together again and again."""
+    place = await a_workplace()
+    for name in ("poison", "minute"):
+        known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON, uid=name, name=name)
+        await place.arm(known, SLOW)
+    await place.clock.advance(3590)
+    if is_busy:
+        for number in range(5):
+            name = f"often-{number}"
+            now_us = place.clock.now_us() + number * 300_000
+            await place.arm(
+                a_definition(
+                    "@every 2s", created_us=now_us, not_before_us=now_us, uid=name, name=name
+                )
+            )
+    await place.clock.advance(10)
+    delivered, staff, deaths = set(), {}, 0
+    while "minute" not in delivered or not _buried(place):
+        while len(staff) < workers:
+            place.target = Deadly(place.clock, delivered, {"minute": 60.0})
+            worker = place.a_worker(f"w{deaths}-{len(staff)}", concurrency=100)
+            staff[asyncio.create_task(worker.run())] = place.target
+        await place.clock.advance(0.1)
+        for task in [task for task, one in staff.items() if one.died]:
+            del staff[task]
+            await _kill(place, [task])
+            deaths += 1
+            assert deaths < 20
+    await _kill(place, staff)
+    assert _buried(place) == {"poison"}
+
+
+async def test_what_ends_workers_after_a_while_is_found_on_a_busy_worker_too():
+    place = await a_workplace()
+    for name, every in (("poison", "1h"), *((f"often-{n}", "2s") for n in range(5))):
+        now_us = place.clock.now_us()
+        known = a_definition(
+            f"@every {every}", created_us=now_us, not_before_us=now_us, uid=name, name=name
+        )
+        await place.arm(known, SLOW)
+        await place.clock.advance(0.3)
+    await place.clock.advance(3600)
+    deaths = 0
+    while not _buried(place):
+        place.target = Deadly(place.clock, set(), {"poison": 60.0})
+        worker = asyncio.create_task(place.a_worker(f"w{deaths}", concurrency=100).run())
+        while not place.target.died and not _buried(place):
+            await place.clock.advance(0.1)
+        await place.clock.advance(3.0)  # and only then it dies
+        await _kill(place, [worker])
+        deaths += 1
+        assert deaths < 20
     assert _buried(place) == {"poison"}
 
 

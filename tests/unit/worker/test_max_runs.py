@@ -172,3 +172,28 @@ async def test_a_larger_limit_goes_on_counting(place):
         await place.queue.upsert(arming, actions.encode(JOB), EPOCH)
         await place.clock.advance(100)
     assert place.slots_fired() == [NOON + n * 10 * SECOND for n in (1, 2, 11)]
+
+
+async def test_a_delivery_that_could_not_begin_takes_its_run_when_it_does(place):
+    """For want of a Secret nothing was sent: it starts with the try that can be made."""
+    known = await limited(place, 2, jobs=False)
+    unread = outcomes.Retry(reason=Reason.MISSING_SECRET, message="no Secret", started=False)
+    place.target.reply(unread, unread)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(200)
+    first, second = NOON + 10 * SECOND, NOON + 20 * SECOND
+    assert set(place.slots_fired()) == {first, second}
+    stored = await place.definition(known)
+    assert (stored.started, stored.state) == (2, State.COMPLETED)
+
+
+async def test_news_of_a_slot_tell_that_it_had_started_before(place):
+    await limited(place, 1, jobs=False)
+    place.target.reply(UNREACHABLE, UNREACHABLE)
+    async with place.working(place.a_worker()):
+        await place.clock.advance(100)
+    assert [(event.state.value, event.again) for event in await place.events()] == [
+        ("Running", False),
+        ("Running", True),
+        ("Succeeded", True),
+    ]

@@ -96,11 +96,14 @@ async def test_a_job_slot_that_its_chain_leaves_behind_is_open_before_a_later_on
     ]
 
 
-async def test_a_webhook_slot_ends_with_its_first_try_and_is_told_once(place):
+async def test_a_webhook_slot_that_its_chain_leaves_behind_is_open_until_it_is_delivered(place):
     await place.arm(every("1s"))
     async with place.working(place.a_worker()):
-        await place.clock.advance(2.5)
-    assert [event.state for event in await place.events()] == [RunState.SUCCEEDED] * 2
+        await place.clock.advance(1.5)
+    assert [event.state for event in await place.events()] == [
+        RunState.PENDING,
+        RunState.SUCCEEDED,
+    ]
 
 
 async def test_a_failed_delivery_is_tried_again_while_the_chain_goes_on(place):
@@ -175,7 +178,8 @@ async def test_a_long_delivery_keeps_its_claim(place):
         place.target.let_go()
         await place.clock.advance(1)
     assert place.slots_fired() == [NOON + 120 * SECOND]
-    assert [event.state for event in await place.events()] == [RunState.SUCCEEDED]
+    states = [event.state for event in await place.events()]
+    assert states == [RunState.RUNNING, RunState.SUCCEEDED]
 
 
 async def test_draining_finishes_what_runs_and_claims_nothing_more(place):
@@ -371,3 +375,24 @@ async def test_workers_share_a_burst_of_jobs_evenly(place):
         await place.clock.advance(1)
     assert len(place.target.fired) == 400
     assert [worker._dispatcher.jobs.unknown for worker in workers] == [0, 0]
+
+
+async def test_an_open_delivery_is_told_of_once_and_a_short_one_not_at_all(place):
+    webhook = actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=60)
+    await place.arm(every("1h"), actions.Action(target=webhook))
+    place.target.hold()
+    async with place.working(place.a_worker()):
+        await place.clock.advance(3601)
+        assert await place.events() == []
+        await place.clock.advance(3)
+        (running,) = await place.events()
+        assert (running.state, running.reason, running.settled_us) == ("Running", "Running", 0)
+        assert (running.slot_us, running.attempts) == (NOON + 3600 * SECOND, 0)
+        await place.clock.advance(30)
+        place.target.let_go()
+        await place.clock.advance(1)
+        told, ended = await place.events()
+        assert told == running
+        assert (ended.state, ended.started_us) == ("Succeeded", running.started_us)
+        await place.clock.advance(3600)
+        assert [event.state for event in await place.events()][2:] == ["Succeeded"]

@@ -1,0 +1,146 @@
+"""A worker fires the points of its own cluster, and of no other.
+
+Points make Jobs through the API server that this worker talks to. Where its Redis holds the index
+of another cluster, those Jobs would be made in the wrong one; so before it claims, a worker asks
+its API server which cluster this is, and the queue refuses an index that says otherwise. An API
+server that does not answer holds up no webhook and no stream: the worker claims without knowing,
+goes on asking, and touches no Job until it knows. An account that may not ask claims nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TypeVar
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.delayqueue import port as queue_port
+from duepoint.delayqueue.layout import ownership
+from duepoint.kube import clusters, port
+from duepoint.kube import errors as kube_errors
+
+ItemT = TypeVar("ItemT", bound=port.Item)
+
+#: How long the first claim waits for the API server's answer.
+PATIENCE_SECONDS = 3.0
+
+
+class Ownership:
+    """What this worker knows of its cluster; one for its life.
+
+    Args:
+        namespace: of this installation.
+    """
+
+    def __init__(
+        self, api: port.Api, queue: queue_port.Queue, clock: Clock, *, namespace: str
+    ) -> None:
+        self._api = api
+        self._queue = queue
+        self._clock = clock
+        self._namespace = namespace
+        self._asking = asyncio.Lock()
+        self._is_asked = False
+        self._is_ours = False
+
+    async def before_claims(self) -> None:
+        """Returns where the worker may claim; raises clusters.Unidentified where it may not ask.
+
+        Whose the index is shows when its layout is read.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._ask()
+        except (kube_errors.ApiError, TimeoutError) as trouble:
+            telemetry.logger.warning(
+                "claiming without knowing whose index it is; Jobs wait", error=str(trouble)
+            )
+
+    async def run(self) -> None:
+        """Ask until it is known."""
+        waits = services.backoff(first_seconds=1.0, most_seconds=10.0)
+        while not self._is_asked:
+            await self._clock.sleep(next(waits))
+            try:
+                await self._ask()
+            except (kube_errors.ApiError, clusters.Unidentified):
+                continue
+
+    async def require(self) -> None:
+        """Returns where the index is of this cluster; raises kube_errors.Unavailable elsewhere."""
+        if self._is_ours:
+            return
+        try:
+            await self._ask()
+            await self._queue.layout()
+        except kube_errors.ApiError:
+            raise
+        except errors.TryLater as trouble:
+            raise kube_errors.Unavailable(str(trouble), sent=False) from trouble
+        self._is_ours = True
+
+    async def _ask(self) -> None:
+        async with self._asking:
+            if self._is_asked:
+                return
+            found = await clusters.identity(self._api, self._namespace)
+            self._queue.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
+            self._is_asked = True
+
+
+class OwnJobs:
+    """``port.Api`` for whatever has to do with Jobs: nothing is asked before the index is ours."""
+
+    def __init__(self, api: port.Api, owned: Ownership) -> None:
+        self._api = api
+        self._owned = owned
+
+    async def request(
+        self,
+        verb: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content_type: str = port.JSON,
+        accept: str = port.JSON,
+        timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
+        purpose: port.Purpose = port.Purpose.REQUEST,
+    ) -> bytes:
+        """See ``port.Api.request``."""
+        await self._owned.require()
+        return await self._api.request(
+            verb,
+            path,
+            body,
+            query=query,
+            content_type=content_type,
+            accept=accept,
+            timeout_seconds=timeout_seconds,
+            purpose=purpose,
+        )
+
+    async def list_pages(
+        self,
+        path: str,
+        item_type: type[ItemT],
+        *,
+        limit: int = port.PAGE_LIMIT,
+        query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[port.Page[ItemT]]:
+        """See ``port.Api.list_pages``."""
+        await self._owned.require()
+        async for page in self._api.list_pages(path, item_type, limit=limit, query=query):
+            yield page
+
+    def watch(
+        self,
+        path: str,
+        item_type: type[ItemT],
+        resource_version: str,
+        *,
+        query: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[port.Change[ItemT]]:
+        """See ``port.Api.watch``; a worker watches nothing."""
+        return self._api.watch(path, item_type, resource_version, query=query)
