@@ -28,6 +28,7 @@ from duepoint.controller.reconciling import dryruns, reconcile, reconciler, resy
 from duepoint.controller.status import reporter
 from duepoint.delayqueue import delayqueue
 from duepoint.kube import port, schedules, times
+from duepoint.schedules import rule as rules
 
 NAME = "scale-rebuild"
 _PAGE = 500
@@ -137,6 +138,7 @@ def _schedule(number: int) -> schedules.Schedule:
         "observedGeneration": 1,
         "conditions": [ready],
         "settledThrough": times.micro_time_text(points_place.now_us() - 60_000_000),
+        "timingHash": rules.timing_hash(known.rule),
     }
     return schedules.Schedule(
         metadata=port.Metadata(

@@ -179,7 +179,7 @@ def a_firing(url: str, number: int) -> target.Firing:
         payload = msgspec.Raw(json.dumps(PAYLOAD).encode())
         action = _actions[url] = actions.Action(target=_action(url), payload=payload)
     slot_us = 1_772_366_400_000_000 + number // SCHEDULES * 1_000_000
-    now = time.monotonic()
+    now = clocks.SystemClock().monotonic()
     return target.Firing(
         action=action,
         namespace=NAMESPACE,

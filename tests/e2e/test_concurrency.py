@@ -10,6 +10,7 @@ from tests.e2e.test_crashes import LEASE_SECONDS, api_of, in_seconds
 from tests.e2e.test_jobs import endless, jobs_path, runs, template
 from tests.support import proxy, receiver
 from tests.support import stack as stacks
+from tests.support.waiting import LONGEST_SECONDS
 
 
 async def two_workers(stack):
@@ -142,7 +143,7 @@ async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stac
         await stack.apply("task", {"schedule": "@every 4s", **spec})
         await stack.wait_until_ready("task")
         between.forward.clear()
-        await asyncio.wait_for(between.held.wait(), 30)
+        await asyncio.wait_for(between.held.wait(), LONGEST_SECONDS)
         await doomed.kill()
     heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
     await heir.wait_until_ready()

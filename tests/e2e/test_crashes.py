@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.test_firing import slot_us
 from tests.support import proxy, receiver
 from tests.support.builders import JOB_TEMPLATE
+from tests.support.waiting import LONGEST_SECONDS
 
 LEASE_SECONDS = 2.0
 
@@ -55,7 +56,7 @@ async def test_a_worker_killed_around_the_job_post_leaves_exactly_one_job(stack,
         await stack.apply("task", a_job(in_seconds(3)))
         await stack.wait_until_ready("task")
         getattr(between, gate).clear()
-        await asyncio.wait_for(between.held.wait(), 30)
+        await asyncio.wait_for(between.held.wait(), LONGEST_SECONDS)
         if gate == "backward":
             await stack.wait_for_job("task")
         await doomed.kill()
@@ -120,7 +121,7 @@ async def test_a_paused_worker_sends_nothing_late_once_its_claim_was_taken_over(
         await paused.wait_until_ready()
         between.forward.clear()
         await stack.apply("task", a_job(in_seconds(2)))
-        await asyncio.wait_for(between.held.wait(), 30)
+        await asyncio.wait_for(between.held.wait(), LONGEST_SECONDS)
         paused.send(signal.SIGSTOP)
         heir = stack.worker("heir", lease_seconds=str(LEASE_SECONDS))
         await heir.wait_until_ready()

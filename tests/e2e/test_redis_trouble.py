@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
-from tests.support import redisusers, stack
-from tests.support.redisserver import RedisServer, free_port
+from tests.support import redisusers, stack, tlsservers
+from tests.support.redisserver import EACH_KIND
 from tests.support.tlsfiles import Authority
 
 
@@ -71,27 +70,14 @@ async def test_a_wrong_password_until_it_is_right(stack, tmp_path):
         assert "not the right one" not in process.log.read_text()
 
 
-@pytest.mark.skipif(
-    not (shutil.which("redis-server") and shutil.which("openssl")),
-    reason="no redis-server or no openssl on the PATH; the embedded Valkey has no TLS",
-)
-async def test_a_certificate_of_another_name_until_it_is_replaced(stack, tmp_path):
+@pytest.mark.parametrize("kind", EACH_KIND)
+async def test_a_certificate_of_another_name_until_it_is_replaced(stack, tmp_path, kind):
     authority = Authority(tmp_path / "ca")
-    issued = authority.issue("server", "DNS:somebody.else")
-    (tmp_path / "tls").mkdir()
-    tls_port = free_port()
-    server = RedisServer(
-        "redis-server", tmp_path / "tls", "--tls-port", str(tls_port), "--tls-auth-clients", "no",
-        "--tls-ca-cert-file", str(authority.file), "--tls-cert-file", str(issued.certificate),
-        "--tls-key-file", str(issued.key),
-    )  # fmt: skip
-    server.start()
-    try:
+    issued = authority.issue("server", "somebody.else")
+    with tlsservers.tls_server(kind, tmp_path / "tls", authority, issued) as tls:
         operator, worker = (
             start(
-                redis_url=server.url_of(role)
-                .replace("redis://", "rediss://")
-                .replace(str(server.port), str(tls_port)),
+                redis_url=tls.url_of(role),
                 redis_ca_file=str(authority.file),
                 redis_server_name="redis.example.com",
             )
@@ -99,17 +85,10 @@ async def test_a_certificate_of_another_name_until_it_is_replaced(stack, tmp_pat
         )
         await _both_say([operator, worker], "certificate")
         await _try_on_and_live(operator, worker)
-        right = authority.issue("right", "DNS:redis.example.com")
-        with server.client() as client:
-            client.execute_command(
-                "CONFIG", "SET", "tls-cert-file", str(right.certificate),
-                "tls-key-file", str(right.key),
-            )  # fmt: skip
+        tls.present(authority.issue("right", "redis.example.com"))
         await operator.wait_until_ready()
         await worker.wait_until_ready()
         _one_line_each(operator, worker)
-    finally:
-        server.stop()
 
 
 async def test_a_policy_that_evicts_until_it_is_changed(stack):

@@ -17,6 +17,7 @@ from duepoint.kube import port, schedules
 from tests.e2e.test_jobs import template, wait_for_event
 from tests.support import proxy, receiver
 from tests.support import stack as stacks
+from tests.support.waiting import LONGEST_SECONDS
 
 #: Slots of every Schedule here lie in the past, so that only ScheduleRuns run them.
 HOURLY = {"schedule": "0 * * * *", "suspend": True, "startTime": "2026-01-01T00:00:00Z"}
@@ -189,6 +190,33 @@ async def test_a_stream_and_a_webhook_are_triggered_with_slot_and_payload_of_one
         assert "settledThrough" in found["status"]
 
 
+async def test_a_request_that_stays_open_is_shown_as_running_by_run_and_schedule(stack):
+    await stack.running()
+    answered = asyncio.Event()
+
+    async def late(request, writer) -> None:
+        await answered.wait()
+        await receiver.status(204)(request, writer)
+
+    stack.answer = late
+    await stack.apply("call", {**HOURLY, "webhook": stack.webhook()})
+    await stack.wait_until_ready("call")
+    await run(stack, "once", "call", trigger={})
+    found = await wait_for(stack, "once", lambda one: counts(one)[1] == 1, "started")
+    assert counts(found) == (1, 1, 0, 0, 0)
+    assert found["status"]["active"][0]["startTime"]
+    schedule = await stack.wait_for_schedule(
+        "call", lambda one: one["status"].get("runs", {}).get("started") == 1, "started"
+    )
+    assert schedule["status"]["lastRun"]["outcome"] == "Running"
+    answered.set()
+    found = await wait_until_complete(stack, "once")
+    assert counts(found) == (1, 1, 1, 0, 0)
+    await stack.wait_for_schedule(
+        "call", lambda one: one["status"]["runs"]["succeeded"] == 1, "succeeded"
+    )
+
+
 async def test_a_schedule_and_its_run_may_come_in_any_order(stack):
     await stack.running()
     await run(stack, "early", "later", trigger={})
@@ -281,6 +309,86 @@ def slowly(seconds: float) -> receiver.Behaviour:
     return answer
 
 
+@pytest.mark.parametrize("kind", ["webhook", "stream", "job"])
+async def test_a_schedule_deleted_and_created_again_runs_no_slot_twice_and_counts_are_true(
+    stack, kind
+):
+    await stack.running()
+    stack.answer = slowly(0.02)
+    target = {
+        "webhook": {"webhook": stack.webhook()},
+        "stream": {"stream": {"name": "ticks"}},
+        "job": {"jobTemplate": template(seconds=0.3), "successfulJobsHistoryLimit": 100},
+    }[kind]
+    seen: set[str] = set()
+    watching = asyncio.create_task(names_of_jobs(stack, seen))
+    await stack.apply("call", {**EVERY_MINUTE, **target})
+    await stack.wait_until_ready("call")
+    await run(stack, "all", "call", backfill={**HOURS, "maxParallel": 20})
+    await wait_for(stack, "all", lambda one: counts(one)[2] >= 20, "20 ends")
+    await stack.api.request("DELETE", schedules.path(stack.namespace, "call"))
+    await stack.apply("call", {**EVERY_MINUTE, **target})
+    found = await wait_until_complete(stack, "all", 120)
+    planned, started, succeeded, failed, skipped = counts(found)
+    assert condition(found, "Failed")["reason"] == "ScheduleDeleted"
+    assert "active" not in found["status"]
+    assert (planned, skipped) == (PLANNED, 0)
+    assert started == succeeded + failed < PLANNED
+    if kind == "job":
+        watching.cancel()
+        assert len(seen) == started
+        return
+    watching.cancel()
+    delivered = collections.Counter(await slots_delivered(stack, kind))
+    assert set(delivered.values()) == {1}
+    assert (started, failed) == (len(delivered), 0)
+
+
+#: Slots of a minute each, all of them long ago.
+EVERY_MINUTE = {**HOURLY, "schedule": "* * * * *"}
+HOURS = {"from": "2026-02-01T00:00:00Z", "to": "2026-02-01T10:00:00Z"}
+PLANNED = 600
+
+
+async def slots_delivered(stack, kind: str) -> list[str]:
+    """The slot of each delivery for a ScheduleRun, whatever its id."""
+    if kind == "webhook":
+        return [one.slot for one in stack.delivered("call")]
+    with stack.redis.client() as client:
+        entries = client.xrange(f"dp:stream:{stack.namespace}:ticks")
+    return [fields[b"slot"].decode() for _, fields in entries]
+
+
+async def test_a_stream_gets_its_entries_newest_first(stack):
+    await stack.running()
+    await stack.apply("ticks", {**HOURLY, "stream": {"name": "ticks"}})
+    await stack.wait_until_ready("ticks")
+    await run(stack, "all", "ticks", backfill={**DAY, "order": "NewestFirst"})
+    await wait_until_complete(stack, "all")
+    slots = [int(slot) for slot in await slots_delivered(stack, "stream")]
+    assert len(slots) == SLOTS
+    assert slots == sorted(slots, reverse=True)
+
+
+async def test_a_run_whose_schedule_is_deleted_ends_for_those_who_wait_and_goes_in_time(stack):
+    await stack.running()
+    await stack.apply("task", {**HOURLY, "jobTemplate": template(seconds=600)})
+    await stack.wait_until_ready("task")
+    waiting = asyncio.create_task(cli(stack, "trigger", "task", "--wait", "--ttl", "1"))
+    await stack.wait_for_job("task")
+    await stack.api.request("DELETE", schedules.path(stack.namespace, "task"))
+    code, out, _ = await waiting
+    assert code == 1
+    assert "Schedule" in out
+    assert "was deleted: of 1 run 0 succeeded, 1 failed" in out
+
+    async def is_gone() -> bool:
+        listed = json.loads(await stack.api.request("GET", runs_path(stack)))
+        return not listed["items"]
+
+    await stacks.eventually(is_gone, "the end of its time to live")
+
+
 async def test_hand_overs_whose_answers_are_lost_are_neither_lost_nor_doubled(stack):
     """Redis is cut off from the operator again and again in the middle of a backfill."""
     async with proxy.between("127.0.0.1", stack.redis.port) as between:
@@ -295,7 +403,7 @@ async def test_hand_overs_whose_answers_are_lost_are_neither_lost_nor_doubled(st
             await stack.wait_for_deliveries(delivered, "call")
             between.held.clear()
             between.backward.clear()
-            await asyncio.wait_for(between.held.wait(), 30)
+            await asyncio.wait_for(between.held.wait(), LONGEST_SECONDS)
             await between.refuse()
             between.backward.set()
             await between.accept()

@@ -36,6 +36,8 @@ def cases() -> list[tuple[bool, dict[str, str], str]]:
         (False, good, BODY + " "),
         (False, good | {"webhook-id": "msg_2"}, BODY),
         (False, good | {"webhook-signature": "v1,AAAA v2 garbage"}, BODY),
+        (False, good | {"webhook-signature": "v1,ünï"}, BODY),
+        (False, good | {"webhook-signature": ""}, BODY),
         (False, good | {"webhook-timestamp": old, "webhook-signature": late}, BODY),
     ]
 

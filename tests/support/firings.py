@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
 
+from duepoint.clock import SystemClock
 from duepoint.schedules import actions
 from duepoint.targets import target
 from tests.support import builders
@@ -39,7 +39,7 @@ def a_firing(
         "attempt": 1,
         "run_uid": "",
         "time_zone": "Etc/UTC",
-        "not_after_monotonic": time.monotonic() + seconds_left,
+        "not_after_monotonic": SystemClock().monotonic() + seconds_left,
         "ends_by_monotonic": None,
     }
     return target.Firing(**{**values, **changes})

@@ -106,7 +106,7 @@ def of(queue: Any, name: str) -> definition.Definition:
 
 
 def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
-    """An occurrence of each kind, all of this schedule."""
+    """An occurrence of each kind, all of this schedule; none waits to be compared."""
     return tuple(
         messages.Occurrence(
             point=points.DuePoint(
@@ -122,7 +122,7 @@ def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
             record=RECORD,
         )
         for kind in points.PointKind
-        if kind is not points.PointKind.CHAIN
+        if kind not in (points.PointKind.CHAIN, points.PointKind.HELD)
     )
 
 

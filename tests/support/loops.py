@@ -23,9 +23,11 @@ def end_connections_with_their_loop() -> None:
 
 def _close_connections_and_loop(loop: selector_events.BaseSelectorEventLoop) -> None:
     if not loop.is_closed() and not loop.is_running():
-        left = [each for each in loop._transports.values() if not each.is_closing()]
+        # Also those that are closing: what they do in the next turn would never be done.
+        left = [each for each in loop._transports.values() if each._sock is not None]
         for transport in left:
-            transport.abort()
+            if not transport.is_closing():
+                transport.abort()
         if left:
             for _ in range(_TURNS):
                 loop.run_until_complete(asyncio.sleep(0))

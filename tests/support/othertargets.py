@@ -35,7 +35,8 @@ class NoStreams:
 def a_guard(
     *, allowed: Any = HERE, lookup: egress.Lookup | None = None, own: Any = (), **policy: Any
 ) -> egress.Guard:
-    return egress.Guard(egressrules.Policy(allowed=allowed, **policy), own, lookup=lookup)
+    policies = egressrules.Policy(allowed=allowed, **policy)
+    return egress.Guard(policies, lambda: own, lookup=lookup)
 
 
 def a_reader(api: Any) -> connections.Reader:

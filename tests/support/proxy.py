@@ -2,13 +2,15 @@
 
 Stands between a process and one of its servers. TLS passes through untouched. ``forward`` and
 ``backward`` are gates: closed, bytes of that direction wait; what was held goes on when the gate
-opens. ``refuse`` makes the address one where nobody listens.
+opens. With a TLS context of its own it takes TLS connections and hands on what is in them.
+``refuse`` makes the address one where nobody listens.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 
 from tests.support import listeners
@@ -22,11 +24,22 @@ class Proxy:
     connections: connections accepted so far.
     """
 
-    def __init__(self, host: str, port: int, *, at: str = "127.0.0.1") -> None:
-        self._target = (host, port)
+    def __init__(
+        self,
+        target: str,
+        target_port: int,
+        *,
+        at: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        target_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._target = (target, target_port)
         self._at = at
+        self._tls = tls
+        self._target_tls = target_tls
         self._listening = contextlib.AsyncExitStack()
-        self.port = 0
+        self.port = port
         self.connections = 0
         self.forward = asyncio.Event()
         self.backward = asyncio.Event()
@@ -37,7 +50,7 @@ class Proxy:
     async def accept(self) -> None:
         """Listen, on the same port as before."""
         self.port = await self._listening.enter_async_context(
-            listeners.listening(self._serve, self._at, self.port)
+            listeners.listening(self._serve, self._at, self.port, tls=self._tls)
         )
 
     async def refuse(self) -> None:
@@ -47,7 +60,9 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
-            far_reader, far_writer = await asyncio.open_connection(*self._target)
+            far_reader, far_writer = await asyncio.open_connection(
+                *self._target, ssl=self._target_tls
+            )
         except OSError:
             writer.transport.abort()
             return

@@ -69,10 +69,10 @@ class RedisCluster:
         for node in others:
             bus = int(node.option("--cluster-port"))
             self.ask(first, "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
-        wait_until(self._know_one_another, "every node knows every other", 60)
+        wait_until(self._know_one_another, "every node knows every other")
         for primary, replica in zip(self.nodes, self.nodes[PRIMARIES:], strict=False):
             self.ask(replica, "CLUSTER", "REPLICATE", self.id_of(primary))
-        wait_until(self._is_well, "the cluster is well", 90)
+        wait_until(self._is_well, "the cluster is well")
 
     def stop(self) -> None:
         for node in self.nodes:

@@ -31,21 +31,29 @@ import yaml
 
 from duepoint.kube import api as kubeapi
 from duepoint.kube import kubeconfig, port
-from tests.support import receiver
+from tests.support import receiver, waiting
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
 from tools.devcluster import binaries, ports
 
 ROOT = Path(__file__).resolve().parents[2]
+#: On the path of a process, this gives it a clock that is wrong.
+WRONG_CLOCK = Path(__file__).resolve().parent / "wrongclock"
 COMPONENT = "app.kubernetes.io/component"
 PATHS = {
     "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts/{name}",
     "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles/{name}",
     "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings/{name}",
 }
+#: These belong to no namespace; the chart names them after the one that it is installed in.
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+POLICIES = {
+    "ValidatingAdmissionPolicy": _ADMISSION + "/validatingadmissionpolicies/{name}",
+    "ValidatingAdmissionPolicyBinding": _ADMISSION + "/validatingadmissionpolicybindings/{name}",
+}
 SCHEDULES = "/apis/duepoint.dev/v1alpha1/namespaces/{ns}/schedules"
 JOBS = "/apis/batch/v1/namespaces/{ns}/jobs"
-LONGEST_WAIT_SECONDS = 30.0
+LONGEST_WAIT_SECONDS = waiting.LONGEST_SECONDS
 
 Object = dict[str, Any]
 
@@ -166,17 +174,19 @@ class Stack:
         self._key = folder / "blob-key"
         self._key.write_bytes(secrets.token_bytes(32))
         self._processes: list[Process] = []
+        self._policies: list[str] = []
         self._accounts: dict[str, str] = {}
 
     # -- processes -----------------------------------------------------------------------------
 
-    def operator(self, name: str = "operator", **settings: str) -> Process:
-        """A started operator."""
-        return self._start("operator", name, settings)
+    def operator(self, name: str = "operator", *, off: float = 0.0, **settings: str) -> Process:
+        """A started operator, whose clock is off by so many seconds."""
+        return self._start("operator", name, settings, off)
 
-    def worker(self, name: str = "worker", **settings: str) -> Process:
+    def worker(self, name: str = "worker", *, off: float = 0.0, **settings: str) -> Process:
         """A started worker; it may call the receiver and no other loopback address."""
-        return self._start("worker", name, {"egress_allowed_cidrs": "127.0.0.1/32", **settings})
+        allowed = {"egress_allowed_cidrs": "127.0.0.1/32"}
+        return self._start("worker", name, {**allowed, **settings}, off)
 
     async def running(self) -> tuple[Process, Process]:
         """An operator and a worker, both ready."""
@@ -185,7 +195,7 @@ class Stack:
         await worker.wait_until_ready()
         return operator, worker
 
-    def _start(self, role: str, name: str, settings: Mapping[str, str]) -> Process:
+    def _start(self, role: str, name: str, settings: Mapping[str, str], off: float) -> Process:
         login = settings.get("kubeconfig") or self.login(role)
         chosen = {
             "redis_url": self.redis.url_of(role),
@@ -199,6 +209,9 @@ class Stack:
             **settings,
         }
         environment = {f"DUEPOINT_{key.upper()}": value for key, value in chosen.items()}
+        if off:
+            environment["PYTHONPATH"] = str(WRONG_CLOCK)
+            environment["WRONG_CLOCK_SECONDS"] = str(off)
         process = Process(role, name, environment, self.folder / f"{name}.log")
         self._processes.append(process)
         process.start()
@@ -327,9 +340,14 @@ class Stack:
         """The chart's accounts and roles, for this namespace alone."""
         admin = self.plane.admin()
         for one in rendered(self.system, self.namespace):
-            if one["kind"] not in PATHS:
+            if one["kind"] not in PATHS and one["kind"] not in POLICIES:
                 continue
             metadata = one["metadata"]
+            if one["kind"] in POLICIES:
+                path = POLICIES[one["kind"]].format(name=metadata["name"])
+                self._policies.append(path)
+                admin.apply(path, one)
+                continue
             space = metadata.setdefault("namespace", self.system)
             admin.apply(PATHS[one["kind"]].format(ns=space, name=metadata["name"]), one)
             if one["kind"] == "ServiceAccount":
@@ -352,6 +370,8 @@ class Stack:
     def end(self) -> None:
         for process in self._processes:
             process.end()
+        for path in self._policies:  # they belong to no namespace that goes
+            self.plane.admin().delete(path)
         for namespace in (self.namespace, self.system):
             self.plane.delete_namespace(namespace)
 

@@ -47,11 +47,11 @@ class FixedServices:
         self.forgotten.append((namespace, name))
 
 
-def a_service(*addresses: tuple[str, int], name="billing", namespace="default", selector=True):
+def a_service(*addresses: tuple[str, int], name="billing", namespace="default", vouched=True):
     return services.Resolved(
         addresses=tuple(services.Address(host=host, port=port) for host, port in addresses),
         server_name=f"{name}.{namespace}.svc",
-        has_selector=selector,
+        vouched=vouched,
     )
 
 
@@ -77,7 +77,7 @@ async def a_target(
     allow_http: bool = False,
     lookup: egress.Lookup | None = None,
     known: FixedServices | None = None,
-    own: Sequence[tuple[str, int]] = (),
+    own: Sequence[tuple[str, int]] | egress.Servers = (),
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
     places: int = 256,
@@ -89,7 +89,8 @@ async def a_target(
         allowed=tuple(ipaddress.ip_network(one) for one in allowed),
         allow_http=allow_http,
     )
-    guard = CountingGuard(policy, own, lookup=lookup)
+    servers = own if callable(own) else lambda: own
+    guard = CountingGuard(policy, servers, lookup=lookup)
     target = webhook.WebhookTarget(
         guard,
         known or FixedServices(),

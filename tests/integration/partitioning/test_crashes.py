@@ -132,6 +132,27 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, k
     await scene.close()
 
 
+async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went_to(
+    valkey, key_prefix
+):
+    """Two nodes of a cluster fail over each by itself: a batch would be on neither."""
+    scene = await _a_scene(valkey.url, key_prefix)
+    mover = await scene.open()
+    names = {sha: name for name, sha in mover._scripts._shas.items()}
+    exchange, steps = mover._servers.exchange, []
+
+    async def noted(commands, *, confirmed=False):
+        ran = [names[command[1]] for command in commands if command[0] == "EVALSHA"]
+        steps.extend((name, confirmed) for name in ran if name in ("import", "forget"))
+        return await exchange(commands, confirmed=confirmed)
+
+    mover._servers.exchange = noted
+    await scene.partition(mover, 2)
+    await scene.close()
+    assert ("forget", False) in steps
+    assert {confirmed for name, confirmed in steps if name == "import"} == {True}
+
+
 async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, key_prefix):
     scene = await _a_scene(valkey.url, key_prefix)
     operator, mover = scene.opened[0], await scene.open()

@@ -77,6 +77,7 @@ def backfill(
     shape = triggeroptions.form(form)
     where = triggeroptions.place(namespace, kubeconfig, context)
     ttl_seconds = triggeroptions.ttl_seconds(ttl)
+    most_seconds = triggeroptions.timeout_seconds(timeout, wait=wait)
     parallel = connection.whole("--max-parallel", max_parallel, most=_MOST_PARALLEL)
     most = connection.whole("--limit", limit, most=_MOST_SLOTS)
     chosen_order = output.choice("--order", order, _ORDERS)
@@ -108,9 +109,7 @@ def backfill(
         triggerwait.tell_made(run, shape, f"{preview.count} slots of {known.identity}")
         return run
 
-    triggeroptions.finish(
-        where, made, shape=shape, wait=wait, most_seconds=triggeroptions.timeout_seconds(timeout)
-    )
+    triggeroptions.finish(where, made, shape=shape, wait=wait, most_seconds=most_seconds)
 
 
 def _range(known: ScheduleSpec, from_: str, to: str) -> tuple[int, int]:

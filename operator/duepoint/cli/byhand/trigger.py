@@ -55,6 +55,7 @@ def trigger(
     shape = triggeroptions.form(form)
     where = triggeroptions.place(namespace, kubeconfig, context)
     ttl_seconds = triggeroptions.ttl_seconds(ttl)
+    most_seconds = triggeroptions.timeout_seconds(timeout, wait=wait)
     what: dict[str, Any] = {}
     if policy is not None:
         what["concurrencyPolicy"] = output.choice("--concurrency-policy", policy, _POLICIES)
@@ -72,9 +73,7 @@ def trigger(
         triggerwait.tell_made(run, shape, f"{known.identity} runs with the slot {slot}")
         return run
 
-    triggeroptions.finish(
-        where, made, shape=shape, wait=wait, most_seconds=triggeroptions.timeout_seconds(timeout)
-    )
+    triggeroptions.finish(where, made, shape=shape, wait=wait, most_seconds=most_seconds)
 
 
 def _payload(given: str) -> bytes:

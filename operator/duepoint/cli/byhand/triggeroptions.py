@@ -67,9 +67,16 @@ def ttl_seconds(text: str) -> int | None:
     return int(text)
 
 
-def timeout_seconds(text: str | None) -> float | None:
+def timeout_seconds(text: str | None, *, wait: bool) -> float | None:
     """None = as long as it takes; raises errors.InvalidSetting."""
-    return None if text is None else webhookreading.duration_us("--timeout", text) / 1e6
+    if text is None:
+        return None
+    if not wait:
+        raise errors.InvalidSetting(
+            "--timeout",
+            "limits how long the command waits, and it does not; add --wait, or leave it out",
+        )
+    return webhookreading.duration_us("--timeout", text) / 1e6
 
 
 def form(text: str) -> str:
