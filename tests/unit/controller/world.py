@@ -210,7 +210,7 @@ class World:
     async def apply(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
         """Create or edit a Schedule; a webhook every five minutes unless told otherwise."""
         spec = {"schedule": "*/5 * * * *", **fields}
-        if not {"webhook", "jobTemplate", "stream"} & spec.keys():
+        if not {"webhook", "jobTemplate", "stream", "kafka"} & spec.keys():
             spec["webhook"] = {"url": "https://hooks.example.com/x"}
         manifest = {"metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec}
         applied = await self.api.apply("schedules", manifest)

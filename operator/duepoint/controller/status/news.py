@@ -25,6 +25,8 @@ RUN_SKIPPED = "RunSkipped"
 #: that cannot be accepted is an InvalidSchedule.
 _OF_MISSED = frozenset({Reason.QUOTA_EXCEEDED, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
 _OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
+#: A slot that is skipped is what the spec asks for, except where it was meant to wait for its turn.
+_UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
 
 
 def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) -> Iterator[News]:
@@ -40,7 +42,7 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
         reason = event.reason if event.reason in _OF_MISSED else RUN_MISSED
         yield _warning(about, "Run", reason, f"{_slots(missed, slot)} missed: {_why(event)}")
     if skipped := after.counts.skipped - before.counts.skipped:
-        yield _warning(about, "Run", RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {_why(event)}")
+        yield _of_skip(about, event, f"{_slots(skipped, slot)} skipped: {_why(event)}")
     if after.completed and not before.completed:
         yield _change(about, Reason.COMPLETED, "no slot is left")
     yield from _of_receiver(about, before.receiver, after.receiver)
@@ -130,6 +132,11 @@ def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
         warning=reason == RUN_FAILED,
         related=related,
     )
+
+
+def _of_skip(about: Object, event: RunEvent, note: str) -> News:
+    unwanted = event.reason in _UNWANTED_SKIPS
+    return News(regarding=about, reason=RUN_SKIPPED, action="Run", note=note, warning=unwanted)
 
 
 def _warning(about: Object, action: str, reason: str, note: str) -> News:
