@@ -35,12 +35,14 @@ class OpenSlot:
         started_us: when its run began; 0 = not yet.
         job_name: of its Job, once that is known.
         attempts: of the newest attempt of which an event tells; 0 = of none.
+        is_replaced: a worker was about to delete its Job in favour of a newer slot.
     """
 
     standing: Standing = Standing.WANTED
     started_us: int = 0
     job_name: str = ""
     attempts: int = 0
+    is_replaced: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class Course:
     started: int = 0
     succeeded: int = 0
     failed: int = 0
+    replaced: int = 0
     skipped: int = 0
     cursor_us: int | None = None
     open: dict[int, OpenSlot] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class Course:
     @property
     def ended(self) -> int:
         """Slots that have ended, however they did."""
-        return self.succeeded + self.failed + self.skipped
+        return self.succeeded + self.failed + self.replaced + self.skipped
 
     @property
     def opened(self) -> int:
@@ -113,13 +116,16 @@ def told(course: Course, event: RunEvent) -> bool:
     match event.state:
         case RunState.RUNNING:
             return _started(course, one, event)
-        case RunState.SUCCEEDED | RunState.FAILED:
+        case RunState.SUCCEEDED | RunState.FAILED | RunState.REPLACED:
             _started(course, one, event)
             _ended(course, event)
         case RunState.MISSED | RunState.SUPERSEDED | RunState.SKIPPED:
             _ended(course, event)
         case RunState.PENDING:
             return _waits(course, one, event)
+        case RunState.REPLACING:
+            one.is_replaced = True
+            return False
         case RunState.CHECKED:
             return False
     return True
@@ -146,6 +152,8 @@ def _ended(course: Course, event: RunEvent) -> None:
     match event.state:
         case RunState.SUCCEEDED:
             course.succeeded += 1
+        case RunState.REPLACED:
+            course.replaced += 1
         case RunState.SKIPPED:
             course.skipped += 1
             course.skip_reason, course.skip_message = event.reason, event.message
