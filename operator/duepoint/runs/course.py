@@ -35,12 +35,14 @@ class OpenSlot:
         started_us: when its run began; 0 = not yet.
         job_name: of its Job, once that is known.
         attempts: of the newest attempt of which an event tells; 0 = of none.
+        trouble: why its delivery failed and is tried again, in words; empty = it runs.
     """
 
     standing: Standing = Standing.WANTED
     started_us: int = 0
     job_name: str = ""
     attempts: int = 0
+    trouble: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +114,8 @@ def told(course: Course, event: RunEvent) -> bool:
     one.attempts = max(one.attempts, event.attempts)
     match event.state:
         case RunState.RUNNING:
-            return _started(course, one, event)
+            is_news = _notes_trouble(one, event)
+            return _started(course, one, event) or is_news
         case RunState.SUCCEEDED | RunState.FAILED:
             _started(course, one, event)
             _ended(course, event)
@@ -136,6 +139,15 @@ def _started(course: Course, one: OpenSlot, event: RunEvent) -> bool:
     course.waits_for = ""
     course.first_us = min(course.first_us or one.started_us, one.started_us)
     return True
+
+
+def _notes_trouble(one: OpenSlot, event: RunEvent) -> bool:
+    """Whether its run is tried again, or not any more, or for another reason than before."""
+    former = one.trouble
+    one.trouble = ""
+    if event.is_retrying:
+        one.trouble = f"{event.reason}: {event.message}" if event.message else event.reason
+    return one.trouble != former
 
 
 def _ended(course: Course, event: RunEvent) -> None:
