@@ -36,6 +36,7 @@ class OpenSlot:
         job_name: of its Job, once that is known.
         attempts: of the newest attempt of which an event tells; 0 = of none.
         is_replaced: a worker was about to delete its Job in favour of a newer slot.
+        trouble: why its delivery failed and is tried again, in words; empty = it runs.
     """
 
     standing: Standing = Standing.WANTED
@@ -43,6 +44,7 @@ class OpenSlot:
     job_name: str = ""
     attempts: int = 0
     is_replaced: bool = False
+    trouble: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +117,8 @@ def told(course: Course, event: RunEvent) -> bool:
     one.attempts = max(one.attempts, event.attempts)
     match event.state:
         case RunState.RUNNING:
-            return _started(course, one, event)
+            is_news = _notes_trouble(one, event)
+            return _started(course, one, event) or is_news
         case RunState.SUCCEEDED | RunState.FAILED | RunState.REPLACED:
             _started(course, one, event)
             _ended(course, event)
@@ -142,6 +145,15 @@ def _started(course: Course, one: OpenSlot, event: RunEvent) -> bool:
     course.waits_for = ""
     course.first_us = min(course.first_us or one.started_us, one.started_us)
     return True
+
+
+def _notes_trouble(one: OpenSlot, event: RunEvent) -> bool:
+    """Whether its run is tried again, or not any more, or for another reason than before."""
+    former = one.trouble
+    one.trouble = ""
+    if event.is_retrying:
+        one.trouble = f"{event.reason}: {event.message}" if event.message else event.reason
+    return one.trouble != former
 
 
 def _ended(course: Course, event: RunEvent) -> None:

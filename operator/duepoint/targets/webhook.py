@@ -105,10 +105,12 @@ class WebhookTarget:
             entry = found
             seconds = target.seconds_left(firing, self._clock)
         is_well: bool | None = None
+        cause = ""
         try:
             given, is_well = await self._attempt(firing, webhook, seconds)
+            cause = given.message
         finally:
-            self._gate.leave(entry, firing, is_well)
+            self._gate.leave(entry, firing, is_well, cause)
         if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
             self._gate.note_gone(firing)
         return given

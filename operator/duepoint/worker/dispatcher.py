@@ -683,11 +683,10 @@ def _too_late(
     give_up_us = targets.retry_limits(action, firing, _deadline_us(attempt)).give_up_us
     if not attempt.is_retry or now_us < give_up_us:
         return None
-    return outcomes.Rejected(
-        reason=Reason.DEADLINE_EXCEEDED,
-        message="no worker could try again before the time for it was over",
-        started=False,
-    )
+    message = "no worker could try again before the time for it was over"
+    if cause := attempt.record.last_cause or attempt.record.last_error:
+        message += f"; the last try: {cause}"
+    return outcomes.Rejected(reason=Reason.DEADLINE_EXCEEDED, message=message, started=False)
 
 
 def _closing_of(work: Assignment) -> settlers.Closing:

@@ -145,7 +145,8 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     if due_us is None:
         return _given_up(tried, wanted)
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
-    return _end(tried, Closing(occurrences=(retry,), events=_news_of_retry(tried, wanted)))
+    events = _news_of_retry(tried, wanted, due_us=due_us)
+    return _end(tried, Closing(occurrences=(retry,), events=events))
 
 
 #: A check that found something missing is repeated after this; the first one sooner, because what
@@ -175,14 +176,17 @@ def checked(attempt: Attempt, found: targets.Checked | None, now_us: int) -> Clo
     again = messages.Occurrence(
         point=dataclasses.replace(attempt.point, due_us=now_us + wait_us),
         record=messages.OccurrenceRecord(
-            attempt=attempt.number, trigger=attempt.trigger, last_error=found.reason
+            attempt=attempt.number,
+            trigger=attempt.trigger,
+            last_error=found.reason,
+            last_cause=run.cut(found.message, run.CAUSE_LIMIT),
         ),
         source=attempt.point.member,
     )
     return Closing(occurrences=(again,), events=(event,))
 
 
-def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]:
+def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tuple[RunEvent, ...]:
     """A slot that was tried has started; one that was put off before it started is open.
 
     A Job starts with its Job, so its slot is open for as long as it is tried.
@@ -191,7 +195,8 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]
     status = wanted.http_status
     if wanted.started and tried.kind is not actions.JobAction:
         state = RunState.RUNNING
-        return (_event(tried, state, wanted.reason, wanted.message, http_status=status),)
+        told = f"{wanted.message}; next try at {run.instant_text(due_us)}"
+        return (_event(tried, state, wanted.reason, told, http_status=status),)
     has_started = _has_started(tried)
     if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
         return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)
@@ -249,6 +254,7 @@ def _retry(
         first_try_us=attempt.first_try_us or (tried.started_us if was_tried else 0),
         trigger=attempt.trigger,
         last_error=wanted.reason,
+        last_cause=run.cut(wanted.message, run.CAUSE_LIMIT),
     )
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.status import statustext
+from duepoint.runs import run
 from duepoint.runs.course import Course, OpenSlot, Standing
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -49,6 +50,7 @@ class _Slot(msgspec.Struct, frozen=True, rename="camel"):
     scheduled_time: str = ""
     start_time: str = ""
     job_name: str = ""
+    trouble: str = ""
 
 
 class _Counts(msgspec.Struct, frozen=True):
@@ -120,6 +122,7 @@ def _open(one: _Slot) -> OpenSlot:
         standing=Standing.UNKNOWN,
         started_us=statustext.instant_us(one.start_time),
         job_name=one.job_name,
+        trouble=one.trouble,
     )
 
 
@@ -170,12 +173,17 @@ def standing(wanted: Wanted, course: Course, planned: int) -> Verdict:
     """How far it is."""
     if course.ended >= planned and not course.open:
         return _ended(wanted, course, planned)
-    running = sum(1 for one in course.open.values() if one.started_us)
+    started = [one for one in course.open.values() if one.started_us]
+    retried = [one.trouble for one in started if one.trouble]
+    running = len(started) - len(retried)
     said = f"{course.ended} of {planned} slots ended, {running} running"
+    if retried:
+        said += f", {len(retried)} tried again: {retried[-1]}"
     if course.waits_for:
         said += f"; waiting: {course.waits_for}"
     said += _newest_failure(course)
-    return Verdict(told=conditions.reconciling(Reason.RUNNING, said), message=said)
+    reason = Reason.RETRYING if retried and not running else Reason.RUNNING
+    return Verdict(told=conditions.reconciling(reason, said), message=said)
 
 
 def _ended(wanted: Wanted, course: Course, planned: int) -> Verdict:
@@ -291,6 +299,8 @@ def _slot(slot_us: int, one: OpenSlot) -> dict[str, str]:
         told["startTime"] = statustext.instant(one.started_us)
     if one.job_name:
         told["jobName"] = one.job_name
+    if one.trouble:
+        told["trouble"] = run.cut(one.trouble, run.CAUSE_LIMIT)
     return told
 
 

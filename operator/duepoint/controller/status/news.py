@@ -27,6 +27,8 @@ JOB_WITHOUT_SLOT = "JobWithoutSlot"
 #: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
 #: that cannot be accepted is an InvalidSchedule.
 _OF_MISSED = frozenset({Reason.QUOTA_EXCEEDED, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
+#: What a worker may not read, or does not find: somebody has to act.
+_OF_SECRETS = frozenset({Reason.MISSING_SECRET, Reason.SECRET_FORBIDDEN})
 _OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
 #: A slot that is skipped is what the spec asks for, except where it was meant to wait for its turn.
 _UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
@@ -36,6 +38,8 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     """What a run event has changed."""
     slot = instant(event.slot_us)
     if event.state is RunState.PENDING and event.reason == Reason.QUOTA_EXCEEDED:
+        yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
+    if event.reason in _OF_SECRETS and _newest_reason(before) != event.reason:
         yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
     if after.counts.failed > before.counts.failed:
         yield _of_run(about, event, RUN_FAILED, f"the run of {slot} failed: {_why(event)}")
@@ -52,6 +56,18 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     if after.completed and not before.completed:
         yield _change(about, Reason.COMPLETED, "no slot is left")
     yield from _of_receiver(about, before.receiver, after.receiver)
+
+
+def of_check(about: Object, check: RunEvent, before: RunEvent | None) -> Iterator[News]:
+    """What a look at the Secrets of a generation has found, where it was not found before."""
+    if check.reason not in _OF_SECRETS:
+        return
+    if before is None or _found(before) != _found(check):
+        yield _warning(about, "Reconcile", check.reason, check.message)
+
+
+def _found(check: RunEvent) -> tuple[int, str, str]:
+    return check.generation, check.reason, check.message
 
 
 def has_any(report: Report) -> bool:
@@ -120,6 +136,10 @@ def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[N
     ):
         if note is not None and (was is None or was.generation < note.generation):
             yield _warning(about, "Run", reason, note.message)
+
+
+def _newest_reason(runs: Summary) -> str:
+    return "" if runs.last_run is None else runs.last_run.reason
 
 
 def _has_recovered(before: Summary, after: Summary) -> bool:

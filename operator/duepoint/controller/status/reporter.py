@@ -24,6 +24,7 @@ from duepoint.clock import Clock
 from duepoint.controller.jobs import unended
 from duepoint.controller.jobs.podless import PodlessJob
 from duepoint.controller.jobs.unended import Unended
+from duepoint.controller.reconciling import verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status import book, news, pace
@@ -63,8 +64,8 @@ _PARALLEL_WRITES = 16
 
 #: Reads what the queue holds for (uid, namespace); raises QueueUnavailable.
 Definitions = Callable[[str, str], Awaitable[Definition | None]]
-#: Told (namespace, name, uid, generation, message) of a template that is refused for good.
-Refused = Callable[[str, str, str, int, str], None]
+#: Told (namespace, name, uid, what to report) of a generation that must leave the queue.
+Refused = Callable[[str, str, str, Report], None]
 #: Told of every event, for those whom it concerns beside the Schedule.
 RunTold = Callable[[RunEvent, Receipt | None], None]
 #: Told (uid) when a status has been written.
@@ -150,9 +151,9 @@ class Reporter:
         if line.entry.was_written and self._mark not in seen.status:
             self.on_other_mark(seen)
 
-    def observed_generation(self, uid: str) -> int:
+    def answered_generation(self, uid: str) -> int:
         line = self._lines.get(uid)
-        return -1 if line is None else line.entry.observed
+        return -1 if line is None else line.entry.answered
 
     def report(self, uid: str, report: Report) -> None:
         line = self._lines.get(uid)
@@ -163,6 +164,7 @@ class Reporter:
             self._answer(uid, line)
             if is_new:
                 self._tell_all(news.of_report(_about(line.entry), report))
+            self._refuse_what_is_final(line.entry)
 
     def held(self, uid: str, definition: Definition) -> None:
         line = self._lines.get(uid)
@@ -227,7 +229,7 @@ class Reporter:
         entry = line.entry
         self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
         if book.is_refused_for_good(entry, event, before):
-            self.on_refused(entry.namespace, entry.name, entry.uid, entry.generation, event.message)
+            self._refuse(entry, verdicts.refused_again_and_again(entry.generation, event.message))
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
@@ -240,16 +242,29 @@ class Reporter:
 
     def _check(self, line: _Line, event: RunEvent, receipt: Receipt | None) -> None:
         """What a generation refers to was looked at."""
-        observed = line.entry.observed
+        answered, before = line.entry.answered, line.entry.check
         report = book.note_check(line.entry, event)
         if report is None:
             return  # of an older generation, or nobody waited for it
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
-        if report.generation > observed:
+        if report.generation > answered:
             self._tell_all(news.of_report(_about(line.entry), report))
+        self._tell_all(news.of_check(_about(line.entry), event, before))
         self._answer(event.uid, line)
+        self._refuse_what_is_final(line.entry)
+
+    def _refuse_what_is_final(self, entry: book.Entry) -> None:
+        """Nothing fires of what only an edit mends: the queue is to hold nothing of it."""
+        check = entry.check
+        if entry.unchecked is None or check is None or check.generation < entry.generation:
+            return
+        if verdicts.is_final(check):
+            self._refuse(entry, verdicts.refused_by_worker(entry.generation, check.message))
+
+    def _refuse(self, entry: book.Entry, refusal: Report) -> None:
+        self.on_refused(entry.namespace, entry.name, entry.uid, refusal)
 
     def _put_off(self, line: _Line, event: RunEvent) -> None:
         entry = line.entry

@@ -13,7 +13,7 @@ from typing import Any
 from duepoint.controller.status import opentext, receivertext
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
-from duepoint.runs.run import ENDED, RunState
+from duepoint.runs.run import ENDED, RunState, is_retry
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 
@@ -53,13 +53,23 @@ def shown(summary: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
     return fields
 
 
+#: The outcome shown of a delivery that failed and is tried again.
+RETRYING = "Retrying"
+
+
+def is_retrying(run: summaries.LastRun) -> bool:
+    """Whether nothing runs: a delivery was tried without success, and waits for its next try."""
+    is_running = run.outcome is RunState.RUNNING
+    return is_running and is_retry(run.reason, has_job=bool(run.job_name))
+
+
 def _last_run(run: summaries.LastRun) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "scheduledTime": instant(run.slot_us),
         "startTime": instant(run.started_us) if run.started_us else None,
         "finishTime": instant(run.finished_us) if run.finished_us else None,
         "trigger": run.trigger,
-        "outcome": run.outcome.value,
+        "outcome": RETRYING if is_retrying(run) else run.outcome.value,
         "reason": run.reason or None,
         "message": run.message[: conditions.MESSAGE_LIMIT] or None,
         "jobName": run.job_name or None,
@@ -166,12 +176,13 @@ _OUTCOMES = ENDED | {RunState.RUNNING}
 
 
 def _loaded_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
-    if fields.get("outcome") not in _OUTCOMES:
+    outcome = RunState.RUNNING if fields.get("outcome") == RETRYING else fields.get("outcome")
+    if outcome not in _OUTCOMES:
         return None
     return summaries.LastRun(
         slot_us=instant_us(fields.get("scheduledTime")),
         trigger=str(fields.get("trigger") or "Schedule"),
-        outcome=RunState(fields["outcome"]),
+        outcome=RunState(outcome),
         reason=str(fields.get("reason") or ""),
         message=str(fields.get("message") or ""),
         started_us=instant_us(fields.get("startTime")),
