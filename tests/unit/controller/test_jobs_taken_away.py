@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors
+from duepoint import errors, telemetry
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
@@ -73,8 +73,10 @@ async def test_a_replaced_run_is_no_failure_whichever_is_seen_first(deleted):
         made = await world.apply_job(concurrencyPolicy="Replace")
         name = await run_slot(world, made, FIRST)
         await world.clock.advance(5)
+        counted = telemetry.replaced_runs_total._value.get()
         await deleted(world, made, name)
         await world.clock.advance(5)
+        assert telemetry.replaced_runs_total._value.get() == counted + 1
         status = world.status()
         assert status["lastRun"]["outcome"] == status["lastRun"]["reason"] == "Replaced"
         assert status["lastRun"]["message"] == TOLD

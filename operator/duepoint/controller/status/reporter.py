@@ -226,6 +226,7 @@ class Reporter:
         )
         entry = line.entry
         self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
+        telemetry.replaced_runs_total.inc(entry.runs().counts.replaced - before.counts.replaced)
         if book.is_refused_for_good(entry, event, before):
             self.on_refused(entry.namespace, entry.name, entry.uid, entry.generation, event.message)
         if receipt is not None:
