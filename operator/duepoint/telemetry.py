@@ -40,6 +40,9 @@ claim_seconds = Histogram(
 )
 inflight = Gauge("duepoint_inflight", "Points claimed by this worker and not settled.")
 reclaimed_total = Counter("duepoint_reclaimed", "Points taken over from an expired claim.")
+replaced_runs_total = Counter(
+    "duepoint_replaced_runs", "Runs whose place a newer slot took, as statuses count them."
+)
 superseded_total = Counter("duepoint_superseded", "Points dropped because an edit replaced them.")
 unreadable_total = Counter(
     "duepoint_unreadable", "Members and records of no known format that were met.", ["kind"]

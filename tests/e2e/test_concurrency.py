@@ -6,8 +6,17 @@ import asyncio
 import datetime as dt
 import itertools
 
+from duepoint.kube import port
 from tests.e2e.test_crashes import LEASE_SECONDS, api_of, in_seconds
-from tests.e2e.test_jobs import endless, jobs_path, runs, template
+from tests.e2e.test_jobs import (
+    condition,
+    endless,
+    events_of,
+    jobs_path,
+    runs,
+    template,
+    wait_for_event,
+)
 from tests.support import proxy, receiver
 from tests.support import stack as stacks
 from tests.support.waiting import LONGEST_SECONDS
@@ -128,6 +137,84 @@ async def test_a_job_is_replaced_by_that_of_the_next_slot(stack):
         "newest", lambda f: f["status"].get("activeCount") == 1, "one active"
     )
     assert runs(found).get("skipped", 0) == 0
+
+
+def replaced(found: dict) -> int:
+    return runs(found).get("replaced", 0)
+
+
+async def test_a_healthy_schedule_whose_runs_are_replaced_has_no_failure(stack):
+    """Also where the operator is killed: nobody but a worker may say why a Job is gone."""
+    operator, _ = await two_workers(stack)
+    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Replace", "jobTemplate": endless()}
+    await stack.apply("busy", spec)
+    await stack.wait_for_schedule("busy", lambda f: replaced(f) >= 2, "two replaced")
+    event = await wait_for_event(stack, "busy", "RunReplaced")
+    assert event["type"] == "Normal"
+    before = await stack.schedule("busy")
+    await operator.kill()
+    newest = max(job["metadata"]["name"] for job in await stack.jobs("busy"))
+
+    async def three_slots_on() -> bool:
+        names = [job["metadata"]["name"] for job in await stack.jobs("busy")]
+        return bool(names) and seconds_after(min(names), newest) >= 6
+
+    await stacks.eventually(three_slots_on, "three slots without an operator")
+    stack.operator("successor")
+    found = await stack.wait_for_schedule(
+        "busy", lambda f: replaced(f) >= replaced(before) + 3, "what was replaced meanwhile"
+    )
+    assert runs(found)["failed"] == 0
+    assert "lastFailureTime" not in found["status"]
+    assert condition(found, "LastRunSucceeded") == {}
+    assert [one for one in await events_of(stack, "busy") if one["type"] == "Warning"] == []
+    await stack.apply("busy", {**spec, "suspend": True})
+
+    async def adds_up() -> bool:
+        status = (await stack.schedule("busy"))["status"]
+        counts, running = status["runs"], status.get("activeCount", 0)
+        ended = counts["succeeded"] + counts["failed"] + counts["replaced"]
+        return counts["started"] == ended + running == ended + len(await stack.jobs("busy"))
+
+    await stacks.eventually(adds_up, "started = succeeded + failed + replaced + running")
+    (job,) = await stack.jobs("busy")
+    background = {"propagationPolicy": "Background"}
+    await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
+    found = await stack.wait_for_schedule("busy", lambda f: runs(f)["failed"] == 1, "deleted")
+    last = found["status"]["lastRun"]
+    assert (last["outcome"], last["reason"]) == ("Failed", "Deleted")
+
+
+def seconds_after(name: str, other: str) -> int:
+    return int(name.rpartition("-")[2]) - int(other.rpartition("-")[2])
+
+
+async def test_a_released_job_frees_its_place_and_is_active_no_more(stack):
+    await two_workers(stack)
+    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Forbid", "jobTemplate": endless()}
+    await stack.apply("freed", spec)
+    (job,) = await stack.wait_for_job("freed")
+    released = job["metadata"]["name"]
+    await stack.wait_for_schedule("freed", lambda f: runs(f).get("skipped", 0) >= 1, "skipped")
+    patch = [{"op": "remove", "path": "/metadata/ownerReferences"}]
+    await stack.api.request(
+        "PATCH", jobs_path(stack, released), patch, content_type=port.JSON_PATCH
+    )
+    found = await stack.wait_for_schedule(
+        "freed",
+        lambda f: runs(f).get("started") == 2 and f["status"].get("activeCount") == 1,
+        "the next one alone is active",
+    )
+    (active,) = found["status"]["active"]
+    assert active["name"] != released
+    assert runs(found)["failed"] == 1
+    assert condition(found, "LastRunSucceeded")["reason"] == "Released"
+    await stack.api.request("DELETE", jobs_path(stack, released))
+    await stack.apply("freed", {**spec, "suspend": True})
+    await stack.wait_until_ready("freed", 2)
+    found = await stack.schedule("freed")
+    assert (runs(found)["started"], runs(found)["failed"]) == (2, 1)
+    assert found["status"]["activeCount"] == 1
 
 
 async def test_a_worker_killed_between_the_entry_and_the_post_blocks_nobody(stack):

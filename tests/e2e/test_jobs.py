@@ -141,7 +141,13 @@ async def test_a_job_deleted_by_hand_is_a_failed_run_with_or_without_an_operator
     background = {"propagationPolicy": "Background"}
     (job,) = await stack.jobs("watched")
     await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
-    await stack.wait_for_schedule("watched", lambda found: runs(found).get("failed") == 1, "failed")
+    deleted_at = time.time()
+    found = await stack.wait_for_schedule(
+        "watched", lambda found: runs(found).get("failed") == 1, "failed"
+    )
+    last = found["status"]["lastRun"]
+    assert last["reason"] == condition(found, "LastRunSucceeded")["reason"] == "Deleted"
+    assert abs(seconds_of(last["finishTime"]) - deleted_at) < 5
     await operator.kill()
     (job,) = await stack.jobs("unwatched")
     await stack.api.request("DELETE", jobs_path(stack, job["metadata"]["name"]), background)
@@ -150,7 +156,7 @@ async def test_a_job_deleted_by_hand_is_a_failed_run_with_or_without_an_operator
         "unwatched", lambda found: runs(found).get("failed") == 1, "failed"
     )
     assert "activeCount" not in found["status"]
-    assert "Deleted" in found["status"]["lastRun"]["message"]
+    assert found["status"]["lastRun"]["reason"] == "Deleted"
 
 
 async def test_a_failed_job_is_told_by_condition_and_event_and_does_not_touch_ready(stack):

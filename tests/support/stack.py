@@ -353,6 +353,15 @@ class Stack:
             if one["kind"] == "ServiceAccount":
                 self._accounts[metadata["labels"][COMPONENT]] = metadata["name"]
 
+    def install_roles_for(self, namespace: str) -> None:
+        """The same accounts may do the same in another namespace."""
+        admin = self.plane.admin()
+        for one in rendered(self.system, namespace):
+            metadata = one["metadata"]
+            if one["kind"] in PATHS and metadata.get("namespace") == namespace:
+                path = PATHS[one["kind"]].format(ns=namespace, name=metadata["name"])
+                admin.apply(path, one)
+
     async def receive(self, request: receiver.Request, writer: asyncio.StreamWriter) -> None:
         arrived_us = time.time_ns() // 1000
         async with self._arrived:

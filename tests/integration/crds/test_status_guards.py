@@ -165,6 +165,27 @@ def test_a_full_status_fits(api: kubeapi.KubeApi, schedule: dict[str, Any]) -> N
     assert stored["lastRun"]["attempts"] == 3, "no field was pruned"
 
 
+def test_replaced_runs_are_kept_in_a_status(api: kubeapi.KubeApi, schedule: dict[str, Any]) -> None:
+    last = {"scheduledTime": NOON, "finishTime": NOON, "outcome": "Replaced", "reason": "Replaced"}
+    runs = {"started": 2, "succeeded": 1, "failed": 0, "replaced": 1, "missed": 0, "skipped": 0}
+    status = {"observedGeneration": 1, "lastRun": last, "runs": runs, "lastReplacedTime": NOON}
+    answer = _write(api, schedule, **status)
+    assert answer.ok, answer.body["message"]
+    assert api.get(kubeapi.location(schedule))["status"] == status
+
+
+def test_the_replaced_runs_of_a_scheduled_run_never_fall(
+    api: kubeapi.KubeApi, kube_namespace: str
+) -> None:
+    thing = api.create(a_schedule_run("counted", namespace=kube_namespace)).body
+    runs = {"planned": 2, "started": 1, "succeeded": 0, "failed": 0, "skipped": 0}
+    assert _write(api, thing, observedGeneration=1, runs=runs).ok
+    assert _write(api, thing, observedGeneration=1, runs={**runs, "replaced": 1}).ok
+    assert api.get(kubeapi.location(thing))["status"]["runs"]["replaced"] == 1
+    answer = _write(api, thing, observedGeneration=1, runs=runs)
+    assert "the counts of status.runs may not fall" in answer.body["message"]
+
+
 def test_the_spec_of_a_schedule_run_does_not_change(
     api: kubeapi.KubeApi, kube_namespace: str
 ) -> None:

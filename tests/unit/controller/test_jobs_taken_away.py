@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint import errors
+from duepoint import errors, telemetry
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
@@ -73,8 +73,10 @@ async def test_a_replaced_run_is_no_failure_whichever_is_seen_first(deleted):
         made = await world.apply_job(concurrencyPolicy="Replace")
         name = await run_slot(world, made, FIRST)
         await world.clock.advance(5)
+        counted = telemetry.replaced_runs_total._value.get()
         await deleted(world, made, name)
         await world.clock.advance(5)
+        assert telemetry.replaced_runs_total._value.get() == counted + 1
         status = world.status()
         assert status["lastRun"]["outcome"] == status["lastRun"]["reason"] == "Replaced"
         assert status["lastRun"]["message"] == TOLD
@@ -138,6 +140,23 @@ async def test_a_replacement_told_while_nobody_led_is_no_failure():
         assert world.status()["runs"]["replaced"] == 1
         assert world.status()["runs"]["failed"] == 0
         assert news_of(world, "RunFailed") == []
+
+
+async def test_a_replaced_job_that_a_broken_watch_missed_is_told_though_no_status_lists_it():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        names = [await run_slot(world, made, FIRST + number * 300 * S) for number in range(22)]
+        await world.clock.advance(5)
+        name, slot_us = names[20], FIRST + 20 * 300 * S
+        listed = [one["name"] for one in world.status()["active"]]
+        assert name not in (*listed, world.status()["lastRun"]["jobName"])
+        await world.tell(made["metadata"]["uid"], replacing(made, name, slot_us))
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        world.api.compact()
+        await world.clock.advance(60)
+        assert world.status()["activeCount"] == 21
+        assert world.status()["runs"]["replaced"] == 1
+        assert adds_up(world)
 
 
 async def test_a_job_that_ended_before_it_could_be_replaced_has_succeeded():

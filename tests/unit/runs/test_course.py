@@ -13,6 +13,8 @@ STATES = [
     RunState.RUNNING,
     RunState.SUCCEEDED,
     RunState.FAILED,
+    RunState.REPLACED,
+    RunState.REPLACING,
     RunState.MISSED,
     RunState.SKIPPED,
     RunState.PENDING,
@@ -36,13 +38,21 @@ def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
     for slot_us, state in told:
         is_news = courses.told(course, an_event(slot_us, state))
         assert not (slot_us in ended and is_news)
-        if state not in (RunState.RUNNING, RunState.PENDING):
+        if state not in (RunState.RUNNING, RunState.PENDING, RunState.REPLACING):
             ended.add(slot_us)
         assert course.ended == len(ended)
         assert set(course.open) == set(range(1, 6)) - ended
         assert course.opened == 5
         assert course.succeeded + course.failed >= 0
         assert course.started <= 5
+
+
+def test_a_replaced_run_is_counted_as_such():
+    course = Course()
+    courses.opened(course, 1, Standing.HANDED)
+    courses.told(course, an_event(1, RunState.REPLACED))
+    assert (course.started, course.replaced, course.failed, course.ended) == (1, 1, 0, 1)
+    assert course.trouble == ""
 
 
 def test_an_end_without_a_start_counts_as_both():

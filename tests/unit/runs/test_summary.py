@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from duepoint.runs import summary as summaries
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.summary import Counts, Summary
 
 S = 1_000_000
@@ -15,7 +15,7 @@ S = 1_000_000
 
 def event(slot=100, state=RunState.SUCCEEDED, **changes) -> RunEvent:
     """An event about a slot, in seconds; a run begins with its slot and takes one second."""
-    finished = slot + 1 if state in (RunState.SUCCEEDED, RunState.FAILED) else 0
+    finished = slot + 1 if state in ENDED else 0
     values = {
         "uid": "u",
         "namespace": "n",
@@ -64,6 +64,30 @@ def test_a_failed_run_leaves_the_last_success_alone():
 def test_the_same_event_twice_changes_nothing_the_second_time(state):
     once = folded(event(state=state))
     assert folded(event(state=state), into=once) == once
+
+
+def test_a_replaced_run_has_ended_and_is_no_failure():
+    before = folded(event(100))
+    after = folded(event(200, RunState.RUNNING), event(200, RunState.REPLACED), into=before)
+    assert after.counts == Counts(started=2, succeeded=1, replaced=1)
+    assert after.last_run.outcome is RunState.REPLACED
+    assert (after.last_replaced_us, after.last_failure_us) == (201 * S, 0)
+    assert after.verdict == before.verdict
+    assert summaries.same_result(before, after)
+
+
+@pytest.mark.parametrize("late", [RunState.FAILED, RunState.SUCCEEDED, RunState.RUNNING])
+def test_a_replaced_run_stays_one_whatever_is_told_later(late):
+    before = folded(event(state=RunState.REPLACED))
+    assert folded(event(state=late), into=before).counts == before.counts
+
+
+def test_a_replacement_told_again_after_a_restart_is_not_counted_again():
+    before = folded(event(100, RunState.REPLACED))
+    after = folded(event(100, RunState.REPLACED), into=restarted(before), replayed=True)
+    assert after.counts == before.counts == Counts(started=1, replaced=1)
+    further = folded(event(200, RunState.REPLACED), into=restarted(before), replayed=True)
+    assert further.counts == Counts(started=2, replaced=2)
 
 
 def test_an_end_told_before_its_start_counts_one_run():

@@ -13,7 +13,7 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.firing import activeruns
 from duepoint.kube import jobs
 from duepoint.runs import outcome as outcomes
-from duepoint.runs.run import RunState
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import activejobs, target
@@ -244,15 +244,21 @@ async def test_the_newer_job_takes_the_place_of_the_one_that_runs(place):
     ]
 
 
-async def test_what_is_replaced_is_told_before_it_is_deleted(place):
+async def test_what_is_replaced_is_told_before_it_is_deleted(place, monkeypatch):
     """Who sees the deletion, finds the word of it already there, whoever dies in between."""
     known = await place.schedule("Replace")
+    before: list[list[RunEvent]] = []
+    delete = place.jobs.delete
+
+    async def delete_later(*asked: str) -> None:
+        before.append(await place.events())
+        await delete(*asked)
+
+    monkeypatch.setattr(place.jobs, "delete", delete_later)
     async with place.working(place.a_worker()):
-        await place.clock.advance(11)
-        place.api.fail_next(DOWN, verb="DELETE")
-        await place.clock.advance(9.2)
-        assert place.jobs_there() == [name(10)]
-        (told,) = [one for one in await place.events() if one.state is RunState.REPLACING]
+        await place.clock.advance(21)
+    assert place.jobs_there() == [name(20)]
+    (told,) = [one for one in before[0] if one.state is RunState.REPLACING]
     assert (told.uid, told.job_name, told.reason) == (known.uid, name(10), Reason.REPLACED)
     assert told.message == "the slot of 2026-03-01T12:00:20Z took its place"
 

@@ -97,7 +97,11 @@ class JobBook:
         return Seen(owner=owner, ended=_event(job, owner, slot_us, ended, now_us))
 
     def drop(self, job: jobs.Job, now_us: int) -> Seen:
-        """The Job is gone."""
+        """The Job is gone.
+
+        Its run ended when that was seen: a deletionTimestamp tells when the deletion began, and
+        what was deleted at once has none.
+        """
         uid = job.metadata.uid
         self._without_slot.setdefault(uid, job.metadata.namespace)  # it is too late to tell of it
         seen = self.put(job, now_us)
@@ -109,8 +113,7 @@ class JobBook:
         self.drop_uid(owner, uid)
         if run is None:
             return seen
-        at_us = _instant_us(job.metadata.deletion_timestamp) or now_us
-        return replace(seen, cut_short=_taken(job, owner, run, gone.deleted(), min(at_us, now_us)))
+        return replace(seen, cut_short=_taken(job, owner, run, gone.deleted(), now_us))
 
     def drop_uid(self, owner: Owner, job_uid: str) -> None:
         """The Job of that uid is gone."""

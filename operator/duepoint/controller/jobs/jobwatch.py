@@ -178,6 +178,8 @@ class JobWatch:
             if (shown := self._reporter.owner(schedule_uid)) is not None:
                 self._tell_active(shown)
             self._lost.doubt(runs, patience_seconds=0)
+        replaced = map(unended.of_event, self.replacements.runs())
+        self._lost.doubt(replaced, patience_seconds=0)
         return version
 
     def _put(self, job: jobs.Job, *, replayed: bool) -> None:

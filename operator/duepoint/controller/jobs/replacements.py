@@ -37,7 +37,7 @@ class Tell(Protocol):
 class _Noted:
     """What a worker said, and that it is to be said again until it has become true."""
 
-    message: str
+    event: RunEvent
     receipt: Receipt | None
 
 
@@ -59,7 +59,11 @@ class Replacements:
         if receipt is not None:
             receipt.expect()
         self.let_go(event.uid, event.job_name)
-        self._noted[event.uid, event.job_name] = _Noted(event.message, receipt)
+        self._noted[event.uid, event.job_name] = _Noted(event, receipt)
+
+    def runs(self) -> list[RunEvent]:
+        """What was said and has not become true yet."""
+        return [noted.event for noted in self._noted.values()]
 
     def let_go(self, schedule_uid: str, job_name: str) -> None:
         """The run has ended otherwise, or was told of."""
@@ -77,7 +81,7 @@ class Replacements:
             self._tell(gone)
             return
         ended = msgspec.structs.replace(
-            gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=noted.message
+            gone, state=RunState.REPLACED, reason=Reason.REPLACED, message=noted.event.message
         )
         # What the watch showed ends no slot in the queue, so it is told as lost claims are.
         self._tell(ended, receipt=noted.receipt, is_lost=True)

@@ -228,6 +228,7 @@ class Reporter:
         )
         entry = line.entry
         self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
+        telemetry.replaced_runs_total.inc(entry.runs().counts.replaced - before.counts.replaced)
         if book.is_refused_for_good(entry, event, before):
             self._refuse(entry, verdicts.refused_again_and_again(entry.generation, event.message))
         if receipt is not None:

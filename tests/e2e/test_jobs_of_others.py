@@ -1,0 +1,133 @@
+"""Jobs that name a Schedule as their controller and are none of its runs, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+
+from duepoint.kube import jobs, port
+from tests.e2e.test_firing import slot_us
+from tests.e2e.test_jobs import condition, endless, runs, wait_for_event
+from tests.support import stack as stacks
+from tests.support.builders import JOB_TEMPLATE
+
+SLOT = "2026-11-22T01:30:00Z"
+
+
+async def forge(
+    stack,
+    namespace: str,
+    name: str,
+    schedule: dict,
+    *,
+    slot: str = SLOT,
+    template: dict = JOB_TEMPLATE,
+    held: bool = False,
+) -> str:
+    """What a user who may create Jobs there writes; its path."""
+    metadata = schedule["metadata"]
+    job = {
+        "metadata": {
+            "name": name,
+            "labels": {jobs.SCHEDULE_LABEL: metadata["name"]},
+            "annotations": {jobs.SCHEDULED_TIME: slot} if slot else {},
+            "ownerReferences": [
+                {
+                    "apiVersion": schedule["apiVersion"],
+                    "kind": schedule["kind"],
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": copy.deepcopy(template["spec"]),
+    }
+    if held:
+        job["metadata"]["finalizers"] = ["example.com/hold"]
+    path = stacks.JOBS.format(ns=namespace)
+    await stack.api.request("POST", path, job)
+    return f"{path}/{name}"
+
+
+async def is_over(stack, path: str) -> bool:
+    return bool(json.loads(await stack.api.request("GET", path))["status"].get("completionTime"))
+
+
+async def test_whoever_knows_a_uid_forges_no_run_and_holds_no_slot_up(stack):
+    """The operator watches both namespaces and may delete Jobs in both.
+
+    Kubernetes collects what has no owner in its namespace; a finalizer keeps it there, shown as
+    running and as ended.
+    """
+    other = stack.plane.create_namespace("e2e-other")
+    forged: list[str] = []
+    try:
+        await asyncio.to_thread(stack.install_roles_for, other)
+        watched = f"{stack.namespace},{other}"
+        operator = stack.operator(watch_namespaces=watched)
+        worker = stack.worker(watch_namespaces=watched)
+        for process in (operator, worker):
+            await process.wait_until_ready()
+        spec = {
+            "schedule": "@every 2s",
+            "concurrencyPolicy": "Forbid",
+            "jobTemplate": JOB_TEMPLATE,
+            "maxRuns": 3,
+        }
+        await stack.apply("victim", {**spec, "suspend": True})
+        victim = await stack.wait_until_ready("victim")
+        for number, template in enumerate((JOB_TEMPLATE, endless(), endless())):
+            name = f"victim-{number}"
+            forged.append(await forge(stack, other, name, victim, template=template, held=True))
+        await stack.apply("victim", spec)
+        found = await stack.wait_for_schedule(
+            "victim", lambda f: runs(f).get("succeeded", 0) >= 3, "its own runs"
+        )
+        assert "active" not in found["status"]
+        counts = runs(found)
+        assert (counts["started"], counts["succeeded"], counts["failed"]) == (3, 3, 0)
+        own = {job["metadata"]["name"] for job in await stack.jobs("victim")}
+        assert found["status"]["lastRun"]["jobName"] in own
+        for path in forged:
+            await stack.api.request("GET", path)  # it is there all the time
+    finally:
+        for path in forged:
+            patch = {"metadata": {"finalizers": None}}
+            await stack.api.request("PATCH", path, patch, content_type=port.MERGE_PATCH)
+        stack.plane.delete_namespace(other)
+
+
+async def test_a_job_made_by_hand_is_no_run_and_holds_no_slot_up(stack):
+    await stack.running()
+    spec = {"schedule": "@every 2s", "concurrencyPolicy": "Forbid", "jobTemplate": endless()}
+    await stack.apply("plain", {**spec, "suspend": True, "successfulJobsHistoryLimit": 0})
+    schedule = await stack.wait_until_ready("plain")
+    path = await forge(stack, stack.namespace, "by-hand", schedule, slot="")
+    event = await wait_for_event(stack, "plain", "JobWithoutSlot")
+    assert (event["type"], event["related"]["name"]) == ("Warning", "by-hand")
+    await stacks.eventually(lambda: is_over(stack, path), "it ended")
+    await stack.apply("plain", {**spec, "successfulJobsHistoryLimit": 0})
+    found = await stack.wait_for_schedule("plain", lambda f: runs(f).get("started") == 1, "a run")
+    assert found["status"].get("activeCount", 1) == 1
+    assert runs(found)["succeeded"] == 0
+    await stack.api.request("GET", path)
+
+
+async def test_a_job_of_ours_that_lost_its_slot_is_not_called_another_s(stack):
+    await stack.running()
+    spec = {"schedule": "@every 4s", "jobTemplate": endless()}
+    await stack.apply("bare", {**spec, "suspend": True})
+    schedule = await stack.wait_until_ready("bare")
+    await stack.apply("bare", spec)
+    found = await stack.wait_until_ready("bare", 2)
+    following = found["status"]["nextScheduleTime"]
+    name = jobs.name_of("bare", slot_us(following))
+    await forge(stack, stack.namespace, name, schedule, slot="")
+    found = await stack.wait_for_schedule(
+        "bare", lambda f: bool(condition(f, "NameConflict")), "the conflict"
+    )
+    said = condition(found, "NameConflict")["message"]
+    assert "controlled by" not in said
+    assert f"its annotation {jobs.SCHEDULED_TIME} is missing" in said
