@@ -308,9 +308,11 @@ class Leadership:
             health=health,
         )
         outcomes.on_doubt = fallback.look
+        fallback.on_doubt = jobs.note_upheaval
         reporter.on_hold = fallback.look
 
         def doubt() -> None:
+            jobs.note_upheaval(clock.now_us())
             sweeper.doubt()
             resyncer.request()
             fallback.look()

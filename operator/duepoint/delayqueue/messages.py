@@ -104,6 +104,7 @@ class OccurrenceRecord:
         settled_us: of a held point: slots up to here ended once and are not missed if they do not
             run again.
         ended_us: of a held point: slots that have ended, among those to be judged.
+        unanswered_us: when a request to make a Job was last given up without an answer; 0 = never.
     """
 
     attempt: int = 0
@@ -119,6 +120,7 @@ class OccurrenceRecord:
     from_us: int = 0
     settled_us: int = 0
     ended_us: tuple[int, ...] = ()
+    unanswered_us: int = 0
 
 
 #: Definitions by id; None = there is none (any more).

@@ -32,3 +32,10 @@ def test_a_due_that_could_be_taken_for_a_claim_is_never_stored(due):
 @pytest.mark.parametrize("due", [0, points.DUE_LIMIT_US - 1])
 def test_the_dues_at_the_borders_are_stored(due):
     assert records.checked_due(due) == due
+
+
+def test_a_request_without_an_answer_is_remembered_beside_everything_else():
+    record = messages.OccurrenceRecord(
+        attempt=2, payload=b"{}", seal="s", replayed_us=5, unanswered_us=7
+    )
+    assert records.unpack(records.pack(record)) == record
