@@ -80,6 +80,9 @@ held_points_total = Counter(
     "Points that waited on a server that went back: ended, due, or lost and made again.",
     ["outcome"],
 )
+jobs_made_again_total = Counter(
+    "duepoint_jobs_made_again", "Jobs that were there again after they had been deleted."
+)
 doubted_shards = Gauge(
     "duepoint_doubted_shards", "Shards of a server that went back, not compared to the end."
 )

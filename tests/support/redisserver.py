@@ -70,6 +70,11 @@ class RedisServer:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def snapshot(self) -> Path:
+        """What SAVE writes, and what the server holds when it is started."""
+        return self._directory / "dump.rdb"
+
     def url_of(self, role: str) -> str:
         """As the operator's or the worker's user."""
         login = f"{redisusers.name(role)}:{redisusers.password(role).replace(' ', '%20')}"

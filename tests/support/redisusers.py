@@ -214,3 +214,10 @@ class _OfBoth:
     def append(self, one: Any) -> None:
         for each in self._lists:
             each.append(one)
+
+    def remove(self, one: Any) -> None:
+        for each in self._lists:
+            each.remove(one)
+
+    def __contains__(self, one: Any) -> bool:
+        return any(one in each for each in self._lists)

@@ -309,9 +309,11 @@ class Leadership:
         )
         jobs.replacements.catch_up = outcomes.catch_up
         outcomes.on_doubt = fallback.look
+        fallback.on_doubt = jobs.note_upheaval
         reporter.on_hold = fallback.look
 
         def doubt() -> None:
+            jobs.note_upheaval(clock.now_us())
             sweeper.doubt()
             resyncer.request()
             fallback.look()

@@ -105,6 +105,7 @@ class OccurrenceRecord:
         settled_us: of a held point: slots up to here ended once and are not missed if they do not
             run again.
         ended_us: of a held point: slots that have ended, among those to be judged.
+        unanswered_us: when a request to make a Job was last given up without an answer; 0 = never.
     """
 
     attempt: int = 0
@@ -121,6 +122,7 @@ class OccurrenceRecord:
     settled_us: int = 0
     ended_us: tuple[int, ...] = ()
     last_cause: str = ""
+    unanswered_us: int = 0
 
 
 #: Definitions by id; None = there is none (any more).

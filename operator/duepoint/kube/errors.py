@@ -77,6 +77,11 @@ class Unauthorized(Unavailable):
     """401 twice: the credentials are expired or wrong, and reading them again changed nothing."""
 
 
+def may_be_carried_out(error: ApiError) -> bool:
+    """Whether a request that ended so may have been done, or be done yet."""
+    return isinstance(error, Unavailable) and error.sent
+
+
 class Conflict(ApiError, errors.WorldChanged):
     """409."""
 

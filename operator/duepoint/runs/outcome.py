@@ -17,6 +17,7 @@ class Delivered:
     Attributes:
         running: the work goes on elsewhere (a Job) and ends later.
         job_name: name of the Job, for Jobs.
+        may_come_again: a request for the Job may be under way that got no answer.
     """
 
     accepted_us: int
@@ -24,6 +25,7 @@ class Delivered:
     job_name: str = ""
     http_status: int | None = None
     message: str = ""
+    may_come_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,7 @@ class Retry:
             duration; None leaves it to the backoff.
         started: whether the slot counts as started by this attempt (a Job starts with its Job).
         counted: whether this was an attempt at all; one for which no time was left was none.
+        unanswered: a request to make a Job was sent, and may be carried out all the same.
     """
 
     reason: Reason
@@ -43,6 +46,7 @@ class Retry:
     http_status: int | None = None
     started: bool = True
     counted: bool = True
+    unanswered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

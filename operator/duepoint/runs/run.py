@@ -89,6 +89,8 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         run_uid: uid of the ScheduleRun that wanted it; empty for regular slots.
         again: a former event has told that it started.
         job_uid: uid of the Job, where the event comes from having seen it; never stored.
+        may_come_again: a request for this Job that got no answer may be under way; stored behind
+            an empty ``job_uid``.
     """
 
     uid: str
@@ -115,6 +117,7 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     run_uid: str = ""
     again: bool = False
     job_uid: str = ""
+    may_come_again: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -204,7 +207,9 @@ def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as th
     """First starts of regular slots, nearly all there are, are written without the last fields."""
     if len(event.message) > MESSAGE_LIMIT:
         event = msgspec.structs.replace(event, message=cut(event.message, MESSAGE_LIMIT))
-    stored = msgspec.structs.astuple(event)[:-1]
+    if event.may_come_again:
+        return msgspec.structs.astuple(msgspec.structs.replace(event, job_uid=""))
+    stored = msgspec.structs.astuple(event)[:-2]
     if event.again:
         return stored
     return stored[:-1] if event.run_uid else stored[:-2]

@@ -16,7 +16,7 @@ from duepoint.kube import errors, jobs, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import batches, jobbatch, target
+from duepoint.targets import batches, jobbatch, openrequests, target
 
 
 class JobTarget:
@@ -25,7 +25,8 @@ class JobTarget:
     def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
         self._api = api
         self._clock = clock
-        self._batches = jobbatch.JobBatches(api, clock)
+        self._open = openrequests.OpenRequests(clock)
+        self._batches = jobbatch.JobBatches(api, clock, self._open)
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered(running) once the Job of this slot exists, by this attempt or an older one."""
@@ -39,7 +40,9 @@ class JobTarget:
         except base.InvalidSpec as error:
             return _rejected(Reason.INVALID_JOB_TEMPLATE, str(error))
         except TimeoutError:
-            return _retry(Reason.API_UNAVAILABLE, f"no answer from the API server in {seconds:g} s")
+            self._open.note(firing.namespace, job_name(firing))
+            message = f"no answer from the API server in {seconds:g} s"
+            return _retry(Reason.API_UNAVAILABLE, message, unanswered=True)
 
     def takes_batches(self, action: actions.Action) -> bool:
         """Of every template."""
@@ -55,19 +58,34 @@ class JobTarget:
         try:
             result = await jobs.create(self._api, namespace, job, timeout_seconds=seconds)
         except errors.ApiError as error:
-            return _retry(Reason.API_UNAVAILABLE, str(error), _after_us(error))
+            unanswered = errors.may_be_carried_out(error)
+            if unanswered:
+                self._open.note(namespace, _name(job))
+            told = str(error)
+            return _retry(Reason.API_UNAVAILABLE, told, _after_us(error), unanswered=unanswered)
         match result:
-            case jobs.Created() | jobs.AlreadyOurs():
-                return self._delivered(job)
+            case jobs.Created():
+                is_open = self._open.has(namespace, _name(job))
+                return self._delivered(job, may_come_again=is_open)
+            case jobs.AlreadyOurs():  # by whoever asked before
+                return self._delivered(job, may_come_again=True)
             case jobs.NameConflict(message=message):
                 return _rejected(Reason.NAME_CONFLICT, message)
             case jobs.Refused(reason=reason, message=message):
                 return (_retry if result.may_heal else _rejected)(reason, message)
 
-    def _delivered(self, job: dict[str, object]) -> outcome.Delivered:
-        metadata = job["metadata"]
-        name = metadata["name"] if isinstance(metadata, dict) else ""
-        return outcome.Delivered(accepted_us=self._clock.now_us(), running=True, job_name=name)
+    def _delivered(self, job: dict[str, object], *, may_come_again: bool) -> outcome.Delivered:
+        return outcome.Delivered(
+            accepted_us=self._clock.now_us(),
+            running=True,
+            job_name=_name(job),
+            may_come_again=may_come_again,
+        )
+
+
+def _name(job: dict[str, object]) -> str:
+    metadata = job["metadata"]
+    return str(metadata["name"]) if isinstance(metadata, dict) else ""
 
 
 def job_name(firing: target.Firing) -> str:
@@ -102,8 +120,12 @@ def _after_us(error: errors.ApiError) -> int | None:
     return None if seconds is None else int(seconds * 1_000_000)
 
 
-def _retry(reason: Reason, message: str, after_us: int | None = None) -> outcome.Retry:
-    return outcome.Retry(reason=reason, message=message, after_us=after_us, started=False)
+def _retry(
+    reason: Reason, message: str, after_us: int | None = None, *, unanswered: bool = False
+) -> outcome.Retry:
+    return outcome.Retry(
+        reason=reason, message=message, after_us=after_us, started=False, unanswered=unanswered
+    )
 
 
 def _rejected(reason: Reason, message: str) -> outcome.Rejected:

@@ -18,7 +18,7 @@ from duepoint import shares
 from duepoint.kube import api as apis
 from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
 from duepoint.schedules import actions
-from duepoint.targets import batches, target
+from duepoint.targets import batches, openrequests, target
 
 #: Templates whose frames are kept, some kilobytes each.
 _FRAMES = 1024
@@ -27,9 +27,12 @@ _FRAMES = 1024
 class JobBatches:
     """Creates them through one API server."""
 
-    def __init__(self, api: port.Api, clock: clocks.Clock) -> None:
+    def __init__(
+        self, api: port.Api, clock: clocks.Clock, unanswered: openrequests.OpenRequests
+    ) -> None:
         self._api = api
         self._clock = clock
+        self._open = unanswered
         self._frames = _Frames()
         #: Of all batches together: a row begins when there is a connection for it.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(
@@ -82,9 +85,14 @@ class JobBatches:
             )
         except errors.Conflict:
             return
-        except errors.ApiError:
+        except errors.ApiError as error:
+            if errors.may_be_carried_out(error):
+                self._open.note(batch.namespace, words.job_name)
             course.is_over = True
             return
+        except asyncio.CancelledError:
+            self._open.note(batch.namespace, words.job_name)
+            raise
         course.made[row] = batches.MadeJob(words.job_name, now, self._clock.now_us())
         batch.note_row()
 

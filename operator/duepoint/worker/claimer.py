@@ -32,6 +32,9 @@ from duepoint.worker.dispatcher import Dispatcher
 BEAT_SECONDS = 10.0
 #: Beats from one judgement of a fit server to the next; an unfit one is judged at each beat.
 _BEATS_PER_JUDGEMENT = 30
+#: A queue that is back is met within this: what is due between its answer and the first claim may
+#: have to wait for the leader.
+_MOST_AWAY_SECONDS = 0.5
 #: The longest sleep of one turn. Nothing is looked at after it: who was subscribed has missed no
 #: wake-up, and who was not looks at everything once he is.
 LONGEST_SLEEP_SECONDS = 60.0
@@ -123,7 +126,7 @@ class Claimer:
             await self._say_goodbye()
 
     async def _claim_until_drained(self) -> None:
-        waits = services.backoff(first_seconds=0.1, most_seconds=2.0)
+        waits = services.backoff(first_seconds=0.1, most_seconds=_MOST_AWAY_SECONDS)
         changes = services.backoff(first_seconds=0.01, most_seconds=1.0)
         changed_at = -math.inf
         while not self._draining.is_set():
@@ -142,7 +145,7 @@ class Claimer:
                     telemetry.logger.warning("waiting for the queue", error=str(trouble))
                 await clocks.wait_for(self._draining, next(waits), self._clock)
             else:
-                waits = services.backoff(first_seconds=0.1, most_seconds=2.0)
+                waits = services.backoff(first_seconds=0.1, most_seconds=_MOST_AWAY_SECONDS)
 
     # -- one connection's worth of turns -------------------------------------------------------
 

@@ -470,6 +470,7 @@ class Dispatcher:
             started_us=started_us,
             now_us=settler.now_us(),
             fraction=self._dice(),
+            had_owner=_had_owner(settler.claim),
         )
         return settlers.closing(tried)
 
@@ -709,6 +710,11 @@ def _count_ended(events: Iterable[RunEvent | run.Together]) -> None:
             telemetry.superseded_total.inc()
         elif event.state in (RunState.MISSED, RunState.SKIPPED) and event.count:
             telemetry.slots_total.labels(event.state, event.reason).inc(event.count)
+
+
+def _had_owner(claim: messages.Claim) -> bool:
+    """Whether another worker held these points, and may have asked a target."""
+    return claim.reclaimed > 0 or claim.first_us not in (0, claim.now_us)
 
 
 def _deadline_us(attempt: Attempt) -> int | None:

@@ -25,7 +25,7 @@ from duepoint.delayqueue.firing import activeruns, crowding, rearming
 from duepoint.delayqueue.port import Queue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
-from duepoint.runs import retries, run
+from duepoint.runs import retries, run, unanswered
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
@@ -86,6 +86,7 @@ class Tried:
 
     Attributes:
         kind: the target's type, because a Job counts as started only once it exists.
+        had_owner: another worker held this point before, and may have asked the target.
         fraction: uniform in [0, 1), the dice of the backoff.
     """
 
@@ -96,6 +97,7 @@ class Tried:
     started_us: int
     now_us: int
     fraction: float
+    had_owner: bool = False
 
 
 # -- the decision ----------------------------------------------------------------------------
@@ -126,7 +128,16 @@ def _delivered(tried: Tried, delivered: outcomes.Delivered) -> Closing:
         job_name=delivered.job_name,
         http_status=delivered.http_status,
     )
+    if delivered.job_name and _may_come_again(tried, delivered):
+        event = msgspec.structs.replace(event, may_come_again=True)
     return _end(tried, Closing(events=(event,)))
+
+
+def _may_come_again(tried: Tried, delivered: outcomes.Delivered) -> bool:
+    """Whether anybody's request for this Job may be carried out once more."""
+    asked_us = tried.attempt.record.unanswered_us
+    is_late = unanswered.may_come(asked_us, tried.now_us)
+    return delivered.may_come_again or tried.had_owner or is_late
 
 
 def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
@@ -255,6 +266,7 @@ def _retry(
         trigger=attempt.trigger,
         last_error=wanted.reason,
         last_cause=run.cut(wanted.message, run.CAUSE_LIMIT),
+        unanswered_us=tried.now_us if wanted.unanswered else attempt.record.unanswered_us,
     )
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)

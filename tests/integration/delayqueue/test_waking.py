@@ -61,6 +61,43 @@ async def test_a_restarted_server_is_subscribed_again(lonely, own_server):
     await wakeups.close()
 
 
+async def test_a_server_with_an_older_state_is_looked_at_as_soon_as_anybody_meets_it(
+    lonely, own_server, monkeypatch
+):
+    await lonely.arm(due_in=3600.0)
+    wakeups = await _asleep(lonely)
+    monkeypatch.setattr(subscription, "_RECONNECT_SECONDS", (600.0, 600.0))
+    monkeypatch.setattr(subscription, "_SLOWEST_RECONNECT_SECONDS", 600.0)
+    _go_back(own_server)
+    with contextlib.suppress(errors.QueueUnavailable):  # the connection in hand is dead
+        await lonely.queue.layout()
+    await lonely.queue.layout()
+    async with asyncio.timeout(30):
+        assert len(await wakeups.wait_until_due(60)) == 4
+    await wakeups.close()
+    assert wakeups.ring_all not in lonely.queue._servers.on_upheaval
+
+
+async def test_a_subscription_that_meets_another_server_stands_without_a_further_wait(
+    lonely, own_server, monkeypatch
+):
+    wakeups = await _asleep(lonely)
+    monkeypatch.setattr(subscription, "_RECONNECT_SECONDS", (3.0, 3.0))
+    monkeypatch.setattr(subscription, "_SLOWEST_RECONNECT_SECONDS", 3.0)
+    with capture_logs() as logs:
+        _go_back(own_server)
+        assert len(await wakeups.wait_until_due(30)) == 4
+    assert "subscription lost" not in {line["event"] for line in logs}
+    await wakeups.close()
+
+
+def _go_back(server):
+    with server.client() as client:
+        client.save()
+    server.kill()
+    server.start()
+
+
 async def test_a_server_that_is_away_is_told_once_however_often_somebody_begins_anew(
     lonely, own_server
 ):

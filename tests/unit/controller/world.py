@@ -150,6 +150,7 @@ class World:
         )
         self.jobwatch.replacements.catch_up = self.outcomes.catch_up
         self.outcomes.on_doubt = self.reporter.on_hold = self.fallbacks.look
+        self.fallbacks.on_doubt = self.jobwatch.note_upheaval
         version = str(self.api._version)
         running = self.running = [
             asyncio.create_task(work)

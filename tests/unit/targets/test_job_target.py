@@ -66,6 +66,30 @@ async def test_a_reply_that_was_lost_is_found_out_by_the_name(server):
     assert len(server.all_stored("jobs")) == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "unanswered"),
+    [
+        (errors.Unavailable("cut"), True),
+        (errors.Unavailable("504", status=504), True),
+        (errors.Unavailable("refused", sent=False), False),
+        (errors.Throttled("wait", status=429, sent=False), False),
+    ],
+    ids=["cut", "time-out-of-the-server", "never-sent", "throttled"],
+)
+async def test_a_request_without_an_answer_may_come_later(server, error, unanswered):
+    target = job.JobTarget(server, clock.SystemClock())
+    server.fail_next(error, verb="POST")
+    put_off = await target.fire(firings.a_firing(firings.a_job()))
+    assert put_off.unanswered == unanswered
+    made = await target.fire(firings.a_firing(firings.a_job(), attempt=2))
+    assert made.may_come_again == unanswered
+
+
+async def test_a_job_that_was_there_may_come_again_and_one_that_was_made_may_not(server):
+    first, second = await fire(server), await fire(server, attempt=2)
+    assert (first.may_come_again, second.may_come_again) == (False, True)
+
+
 async def test_a_name_taken_by_another_schedule_is_a_conflict_and_left_alone(server):
     await fire(server, uid="another-uid")
     given = await fire(server)

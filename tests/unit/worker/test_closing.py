@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
+from duepoint.runs import unanswered
 from duepoint.runs.retries import RetryLimits
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
@@ -45,7 +48,9 @@ def an_attempt(kind: PointKind = PointKind.CHAIN, **changes) -> Attempt:
     return Attempt(**{**values, **changes})
 
 
-def close(attempt: Attempt, outcome, *, kind=actions.WebhookAction, limits=LIMITS, fraction=0.5):
+def close(
+    attempt: Attempt, outcome, *, kind=actions.WebhookAction, limits=LIMITS, fraction=0.5, **more
+):
     return settler.closing(
         settler.Tried(
             attempt=attempt,
@@ -55,6 +60,7 @@ def close(attempt: Attempt, outcome, *, kind=actions.WebhookAction, limits=LIMIT
             started_us=NOON + 1_000,
             now_us=NOON + 4_000,
             fraction=fraction,
+            **more,
         )
     )
 
@@ -82,6 +88,47 @@ def test_a_job_that_exists_is_a_running_run():
         "report-1772366400",
         0,
     )
+
+
+JOB = outcomes.Delivered(accepted_us=NOON, running=True, job_name="s-1")
+
+
+def test_a_job_that_its_first_owner_asked_for_once_does_not_come_again():
+    (event,) = close(an_attempt(), JOB, kind=actions.JobAction).events
+    assert not event.may_come_again
+
+
+@pytest.mark.parametrize(
+    ("told", "age_us", "had_owner"),
+    [({"may_come_again": True}, 0, False), ({}, 60_000_000, False), ({}, 0, True)],
+    ids=["the-target-says-so", "a-former-attempt-got-no-answer", "another-worker-held-it"],
+)
+def test_a_job_for_which_a_request_may_be_under_way_may_come_again(told, age_us, had_owner):
+    asked = messages.OccurrenceRecord(unanswered_us=NOON - age_us if age_us else 0)
+    closed = close(
+        an_attempt(PointKind.RETRY, record=asked),
+        dataclasses.replace(JOB, **told),
+        kind=actions.JobAction,
+        had_owner=had_owner,
+    )
+    assert closed.events[0].may_come_again
+
+
+def test_a_request_that_is_too_old_to_be_carried_out_does_not_count():
+    asked = messages.OccurrenceRecord(unanswered_us=NOON - unanswered.LATE_US)
+    closed = close(an_attempt(PointKind.RETRY, record=asked), JOB, kind=actions.JobAction)
+    assert not closed.events[0].may_come_again
+
+
+def test_a_retry_remembers_the_request_without_an_answer_through_a_refusal():
+    cut = outcomes.Retry(reason=Reason.API_UNAVAILABLE, message="cut", unanswered=True)
+    (retry,) = close(an_attempt(), cut, kind=actions.JobAction).occurrences
+    assert retry.record.unanswered_us == NOON + 4_000
+    full = outcomes.Retry(reason=Reason.QUOTA_EXCEEDED, message="full", started=False)
+    again = close(
+        an_attempt(PointKind.RETRY, record=retry.record), full, kind=actions.JobAction
+    ).occurrences[0]
+    assert again.record.unanswered_us == NOON + 4_000
 
 
 def test_a_failed_attempt_becomes_a_retry_and_the_chain_goes_on():

@@ -6,7 +6,8 @@ namespace. Ends of Jobs become run events for the reporter, told again after eve
 fold knows what it has seen. Finished Jobs beyond the history limits are deleted in the background,
 also of a suspended Schedule, and never of a slot that has not ended by what the API server has, nor
 before the status tells how they ended: a leader that takes over would find them shown as running
-and gone.
+and gone. Nor while a request that may make the Job once more is under way (``laterequests``); a Job
+that is there again all the same is told of.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from duepoint.clock import Clock
 from duepoint.controller.jobs import history, unended
 from duepoint.controller.jobs.cutshort import GRACE_SECONDS, CutShort
 from duepoint.controller.jobs.jobbook import JobBook, Seen
+from duepoint.controller.jobs.laterequests import LateRequests
 from duepoint.controller.jobs.lostjobs import LostJobs
 from duepoint.controller.jobs.podless import Podless, PodlessJob
 from duepoint.controller.jobs.replacements import Replacements
@@ -85,7 +87,8 @@ class JobWatch:
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=tell_gone)
         self._cut_short = CutShort(clock=clock, tell=tell_gone)
         self._podless = Podless(api=api, clock=clock, jobs=self, tell=reporter.pods_refused)
-        reporter.on_started = lambda run: self._lost.doubt([run])
+        self._late = LateRequests()
+        reporter.on_started = self._begun
         reporter.on_replacing = self._note_replacing
         self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
         self.on_end: Callable[[str, str], None] = lambda _schedule_uid, _name: None
@@ -104,6 +107,14 @@ class JobWatch:
         """The watermark or the limits of a Schedule may have moved: there may be Jobs to delete."""
         if self._finished(schedule_uid):
             self._cleaning.put(schedule_uid, schedule_uid)
+
+    def note_upheaval(self, at_us: int) -> None:
+        """Claims of slots up to here were lost with the state of the queue."""
+        self._late.note_upheaval(at_us)
+
+    def _begun(self, run: Unended) -> None:
+        self._late.note(run.namespace, run.job_name, run.told_us, may_come=run.may_come_again)
+        self._lost.doubt([run])
 
     def has(self, owner: jobs.Owner, job_name: str) -> bool:
         """Whether the Schedule has a Job of that name, by the watch."""
@@ -155,6 +166,7 @@ class JobWatch:
         async for change in changes:
             if change.type is port.ChangeType.DELETED:
                 seen = self._book.drop(change.item, self._clock.now_us())
+                self._note_gone(seen, change.item)
                 self._tell(seen, change.item, replayed=False, is_gone=True)
             else:
                 self._put(change.item, replayed=False)
@@ -185,7 +197,22 @@ class JobWatch:
     def _put(self, job: jobs.Job, *, replayed: bool) -> None:
         seen = self._book.put(job, self._clock.now_us())
         is_gone = job.metadata.deletion_timestamp is not None
+        self._tell_if_back(seen, job)
         self._tell(seen, job, replayed=replayed, is_gone=is_gone)
+
+    def _note_gone(self, seen: Seen, job: jobs.Job) -> None:
+        if seen.owner is not None and self._is_its_own(seen.owner):
+            known = job.metadata
+            self._late.note_gone(seen.owner.uid, known.name, known.uid, self._clock.now_us())
+
+    def _tell_if_back(self, seen: Seen, job: jobs.Job) -> None:
+        """Its slot had ended, and runs once more."""
+        owner, known = seen.owner, job.metadata
+        if owner is None or not self._is_its_own(owner):
+            return
+        if self._late.is_back(owner.uid, known.name, known.uid):
+            telemetry.jobs_made_again_total.inc()
+            self._reporter.made_again(owner.uid, known.name, known.uid)
 
     def _tell(self, seen: Seen, job: jobs.Job, *, replayed: bool, is_gone: bool) -> None:
         if seen.claimed is not None and self._is_its_own(seen.claimed):
@@ -225,7 +252,7 @@ class JobWatch:
 
     async def _clean(self, schedule_uid: str) -> float | None:
         try:
-            done = await self._delete_excess(schedule_uid)
+            again = await self._delete_excess(schedule_uid)
         except (kube_errors.ApiError, errors.TryLater) as trouble:
             telemetry.logger.debug("history not cleaned", uid=schedule_uid, error=str(trouble))
             return next(self._waits.setdefault(schedule_uid, _backoff()))
@@ -233,25 +260,27 @@ class JobWatch:
             telemetry.logger.error("history not cleaned", uid=schedule_uid, exc_info=bug)
             return next(self._waits.setdefault(schedule_uid, _backoff()))
         self._waits.pop(schedule_uid, None)
-        return None if done else _WANTED_AGAIN_SECONDS
+        return again
 
-    async def _delete_excess(self, schedule_uid: str) -> bool:
-        """False where something is to be looked at again though nothing may be told of it."""
+    async def _delete_excess(self, schedule_uid: str) -> float | None:
+        """Seconds until something is to be looked at again of which nothing may be told."""
         finished = self._finished(schedule_uid)
         if not finished:
-            return True
+            return None
         known = await self._reporter.definition(schedule_uid)
         if known is None:
             keeps = self._reporter.refused_keeps(schedule_uid)
-            return keeps is None or await self._delete_of_refused(schedule_uid, keeps)
+            return None if keeps is None else await self._delete_of_refused(schedule_uid, keeps)
         policy = known.rule.policy
         is_any_wanted = any(job.is_wanted for job in history.too_many(finished, policy))
         wanted_us = await self._wanted(known) if is_any_wanted else frozenset()
         has_ended = functools.partial(self._reporter.has_ended, schedule_uid)
-        await self._delete(schedule_uid, history.excess(finished, policy, has_ended, wanted_us))
-        return not wanted_us
+        late = await self._delete(
+            schedule_uid, history.excess(finished, policy, has_ended, wanted_us)
+        )
+        return late if late is not None or not wanted_us else _WANTED_AGAIN_SECONDS
 
-    async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> bool:
+    async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> float | None:
         """The queue holds nothing of it, so no slot of it is tried again but those in flight."""
         over_us = self._clock.now_us() - _IN_FLIGHT_US
         finished = history.too_many(self._finished(schedule_uid), keeps)
@@ -260,18 +289,30 @@ class JobWatch:
             for job in finished
             if job.slot_us <= over_us or self._reporter.has_ended(schedule_uid, job.slot_us)
         ]
-        await self._delete(schedule_uid, ended)
-        return len(ended) == len(finished)
+        late = await self._delete(schedule_uid, ended)
+        return late if late is not None or len(ended) == len(finished) else _WANTED_AGAIN_SECONDS
 
-    async def _delete(self, schedule_uid: str, excess: Iterable[history.FinishedJob]) -> None:
+    async def _delete(
+        self, schedule_uid: str, excess: Iterable[history.FinishedJob]
+    ) -> float | None:
+        """Seconds until the first that has to stay for a late request may go."""
         shown = self._reporter.unended_names(schedule_uid)  # looked at again once that is written
+        first_us: int | None = None
         for job in excess:
             if job.name in shown or self.keeps(job.namespace, job.name):
                 continue
+            until_us = self._late.stays_until_us(job)
+            if until_us > self._clock.now_us():
+                first_us = until_us if first_us is None else min(first_us, until_us)
+                continue
             await jobs.delete(self._api, job.namespace, job.name, job.uid)
+            self._late.note_gone(schedule_uid, job.name, job.uid, self._clock.now_us())
             owner = self._reporter.owner(schedule_uid)
             if owner is not None:
                 self._book.drop_uid(owner, job.uid)
+        if first_us is None:
+            return None
+        return min(max((first_us - self._clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)
 
 
 #: A slot that a ScheduleRun wants and whose Job has ended is settled within moments.

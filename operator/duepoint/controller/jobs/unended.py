@@ -22,7 +22,12 @@ _REGULAR = "Schedule"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unended:
-    """A run that is believed to be running; ``is_shown``: by nothing but a status."""
+    """A run that is believed to be running; ``is_shown``: by nothing but a status.
+
+    Attributes:
+        told_us: when a worker told of it; 0 = a status did.
+        may_come_again: a request for its Job may be under way.
+    """
 
     uid: str
     namespace: str
@@ -31,6 +36,8 @@ class Unended:
     slot_us: int
     trigger: str
     is_shown: bool = False
+    told_us: int = 0
+    may_come_again: bool = False
 
 
 def may_show_some(status: bytes) -> bool:

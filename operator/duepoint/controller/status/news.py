@@ -23,6 +23,7 @@ RUN_REPLACED = "RunReplaced"
 RUN_MISSED = "RunMissed"
 RUN_SKIPPED = "RunSkipped"
 JOB_WITHOUT_SLOT = "JobWithoutSlot"
+JOB_MADE_AGAIN = "JobMadeAgain"
 
 #: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
 #: that cannot be accepted is an InvalidSchedule.
@@ -123,6 +124,19 @@ def of_refused_pods(about: Object, job: Object, message: str) -> News:
         reason=Reason.PODS_REFUSED,
         action="Run",
         note=message,
+        warning=True,
+        related=job,
+    )
+
+
+def of_job_made_again(about: Object, job: Object) -> News:
+    """A slot that had ended runs once more."""
+    return News(
+        regarding=about,
+        reason=JOB_MADE_AGAIN,
+        action="Run",
+        note=f"Job {job.name} is there again after it was deleted: its slot, which had ended, runs"
+        " once more; a request to make it came late, or another client made it",
         warning=True,
         related=job,
     )

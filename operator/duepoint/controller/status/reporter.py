@@ -13,6 +13,7 @@ leader that is behind, is dropped too, and the next sighting of the object is be
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -319,6 +320,16 @@ class Reporter:
         if job is not None:
             self._tell(news.of_refused_pods(_about(line.entry), job.reference(), message))
         self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def made_again(self, uid: str, job_name: str, job_uid: str) -> None:
+        """A Job of the Schedule that was deleted is there again: its slot runs once more."""
+        line = self._lines.get(uid)
+        if line is not None:
+            about = _about(line.entry)
+            job = dataclasses.replace(
+                about, name=job_name, uid=job_uid, kind="Job", api_version="batch/v1"
+            )
+            self._tell(news.of_job_made_again(about, job))
 
     def shown_unended(self, namespace: str | None) -> Iterator[tuple[str, tuple[Unended, ...]]]:
         """By uid the runs of Jobs that written statuses show as running; None = everywhere."""
@@ -643,6 +654,8 @@ def _unended(event: RunEvent) -> Unended:
         job_name=event.job_name,
         slot_us=event.slot_us,
         trigger=event.trigger,
+        told_us=event.at_us,
+        may_come_again=event.may_come_again,
     )
 
 

@@ -4,9 +4,10 @@ An occurrence's state is stored in ``occrec`` under its member, as a MessagePack
 with a format number: [1, attempt, first try in us, trigger, run uid, last error class], and where
 a ScheduleRun overrides something [..., concurrency policy, payload, its seal], of a replayed
 letter [..., time of the replay in us], of a held point [..., up to which instant, first slot,
-settled up to, slots that have ended], and of a retry [..., the last error in words]. Fields that a
-later version appends are ignored; another format number, or bytes that are no such array, raise
-UnknownFormat. No record at all is that of a first attempt. Pure.
+settled up to, slots that have ended], of a retry [..., the last error in words], and of a Job whose
+creation got no answer [..., when that was given up]. Fields that a later version appends are
+ignored; another format number, or bytes that are no such array, raise UnknownFormat. No record at
+all is that of a first attempt. Pure.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
     settled_us: int = 0
     ended_us: tuple[int, ...] = ()
     last_cause: str = ""
+    unanswered_us: int = 0
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
@@ -53,9 +55,10 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
     )
     overrides = (record.concurrency, record.payload, record.seal)
     held = (record.back_us, record.from_us, record.settled_us, record.ended_us)
-    if record.last_cause:
+    if record.unanswered_us or record.last_cause:
         cause = runs.cut(record.last_cause, runs.CAUSE_LIMIT)
-        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held, cause))
+        late = (cause, record.unanswered_us) if record.unanswered_us else (cause,)
+        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held, *late))
     if record.back_us:
         return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held))
     if record.replayed_us:
@@ -96,6 +99,7 @@ def unpack(data: bytes) -> messages.OccurrenceRecord:
         settled_us=found.settled_us,
         ended_us=found.ended_us,
         last_cause=found.last_cause,
+        unanswered_us=found.unanswered_us,
     )
 
 

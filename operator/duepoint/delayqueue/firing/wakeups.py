@@ -35,6 +35,7 @@ class RedisWakeups(alarms.Alarms):
     ) -> None:
         shards = sharding.all_shards(layout)
         super().__init__(clock, shards)
+        self._servers = servers
         self._expect_lane = expect_lane
         self._expect = expect
         self._server_clock = server_clock
@@ -47,9 +48,14 @@ class RedisWakeups(alarms.Alarms):
         )
 
     async def start(self) -> None:
+        # Whoever meets another server has everybody look at it: it is in doubt up to the first
+        # claim, so that what is due between its first answer and that claim has to wait.
+        self._servers.on_upheaval.append(self.ring_all)
         await self._subscription.start()
 
     async def close(self) -> None:
+        if self.ring_all in self._servers.on_upheaval:
+            self._servers.on_upheaval.remove(self.ring_all)
         await self._subscription.close()
 
     def _on_message(self, channel: str, data: bytes) -> None:

@@ -23,6 +23,7 @@ import redis.asyncio.client
 import redis.exceptions
 import structlog
 
+from duepoint.delayqueue.wire import connecting
 from duepoint.delayqueue.wire import servers as servers_
 
 log = structlog.get_logger(__name__)
@@ -31,7 +32,8 @@ KEEPALIVE_SECONDS = 10.0
 #: How long its answer may take.
 ANSWER_SECONDS = 5.0
 _RECONNECT_SECONDS = (0.05, 0.25)
-_SLOWEST_RECONNECT_SECONDS = 2.0
+#: A server that is back is met within this: what is due meanwhile may have to wait for the leader.
+_SLOWEST_RECONNECT_SECONDS = 0.5
 #: A map of the cluster that has no node for a channel is asked for again after so long.
 _HOMELESS_SECONDS = 0.5
 
@@ -101,6 +103,8 @@ class Subscription:
                     await self._listen(client, home, channels)
                 except _Moved:
                     await self._servers.refresh()
+                except connecting.ServerChanged:
+                    continue  # it answers; nothing was asked yet
                 except (redis.exceptions.RedisError, OSError) as error:
                     failures += 1
                     if home not in self._lost:

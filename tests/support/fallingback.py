@@ -1,0 +1,328 @@
+"""A scene: a Redis that is killed and comes back with an older state, under Jobs and webhooks.
+
+The schedules have a last slot, so what has to become of each slot is known: it has run, or its
+schedule's status counts it as missed. A watch of the API server tells every Job that was ever made,
+so a slot whose Job was made twice is seen although history deletes Jobs at once. A snapshot that is
+an hour old is forged: a true snapshot, whose chains are put back by an hour before the server that
+holds it is met by anybody. The schedules begin before that, so the slots in between exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import copy
+import dataclasses
+import datetime as dt
+import json
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import msgspec
+
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs, port
+from duepoint.schedules import points
+from tests.support import receiver
+from tests.support import stack as stacks
+from tests.support.builders import JOB_TEMPLATE
+from tests.support.redisserver import RedisServer
+from tests.support.stack import Process, Stack
+
+POLICIES = ("All", "Latest", "None")
+LIMITS = (0, 1)
+#: So long before the fallback the state is true on all sides: no Job's status is on its way.
+_BEFORE_SECONDS = 4
+_LEASE_SECONDS = "2"
+#: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
+_SETTLING_SECONDS = 60
+_START_BEFORE = dt.timedelta(hours=2)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The size of a scene.
+
+    Attributes:
+        back_seconds: how old the snapshot is, in seconds that pass.
+        forged_seconds: how much older it is made.
+        leader_dies: the operator is killed at that moment, and another one started.
+        after_seconds: how long the schedules go on after the fallback.
+    """
+
+    back_seconds: float
+    forged_seconds: int = 0
+    leader_dies: bool = False
+    after_seconds: int = 12
+    policies: tuple[str, ...] = POLICIES
+    limits: tuple[int, ...] = LIMITS
+    webhooks: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of it; a slot is (schedule, seconds since the epoch).
+
+    Attributes:
+        slots: of Jobs, how many there were.
+        doubled: slots of which more than one Job was made.
+        phantoms: Jobs of slots that came before the first of their schedule.
+        lost: schedule -> slots that neither ran nor are counted as missed; below zero, slots that
+            ran are counted as missed.
+        repeated: slots of webhooks that were delivered more than once.
+        later_seconds: of the first slot due after the new server's answer, one for each schedule:
+            from its due to its Job, as the watch tells it.
+        overdue_seconds: of slots due while the server was away, that ran: from its answer.
+        unsettled: schedules whose status did not come to rest.
+        compared: points that waited and that the leader had an answer for.
+    """
+
+    slots: int
+    doubled: tuple[tuple[str, int], ...]
+    phantoms: tuple[tuple[str, int], ...]
+    lost: dict[str, int]
+    repeated: tuple[tuple[str, int], ...]
+    later_seconds: tuple[float, ...]
+    overdue_seconds: tuple[float, ...]
+    unsettled: tuple[str, ...]
+    compared: int
+
+
+class Scene:
+    """One run on a Stack whose Redis keeps its state in ``folder``."""
+
+    def __init__(self, stack: Stack, wanted: Wanted) -> None:
+        self._stack = stack
+        self._wanted = wanted
+        #: (schedule, slot) -> when each of its Jobs, by uid, was seen first.
+        self._made: dict[tuple[str, int], dict[str, float]] = collections.defaultdict(dict)
+        self._hooks: dict[tuple[str, int], list[float]] = collections.defaultdict(list)
+        self._leader: Process | None = None
+        self._killed_at = 0.0
+        self._answered_at = 0.0
+
+    async def run(self) -> Result:
+        wanted = self._wanted
+        self._stack.answer = self._answer
+        operator = self._leader = self._stack.operator("operator-0")
+        worker = self._stack.worker("worker-0", lease_seconds=_LEASE_SECONDS)
+        await operator.wait_until_ready()
+        await worker.wait_until_ready()
+        seconds = 3 + _BEFORE_SECONDS + wanted.back_seconds + wanted.after_seconds
+        last = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(seconds=seconds)
+        async with self._watching():
+            names = await self._apply(last)
+            await self._wait_for_first(name for name in names if name.startswith("job"))
+            await asyncio.sleep(_BEFORE_SECONDS)
+            before = await asyncio.to_thread(self._snapshot)
+            await asyncio.sleep(wanted.back_seconds)
+            await self._fall_back(before, operator)
+            await asyncio.sleep(max(0.0, last.timestamp() - time.time()))
+            unsettled = await self._wait_for_rest(names)
+            return await self._result(names, last, unsettled)
+
+    # -- what goes on ----------------------------------------------------------------------------
+
+    async def _apply(self, last: dt.datetime) -> list[str]:
+        wanted = self._wanted
+        timing = {
+            "schedule": "@every 1s",
+            "startTime": _text(last - _START_BEFORE),
+            "endTime": _text(last),
+        }
+        specs: dict[str, dict[str, Any]] = {}
+        for policy in wanted.policies:
+            common = timing | {"catchUpPolicy": policy}
+            for limit in wanted.limits:
+                specs[f"job-{policy.lower()}-{limit}"] = common | {
+                    "jobTemplate": copy.deepcopy(JOB_TEMPLATE),
+                    "successfulJobsHistoryLimit": limit,
+                    "failedJobsHistoryLimit": limit,
+                }
+            if wanted.webhooks:
+                specs[f"hook-{policy.lower()}"] = common | {"webhook": self._stack.webhook()}
+        await asyncio.gather(*(self._stack.apply(name, spec) for name, spec in specs.items()))
+        return list(specs)
+
+    def _snapshot(self) -> bytes:
+        with self._stack.redis.client() as client:
+            client.save()
+        return self._stack.redis.snapshot.read_bytes()
+
+    async def _fall_back(self, before: bytes, operator: Process) -> None:
+        if self._wanted.forged_seconds:
+            before = await asyncio.to_thread(self._forged, before)
+        redis = self._stack.redis
+        self._killed_at = time.time()
+        redis.kill()
+        if self._wanted.leader_dies:
+            await operator.kill()
+        redis.snapshot.write_bytes(before)
+        await asyncio.to_thread(redis.start)
+        self._answered_at = time.time()
+        if self._wanted.leader_dies:
+            self._leader = self._stack.operator("operator-1")
+
+    def _forged(self, before: bytes) -> bytes:
+        """The same, its chains put back."""
+        folder = self._stack.folder / "forge"
+        folder.mkdir()
+        server = RedisServer("valkey", folder)
+        server.snapshot.write_bytes(before)
+        server.start()
+        try:
+            with server.client() as client:
+                moved = put_chains_back(client, self._wanted.forged_seconds)
+                client.save()
+        finally:
+            server.stop()
+        if not moved:
+            raise AssertionError("the snapshot holds no chain that waits")
+        made = server.snapshot.read_bytes()
+        shutil.rmtree(folder)
+        return made
+
+    async def _answer(self, request: receiver.Request, writer: asyncio.StreamWriter) -> None:
+        await receiver.status(204)(request, writer)
+        data = json.loads(request.body)["data"]
+        slot = _seconds(data["scheduled_time"])
+        self._hooks[str(data["schedule"]["name"]), slot].append(time.time())
+
+    # -- what is seen ----------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _watching(self) -> AsyncIterator[None]:
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        path = jobs.collection(self._stack.namespace)
+        version = json.loads(await self._stack.api.request("GET", path))["metadata"]
+        at = str(version["resourceVersion"])
+        while True:
+            with contextlib.suppress(kube_errors.Unavailable):
+                async for change in self._stack.api.watch(path, _Job, at):
+                    self._see(change.item)
+                    at = change.item.metadata.resource_version
+
+    def _see(self, job: _Job) -> None:
+        known = job.metadata
+        name = (known.labels or {}).get(jobs.SCHEDULE_LABEL)
+        slot = (known.annotations or {}).get(jobs.SCHEDULED_TIME)
+        if name and slot:
+            self._made[name, _seconds(slot)].setdefault(known.uid, time.time())
+
+    async def _wait_for_first(self, names: Iterable[str]) -> None:
+        wanted = set(names)
+
+        async def all_began() -> bool:
+            return wanted <= {name for name, _ in self._made}
+
+        await stacks.eventually(all_began, "every schedule has made its first Job")
+
+    async def _wait_for_rest(self, names: list[str]) -> tuple[str, ...]:
+        """The schedules whose status does not say that they are completed and nothing runs."""
+        left = list(names)
+        deadline = time.monotonic() + _SETTLING_SECONDS
+        while left and time.monotonic() < deadline:
+            found = await asyncio.gather(*(self._stack.schedule(name) for name in left))
+            left = [one["metadata"]["name"] for one in found if not _is_at_rest(one["status"])]
+            await asyncio.sleep(0.5)
+        return tuple(left)
+
+    async def _result(
+        self, names: list[str], last: dt.datetime, unsettled: tuple[str, ...]
+    ) -> Result:
+        lost, slots = {}, 0
+        phantoms: list[tuple[str, int]] = []
+        began = {
+            name: min(
+                (slot for (one, slot), seen in self._made.items()
+                 if one == name and min(seen.values()) < self._killed_at),
+                default=0,
+            )
+            for name in names
+        }  # fmt: skip
+        for name in names:
+            of_name = [slot for one, slot in self._made if one == name]
+            if not name.startswith("job"):
+                continue
+            expected = set(range(began[name], int(last.timestamp())))
+            slots += len(expected)
+            phantoms += [(name, slot) for slot in of_name if slot not in expected]
+            status = (await self._stack.schedule(name))["status"]
+            missed = status.get("runs", {}).get("missed", 0)
+            lost[name] = len(expected) - len(expected & set(of_name)) - missed
+        return Result(
+            slots=slots,
+            doubled=tuple(sorted(key for key, made in self._made.items() if len(made) > 1)),
+            phantoms=tuple(sorted(phantoms)),
+            lost={name: count for name, count in lost.items() if count},
+            repeated=tuple(sorted(key for key, at in self._hooks.items() if len(at) > 1)),
+            later_seconds=tuple(self._later(names)),
+            overdue_seconds=tuple(self._overdue()),
+            unsettled=unsettled,
+            compared=await self._compared(),
+        )
+
+    async def _compared(self) -> int:
+        assert self._leader is not None
+        lines = (await self._leader.metrics()).splitlines()
+        told = [line for line in lines if line.startswith("duepoint_held_points_total{")]
+        return sum(int(float(line.rpartition(" ")[2])) for line in told)
+
+    def _later(self, names: list[str]) -> Iterable[float]:
+        for name in names:
+            later = [slot for one, slot in self._made if one == name and slot > self._answered_at]
+            if later:
+                yield min(self._made[name, min(later)].values()) - min(later)
+
+    def _overdue(self) -> Iterable[float]:
+        for (_, slot), made in self._made.items():
+            if self._killed_at < slot <= self._answered_at:
+                yield min(made.values()) - self._answered_at
+
+
+class _Job(msgspec.Struct, frozen=True):
+    metadata: port.Metadata
+
+
+def put_chains_back(client: Any, seconds: int) -> int:
+    """Each chain that waits in a lane is due so much earlier; how many are."""
+    moved = 0
+    for key in client.scan_iter(count=1000):
+        if client.type(key) != b"zset":
+            continue
+        is_heads = key.endswith(b":heads")
+        for member, score in client.zscan_iter(key, count=1000):
+            is_chain = len(member) == points.CHAIN_LENGTH
+            if (is_chain or (is_heads and member)) and 0 < score < points.DUE_LIMIT_US:
+                client.zadd(key, {member: score - seconds * 1_000_000}, xx=True)
+                moved += is_chain
+    return moved
+
+
+def _is_at_rest(status: dict[str, Any]) -> bool:
+    last = status.get("lastRun") or {}
+    ready = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
+    return (
+        ready.get("reason") == "Completed"
+        and last.get("outcome") != "Running"
+        and "openSlots" not in status
+        and not status.get("activeCount")
+    )
+
+
+def _seconds(text: str) -> int:
+    return round(dt.datetime.fromisoformat(text).timestamp())
+
+
+def _text(at: dt.datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
