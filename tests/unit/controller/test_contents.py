@@ -209,6 +209,24 @@ async def test_a_slot_that_waits_for_its_jitter_is_not_lost_when_its_content_is_
     assert [firing.slot_us for firing in target.fired] == [at("2026-03-01 12:05:00")]
 
 
+async def test_workers_with_another_key_than_the_operator_are_told_where_a_slot_is_overdue():
+    world = World()
+    target = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply()
+        await world.clock.advance(5)
+        ours, world.queue._seal = world.queue._seal, seal.Seal(b"the key of the workers alone")
+        async with a_worker(world, target):
+            await world.clock.advance(370)
+            overdue = world.condition("Overdue")
+            assert overdue["status"] == "True"
+            assert "blob key" in overdue["message"]
+            world.queue._seal = ours
+            await world.clock.advance(60)
+            assert world.condition("Overdue") is None
+        assert [firing.slot_us for firing in target.fired] == [at("2026-03-01 12:05:00")]
+
+
 # -- objects that were restored --------------------------------------------------------------------
 
 
