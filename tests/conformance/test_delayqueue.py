@@ -176,10 +176,32 @@ async def test_a_generation_that_is_no_newer_replaces_the_content_it_names(harne
 
 async def test_a_chain_that_is_not_due_gets_another_due_and_keeps_its_version(harness):
     await harness.arm(due_in=3_600, fingerprint=OLD)
-    sooner = _replacing(harness)
+    sooner = _replacing(harness, due_in=600)
     assert await _upsert(harness, sooner) is messages.Armed.APPLIED
-    (claim,) = await harness.claim_all()
-    assert [point.due_us for point in claim.points] == [sooner.due_us]
+    (stored,) = [one async for one in _stored(harness)]
+    assert stored.due_us == sooner.due_us
+
+
+async def test_a_chain_is_not_put_back_to_a_due_that_has_come(harness):
+    """It may have moved on past it since that due was worked out."""
+    arming = harness.arming(due_in=3_600, fingerprint=OLD)
+    await _upsert(harness, arming)
+    assert await _upsert(harness, _replacing(harness, due_in=-0.5)) is messages.Armed.HELD
+    (stored,) = [one async for one in _stored(harness)]
+    assert stored.due_us == arming.due_us
+    again = await _upsert(harness, _replacing(harness, due_in=600))
+    assert again is messages.Armed.APPLIED  # so what it replaces was still there
+
+
+async def test_a_chain_that_is_due_before_the_new_slots_count_keeps_its_due(harness):
+    arming = harness.arming(due_in=60, fingerprint=OLD)
+    await _upsert(harness, arming)
+    later = _replacing(harness, due_in=3_600)
+    later = msgspec.structs.replace(later, after_us=harness.now_us() + 120_000_000)
+    assert await _upsert(harness, later) is messages.Armed.APPLIED
+    (stored,) = [one async for one in _stored(harness)]
+    assert stored.due_us == arming.due_us
+    assert await _upsert(harness, later) is messages.Armed.UNCHANGED  # it was written
 
 
 async def test_a_chain_that_is_due_keeps_its_due(harness):

@@ -44,7 +44,8 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         due_us: due of the chain point; None where there is none (suspended, completed) and, with
             ``keep_chain``, where the chain goes on as it is. With ``keep_chain`` a chain that is
-            not due yet gets this due.
+            due neither yet nor by ``after_us`` gets this due.
+        after_us: with ``keep_chain`` the due is that of the first slot after this instant.
         keep_chain: the timing version did not change: points, claims and retries are left alone.
         open: occurrences that are stored with it: slots that were open when the index was lost.
             One that is in the queue already stays as it is. Not together with ``keep_chain``.
@@ -54,6 +55,7 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     definition: definition.Definition
     due_us: int | None
+    after_us: int = 0
     keep_chain: bool = False
     open: tuple[Occurrence, ...] = ()
     replaces: bytes = b""
@@ -65,8 +67,8 @@ class Armed(enum.StrEnum):
     APPLIED = "applied"
     UNCHANGED = "unchanged"  # same or older generation of the same uid; or nothing to remove
     COLLISION = "collision"  # the id belongs to another uid: hash again with a counter
-    # A worker holds it: a chain that was to get another due is asked for again soon, and of what
-    # was withdrawn the attempt may have begun.
+    # A worker holds it, or the due that a chain was to get has come meanwhile: that is asked for
+    # again soon, with another due. Of what was withdrawn the attempt may have begun.
     HELD = "held"
 
 

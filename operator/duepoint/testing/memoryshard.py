@@ -103,14 +103,19 @@ class MemoryShard:
         return messages.Armed.APPLIED
 
     def _can_move(self, arming: messages.Arming, now_us: int) -> bool:
-        """Gives a chain that goes on its other due, if there is one; False where it is held."""
+        """Gives a chain that goes on its other due, if there is one; False where it has to wait."""
         known = arming.definition
         chain = self.members.get(known.id + known.timing_version)
         if arming.due_us is None or chain is None:
             return True
-        if chain.holder is None and chain.due_us > now_us:
-            chain.due_us = arming.due_us
-        return chain.holder is None
+        if chain.holder is not None:
+            return False
+        if chain.due_us <= max(now_us, arming.after_us):
+            return True
+        if arming.due_us <= now_us:
+            return False
+        chain.due_us = arming.due_us
+        return True
 
     def _arm(self, arming: messages.Arming, old: _Definition | None) -> None:
         new = arming.definition

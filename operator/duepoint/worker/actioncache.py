@@ -70,7 +70,10 @@ class ActionCache:
         except seal.BlobMissing:
             return ActionUnreadable("the target is not in the queue; the operator writes it again")
         except seal.BlobForged:
-            return ActionUnreadable("the stored target was not written by our operator")
+            return ActionUnreadable(
+                "the stored target is not sealed with this worker's blob key; give the operator and"
+                " all workers the same one and restart them, or find out who else writes to Redis"
+            )
         except msgspec.DecodeError:
             return ActionUnreadable("the stored target cannot be read by this version")
         except (errors.TryLater, errors.WorldChanged) as trouble:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from duepoint.controller import sighting
 from duepoint.controller.reconciling import fingerprints
+from duepoint.controller.reconciling.reconcile import Reconcile
 from duepoint.delayqueue.definitions import seal
 from duepoint.kube import schedules
 from duepoint.testing.recordingtarget import RecordingTarget
@@ -103,6 +104,26 @@ def test_a_text_that_is_no_spec_has_a_content_of_its_own(spec):
     assert len(fingerprints.of(spec, "key")) == 4
 
 
+@pytest.mark.parametrize("changed", ["zone data", "engine"])
+async def test_another_version_that_reads_a_spec_otherwise_writes_it_again(monkeypatch, changed):
+    world = World()
+    async with world.leader():
+        await world.apply(timeZone="Europe/Berlin")
+        await world.clock.advance(5)
+    armed = counting(world)
+    if changed == "engine":
+        monkeypatch.setattr(fingerprints, "MEANING", fingerprints.MEANING + 1)
+    else:
+        monkeypatch.setattr(fingerprints, "_zone_data", lambda _zone: "other data")
+    fingerprints._remembered.cache_clear()
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        await compared(world)
+    fingerprints._remembered.cache_clear()
+    assert len(armed) == 1
+    assert armed[0].keep_chain
+
+
 # -- the key of the blobs --------------------------------------------------------------------------
 
 
@@ -123,6 +144,87 @@ async def test_another_blob_key_arms_every_schedule_again_and_its_chain_goes_on(
         async with a_worker(world, fired):
             await world.clock.advance(310)
         assert len(fired.fired) == 1
+
+
+@pytest.mark.parametrize("passes", [0.2, 1.5, 4.0])
+async def test_a_slot_that_is_run_while_its_content_is_replaced_is_not_run_twice(passes):
+    """The chain moves on between the decision of the leader and its performance."""
+    world = World()
+    async with world.leader():
+        await world.apply(schedule="@every 1s")
+        await world.clock.advance(4.9)
+    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    upsert = world.queue.upsert
+
+    async def late(*of):
+        await world.clock.sleep(passes)
+        return await upsert(*of)
+
+    world.queue.upsert = late
+    target = RecordingTarget(world.clock)
+    async with a_worker(world, target), world.leader(epoch=2):
+        await world.clock.advance(20)
+    slots = sorted(firing.slot_us for firing in target.fired)
+    assert slots == list(range(slots[0], slots[0] + len(slots) * S, S))
+    assert slots[-1] > world.clock.now_us() - 2 * S
+
+
+@pytest.mark.parametrize("ahead", [-400_000, 0, 400_000], ids=["behind", "equal", "ahead"])
+async def test_no_slot_is_lost_while_its_content_is_replaced_by_a_leader_with_another_clock(ahead):
+    world = World()
+    async with world.leader():
+        await world.apply(schedule="@every 1s", catchUpPolicy="All")
+        await world.clock.advance(4.8)
+    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    target = RecordingTarget(world.clock)
+    now_us = world.clock.now_us
+    apply = Reconcile.apply
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Reconcile,
+            "apply",
+            lambda *of, acts_us, **named: apply(*of, acts_us=now_us() + ahead, **named),
+        )
+        async with a_worker(world, target), world.leader(epoch=2):
+            await world.clock.advance(20)
+    slots = sorted(firing.slot_us for firing in target.fired)
+    assert slots == list(range(slots[0], slots[0] + len(slots) * S, S))
+    assert slots[-1] > now_us() - 2 * S
+
+
+async def test_a_slot_that_waits_for_its_jitter_is_not_lost_when_its_content_is_replaced():
+    world = World()
+    target = RecordingTarget(world.clock)
+    async with world.leader():
+        uid = (await world.apply(schedule="5 12 * * *", jitter="1h"))["metadata"]["uid"]
+        await world.clock.advance(5)
+        due_us = world.chain_due_us(uid)
+        assert due_us > at("2026-03-01 12:06:00")
+        await world.clock.advance((at("2026-03-01 12:05:30") - world.clock.now_us()) / S)
+    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    async with world.leader(epoch=2), a_worker(world, target):
+        await world.clock.advance(5)
+        assert world.chain_due_us(uid) == due_us
+        await world.clock.advance(3_600)
+    assert [firing.slot_us for firing in target.fired] == [at("2026-03-01 12:05:00")]
+
+
+async def test_workers_with_another_key_than_the_operator_are_told_where_a_slot_is_overdue():
+    world = World()
+    target = RecordingTarget(world.clock)
+    async with world.leader():
+        await world.apply()
+        await world.clock.advance(5)
+        ours, world.queue._seal = world.queue._seal, seal.Seal(b"the key of the workers alone")
+        async with a_worker(world, target):
+            await world.clock.advance(370)
+            overdue = world.condition("Overdue")
+            assert overdue["status"] == "True"
+            assert "blob key" in overdue["message"]
+            world.queue._seal = ours
+            await world.clock.advance(60)
+            assert world.condition("Overdue") is None
+        assert [firing.slot_us for firing in target.fired] == [at("2026-03-01 12:05:00")]
 
 
 # -- objects that were restored --------------------------------------------------------------------

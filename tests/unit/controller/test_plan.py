@@ -83,6 +83,24 @@ def test_an_edit_of_anything_but_the_timing_keeps_the_chain(fields):
     assert made.definition.generation == 2
 
 
+def test_the_same_spec_under_another_key_leaves_the_chain_where_it_is():
+    stored = msgspec.structs.replace(held(schedule="*/5 * * * *"), fingerprint=b"old!")
+    made = plan.decide(a_spec(schedule="*/5 * * * *"), stored, NEW, NOW_US, target="another")
+    assert made.arming.keep_chain
+    assert made.arming.due_us is None
+    assert made.arming.replaces == b"old!"
+
+
+def test_a_spec_that_means_something_else_now_moves_its_chain_and_leaves_out_no_jitter():
+    fields = {"schedule": "0 15 * * *", "jitter": "1h"}
+    stored = msgspec.structs.replace(held(**fields), fingerprint=b"old!")
+    due_us = plan.slots_of(stored).due_slot(at("2026-03-01 15:00:00")).due_us
+    assert due_us > NOW_US + plan.MOVING_US
+    made = decide(a_spec(**fields), stored)
+    assert made.arming.due_us == due_us
+    assert made.arming.after_us == NOW_US + plan.MOVING_US
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -28,6 +28,9 @@ from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.spec import ScheduleSpec
 
+#: The clocks differ a little and the way to the queue takes a while: what is due within this is
+#: left to whoever claims it, and of another timeline only what is due later counts.
+MOVING_US = 1_000_000
 #: Open slots of one schedule are tried this far apart after their index was lost.
 REOPEN_STEP_US = 50_000
 
@@ -333,7 +336,8 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target:
     """The chain goes on; where the same texts may name other slots, from the next of those.
 
     So it is after a change of the zone data, or of what a spec means: neither is an edit. A chain
-    that is due already keeps its place, and whoever claims it goes on with the new slots.
+    that is due already, or within a moment, keeps its place, and whoever claims it goes on with the
+    new slots.
     """
     changed = _definition(
         spec,
@@ -345,14 +349,39 @@ def _same_timing(spec: ScheduleSpec, stored: Definition, now_us: int, *, target:
         started=stored.started,
     )
     is_no_edit = spec.generation <= stored.generation
-    moves = is_no_edit or stored.rule.timing.zone_data != spec.rule.timing.zone_data
+    after_us = now_us + MOVING_US
+    due_us = _first_due_us(changed, after_us) if _may_move(stored, changed, after_us) else None
     arming = messages.Arming(
         definition=changed,
-        due_us=chain_due_us(changed, now_us) if moves else None,
+        due_us=due_us,
+        after_us=0 if due_us is None else after_us,
         keep_chain=True,
         replaces=stored.fingerprint if is_no_edit else b"",
     )
     return Plan(arming=arming, definition=changed)
+
+
+def _may_move(stored: Definition, changed: Definition, after_us: int) -> bool:
+    """Whether the next slot may be another one than that for which the chain waits.
+
+    A chain that has no other slot to go to is better left alone: it moves on while this is decided.
+    Where neither zone nor target differ, it may be what a spec means that has changed; the former
+    meaning cannot be asked.
+    """
+    if stored.rule.timing.zone_data != changed.rule.timing.zone_data:
+        return _first_due_us(stored, after_us) != _first_due_us(changed, after_us)
+    return changed.generation <= stored.generation and stored.target == changed.target
+
+
+def _first_due_us(known: Definition, after_us: int) -> int | None:
+    """The first due after an instant; its slot may be earlier, by the jitter."""
+    timeline = slots_of(known)
+    slot_us = timeline.at_or_before(after_us)
+    if slot_us is not None and slot_us > known.not_before_us:
+        due_us = timeline.due_slot(slot_us).due_us
+        if due_us > after_us and known.state is State.ARMED and known.runs_left != 0:
+            return due_us
+    return chain_due_us(known, after_us)
 
 
 # -- arming ------------------------------------------------------------------------------------

@@ -241,6 +241,7 @@ class Arming(moving.Moving):
         )
         if arming.due_us is not None:
             arguments.put("due", arming.due_us)
+            arguments.put("after", arming.after_us)
         if arming.replaces:
             arguments.put("replaces", arguments.position(arming.replaces))
         record = definitions.pack(definition, namespace=lane, target=target, rule=rule)

@@ -5,18 +5,18 @@
   generation of the same uid changes nothing, unless what is stored has the fingerprint that is to be
   replaced; another uid under the id is told, not written. What stands there and cannot be read is
   made anew. With keep_chain the points, claims and retries of the schedule are left alone and a state
-  that was reached meanwhile (completed) stays; with a due besides, a chain that is not due yet gets
-  that one, and nothing is written while a claim holds the chain. The count of started runs never
-  falls.
+  that was reached meanwhile (completed) stays; with a due besides, a chain that is due neither yet nor
+  by `after` gets that one. Nothing is written while a claim holds the chain, or where the due has come
+  since it was worked out: the chain may have moved on past it. The count of started runs never falls.
 
   KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket  7 leases  8 interned  9 occ  10 occrec
   ARGV  layout, epoch, incarnation, lane (number), keep_chain (bool), due (us, absent: no chain),
-        id, record, chain (member), digest, blob: positions in ARGV,
+        after (us, beside due: due is that of the first slot after this instant), id, record, chain (member), digest, blob: positions in ARGV,
         numbers {number ...}: those that stand in the record,
         open {from, to}: due, member, record of each occurrence; none with keep_chain,
         replaces (position; absent: nothing): the fingerprint that is to be replaced
   Reply APPLIED | UNCHANGED | COLLISION | CHANGED (keep_chain, but the chain is not as assumed)
-        | HELD (the chain was to get another due, and a claim holds it)
+        | HELD (the chain was to get another due, and a claim holds it or that due has come)
         | BUSY (on its way to another shard) | ABSENT (the shard is draining: write it to the new one)
   Error UNINIT, WRONGLAYOUT, FENCED, OOM
 ]]
@@ -66,6 +66,11 @@ if args.keep_chain and args.due then
   if chain_due >= CLAIMED then
     return 'HELD'
   end
+  if chain_due <= math.max(now, args.after) then
+    chain_due = nil
+  elseif args.due <= now then
+    return 'HELD'
+  end
 end
 
 if not take_into_use(INTERNED, args.numbers) then
@@ -77,7 +82,7 @@ end
 redis.call('HSET', BUCKET, id, record)
 local before = shard_head(HEADS)
 if args.keep_chain then
-  if chain_due and chain_due > now then
+  if chain_due then
     redis.call('ZADD', LANE, args.due, ARGV[args.chain])
     refresh_head(HEADS, args.lane, LANE)
     announce_head(HEADS, before, WAKE, now, id, args.due)
