@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -89,7 +90,11 @@ class _Leader:
         )
         self._queue = queue
         self._brings = reconciler.Reconciler(
-            reconcile=performs, reports=reports, health=health, clock=clock
+            reconcile=performs,
+            read=functools.partial(schedules.read, api),
+            reports=reports,
+            health=health,
+            clock=clock,
         )
         self._compares = resync.Resync(
             api=api,

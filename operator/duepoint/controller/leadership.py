@@ -10,6 +10,7 @@ a leader statuses are late and nothing is repaired, and every slot still runs on
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,7 +41,7 @@ from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import messages, port
 from duepoint.delayqueue.layout import ownership
 from duepoint.delayqueue.wire import fitness, scripting
-from duepoint.kube import clusters, events
+from duepoint.kube import clusters, events, schedules
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
@@ -239,7 +240,13 @@ class Leadership:
         reporter.on_written = jobs.look
         ends = RunEnds(queue=queue, definitions=reporter.definition, epoch=epoch, clock=clock)
         jobs.on_end = ends.note
-        reconciler = Reconciler(reconcile=reconcile, reports=reporter, health=health, clock=clock)
+        reconciler = Reconciler(
+            reconcile=reconcile,
+            read=functools.partial(schedules.read, self._api),
+            reports=reporter,
+            health=health,
+            clock=clock,
+        )
         reporter.on_refused = reconciler.refuse
         reconciler.on_wider = ends.widen
         resync = Resync(

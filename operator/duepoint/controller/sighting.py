@@ -46,8 +46,17 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: bytes
 
     @property
+    def size(self) -> int:
+        """Bytes of the texts."""
+        return len(self.spec) + len(self.status)
+
+    @property
     def identity(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    def without_texts(self) -> Sighting:
+        """The same without spec and status, which may be large."""
+        return msgspec.structs.replace(self, spec=UNKNOWN, status=UNKNOWN)
 
     @property
     def created_us(self) -> int:

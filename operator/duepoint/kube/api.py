@@ -27,7 +27,17 @@ import yarl
 
 import duepoint
 from duepoint import errors as base
-from duepoint.kube import credentials, errors, exchange, httpanswer, lines, outgoing, port, wire
+from duepoint.kube import (
+    credentials,
+    errors,
+    exchange,
+    httpanswer,
+    lines,
+    outgoing,
+    paging,
+    port,
+    wire,
+)
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 30.0
@@ -36,6 +46,8 @@ KEEPALIVE_SECONDS = 30.0
 KEPT_SECONDS = 75.0
 #: Concurrent requests; more only queue up at the API server (measured: 32 reach its ceiling).
 REQUEST_CONNECTIONS = 32
+#: How long one page of a list may take.
+_PAGE_SECONDS = 60.0
 #: Bookmarks come about once a minute: a watch that is silent for longer is dead (K6).
 WATCH_SILENCE_SECONDS = 70.0
 #: The API server ends a watch after a time in this range; jitter keeps replicas apart.
@@ -61,6 +73,7 @@ class _Call:
     accept: str
     deadline: float
     purpose: port.Purpose
+    most_bytes: int | None = None
 
     @property
     def attempt(self) -> str:
@@ -132,6 +145,9 @@ class ApiSession:
             deadline=_now() + timeout_seconds,
             purpose=purpose,
         )
+        return await self._answered(call)
+
+    async def _answered(self, call: _Call) -> bytes:
         renewed = False
         while True:
             await self._wait_out_hold(call)
@@ -143,7 +159,7 @@ class ApiSession:
                 renewed = True
             except errors.Throttled as error:
                 self._hold(error.retry_after_seconds or 1.0)
-                if self._held_until >= call.deadline or purpose is port.Purpose.LEASE:
+                if self._held_until >= call.deadline or call.purpose is port.Purpose.LEASE:
                     raise
 
     async def _exchange(self, call: _Call) -> bytes:
@@ -158,6 +174,8 @@ class ApiSession:
                 self._hear_time(answer.headers, asked)
             if code >= 300:
                 raise errors.from_answer(call.attempt, code, answer.headers, answer.body)
+        except httpanswer.TooLarge:
+            raise
         except _NETWORK_ERRORS as error:
             raise _unavailable(call.attempt, error) from error
         else:
@@ -188,6 +206,7 @@ class ApiSession:
             ),
             deadline=call.deadline,
             is_repeatable=call.verb in _REPEATABLE,
+            most_bytes=call.most_bytes,
         )
 
     def _server_of(self, login: credentials.Login) -> outgoing.Server:
@@ -209,7 +228,7 @@ class ApiSession:
             asyncio.timeout_at(call.deadline),
             session.request(call.verb, url, data=call.data, **options) as answer,
         ):
-            body = await answer.read()
+            body = await _read(answer, call.most_bytes)
             return httpanswer.Answer(answer.status, answer.headers, body, keeps=True)
 
     async def _renewed_by(self, deadline: float) -> bool:
@@ -274,9 +293,10 @@ class ApiSession:
     ) -> AsyncIterator[port.Page[ItemT]]:
         """See ``port.Api.list_pages``."""
         decoder = msgspec.json.Decoder(port.Page[item_type])  # type: ignore[valid-type]
-        asked = {**(query or {}), "limit": str(limit)}
+        asked = dict(query or {})
+        pages = paging.Paging(limit)
         async with contextlib.AsyncExitStack() as asking:
-            body = await self._page(path, asked)
+            body = await self._page(path, asked, pages)
             while True:
                 page = wire.decoded(decoder, body, f"GET {path}")
                 asked = {**asked, "continue": page.metadata.continue_token}
@@ -284,14 +304,33 @@ class ApiSession:
                     yield page
                     return
                 # The API server works on the next page while this one is being read.
-                following = asyncio.create_task(self._page(path, asked))
+                following = asyncio.create_task(self._page(path, asked, pages))
                 asking.push_async_callback(_end, following)
                 yield page
+                del page, body  # or three of them would be held
                 body = await following
                 asking.pop_all()
 
-    async def _page(self, path: str, asked: Mapping[str, str]) -> bytes:
-        return await self.request("GET", path, query=asked, timeout_seconds=60.0)
+    async def _page(self, path: str, asked: Mapping[str, str], pages: paging.Paging) -> bytes:
+        while True:
+            call = _Call(
+                verb="GET",
+                path=path,
+                data=None,
+                query={**asked, "limit": str(pages.limit)},
+                content_type=port.JSON,
+                accept=port.JSON,
+                deadline=_now() + _PAGE_SECONDS,
+                purpose=port.Purpose.REQUEST,
+                most_bytes=pages.most_bytes,
+            )
+            try:
+                body = await self._answered(call)
+            except httpanswer.TooLarge:
+                pages.was_too_large()
+                continue
+            pages.note(len(body))
+            return body
 
     # -- watches ---------------------------------------------------------------------------
 
@@ -421,6 +460,17 @@ def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:
 
 
 _TOLD_ALREADY = (exchange.NeverSent, exchange.Cut, httpanswer.NotHttp)
+
+
+async def _read(answer: aiohttp.ClientResponse, most_bytes: int | None) -> bytes:
+    """The body; raises httpanswer.TooLarge."""
+    parts, size = [], 0
+    async for part in answer.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if most_bytes is not None and size > most_bytes:
+            raise httpanswer.TooLarge(f"an answer of more than {most_bytes} bytes")
+    return b"".join(parts)
 
 
 async def _end(task: asyncio.Task[bytes]) -> None:

@@ -63,7 +63,12 @@ class Lines:
         self._closed = False
 
     async def send(
-        self, content: bytes, *, deadline: float, is_repeatable: bool
+        self,
+        content: bytes,
+        *,
+        deadline: float,
+        is_repeatable: bool,
+        most_bytes: int | None = None,
     ) -> httpanswer.Answer:
         """The answer to a request.
 
@@ -71,9 +76,11 @@ class Lines:
             content: head and body as they go out.
             deadline: by the loop's clock.
             is_repeatable: sent again, once, where a kept connection turns out to be cut.
+            most_bytes: an answer of more is not read to its end.
 
         Raises:
             NeverSent: there was no connection, for whatever reason.
+            httpanswer.TooLarge: the answer has more than ``most_bytes``.
             TimeoutError, OSError: there was no answer.
         """
         await self._take_place(deadline)
@@ -81,11 +88,11 @@ class Lines:
             talk = self._kept_one()
             if talk is not None:
                 try:
-                    return await self._asked(talk, content, deadline)
+                    return await self._asked(talk, content, deadline, most_bytes)
                 except Cut:
                     if talk.was_heard or not is_repeatable:
                         raise
-            return await self._asked(await self._connected(deadline), content, deadline)
+            return await self._asked(await self._connected(deadline), content, deadline, most_bytes)
         finally:
             self._give_place()
 
@@ -102,10 +109,12 @@ class Lines:
             talk.abort()
         self._kept.clear()
 
-    async def _asked(self, talk: _Talk, content: bytes, deadline: float) -> httpanswer.Answer:
+    async def _asked(
+        self, talk: _Talk, content: bytes, deadline: float, most_bytes: int | None
+    ) -> httpanswer.Answer:
         self._busy.add(talk)
         try:
-            answer = await talk.ask(content, deadline)
+            answer = await talk.ask(content, deadline, most_bytes)
         except BaseException:
             talk.abort()
             raise
@@ -198,12 +207,14 @@ class _Talk(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, content: bytes, deadline: float) -> httpanswer.Answer:
-        """The answer; raises Cut, httpanswer.NotHttp and TimeoutError."""
+    async def ask(
+        self, content: bytes, deadline: float, most_bytes: int | None = None
+    ) -> httpanswer.Answer:
+        """The answer; raises Cut, httpanswer.NotHttp, httpanswer.TooLarge and TimeoutError."""
         self.was_heard = False
         if self._transport is None:
             raise Cut("the connection was closed")
-        self._reading = httpanswer.Reading()
+        self._reading = httpanswer.Reading(most_bytes)
         answer: asyncio.Future[httpanswer.Answer] = self._loop.create_future()
         self._answer = answer
         timer = self._loop.call_at(deadline, self._expire, answer)
@@ -231,7 +242,7 @@ class _Talk(asyncio.Protocol):
             return
         try:
             whole = self._reading.feed(data)
-        except httpanswer.NotHttp as error:
+        except (httpanswer.NotHttp, httpanswer.TooLarge) as error:
             self._tell(error)
             return
         if whole is not None and not self._answer.done():

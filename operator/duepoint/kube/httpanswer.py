@@ -20,6 +20,10 @@ class NotHttp(OSError):
     """What came is no answer to a request."""
 
 
+class TooLarge(OSError):
+    """The answer has more bytes than whoever asked wants to hold."""
+
+
 class Answer(NamedTuple):
     """A whole answer; names of headers are in lower case, of one sent twice the last counts.
 
@@ -33,9 +37,14 @@ class Answer(NamedTuple):
 
 
 class Reading:
-    """Of one answer. Feed it what comes, until it gives the answer."""
+    """Of one answer. Feed it what comes, until it gives the answer.
 
-    def __init__(self) -> None:
+    Args:
+        most_bytes: TooLarge is raised where head and body have more; None reads on.
+    """
+
+    def __init__(self, most_bytes: int | None = None) -> None:
+        self._most_bytes = most_bytes
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._status = 0
         self._fed_bytes = 0
@@ -45,7 +54,10 @@ class Reading:
         self._whole: Answer | None = None
 
     def feed(self, data: bytes) -> Answer | None:
-        """The answer, once it is whole; raises NotHttp, also where more comes after that."""
+        """The answer, once it is whole.
+
+        Raises NotHttp, also where more comes after that, and TooLarge.
+        """
         if self._parser is None:
             raise NotHttp("more came than an answer")
         try:
@@ -55,6 +67,8 @@ class Reading:
                 raise NotHttp(f"no answer to a request: {error}: {data[:100]!r}") from error
             self._say_no_more()
         self._fed_bytes += len(data)
+        if self._most_bytes is not None and self._fed_bytes > self._most_bytes:
+            raise TooLarge(f"an answer of more than {self._most_bytes} bytes")
         if not self._is_body and self._whole is None and self._fed_bytes > HEAD_LIMIT_BYTES:
             raise NotHttp(f"a head of more than {HEAD_LIMIT_BYTES} bytes")
         return self._whole and self._given(self._whole)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from duepoint import errors as base
 from duepoint.kube import schedules, times
+from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 
 SCHEDULE_LABEL = "duepoint.dev/schedule"
@@ -124,6 +125,7 @@ def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:
 
 def job_of(template: Mapping[str, Any], words: Words) -> dict[str, Any]:
     """The same for facts in words."""
+    template = actions.opened(template)
     metadata = _mapping(template.get("metadata"))
     return {
         "apiVersion": "batch/v1",

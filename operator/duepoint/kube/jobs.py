@@ -145,9 +145,14 @@ async def create(
     namespace: str,
     job: Mapping[str, Any],
     *,
+    body: bytes | None = None,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
 ) -> CreateResult:
     """Make the Job exist, once.
+
+    Args:
+        job: the Job, or of one with a ``body`` its metadata.
+        body: the Job as it is sent; who has a large one need not keep more than its bytes.
 
     Raises:
         errors.Unavailable: no answer. Asking again is always safe: the name decides.
@@ -155,7 +160,7 @@ async def create(
     for _ in range(_CREATE_ROUNDS):
         try:
             answer = await api.request(
-                "POST", collection(namespace), job, timeout_seconds=timeout_seconds
+                "POST", collection(namespace), body or job, timeout_seconds=timeout_seconds
             )
             return Created(_existing(answer, "POST").uid)
         except errors.Conflict as conflict:

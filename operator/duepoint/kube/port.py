@@ -136,6 +136,7 @@ class Api(Protocol):
     ) -> AsyncIterator[Page[ItemT]]:
         """The pages of a list in turn. Gone: the list took too long; start it again.
 
+        A page has at most ``limit`` objects, and fewer where those are large.
         The list is complete when the iterator ends without an error, and never before.
         """
         ...

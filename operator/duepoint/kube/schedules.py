@@ -85,6 +85,17 @@ def path(namespace: str, name: str, *, plural: str = PLURAL) -> str:
     return f"{collection(namespace, plural=plural)}/{urllib.parse.quote(name, safe='')}"
 
 
+async def read(api: port.Api, namespace: str, name: str) -> Schedule | None:
+    """The Schedule of that name as it is now; None: there is none. Raises ApiError.
+
+    Found by a list, which needs no further right.
+    """
+    query = {"fieldSelector": f"metadata.name={name}"}
+    pages = api.list_pages(collection(namespace), Schedule, query=query)
+    found = [item async for page in pages for item in page.items]
+    return next((item for item in found if item.metadata.name == name), None)
+
+
 def spec_of(schedule: Schedule | ScheduleRun) -> dict[str, Any]:
     """The spec as a dict; {} where it is absent."""
     spec: dict[str, Any] | None = msgspec.json.decode(schedule.spec)

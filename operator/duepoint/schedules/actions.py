@@ -9,6 +9,7 @@ never renamed or given another meaning.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,10 +19,42 @@ class JobAction(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field=
     """Create a Job from a template.
 
     Attributes:
-        template: ``spec.jobTemplate`` as it was written.
+        template: ``spec.jobTemplate`` as it was written; a ``PackedTemplate`` where it is large
+            and was read to be kept.
     """
 
-    template: dict[str, Any]
+    template: Mapping[str, Any]
+
+
+class PackedTemplate(Mapping[str, Any]):
+    """A template as text: objects made of it take a dozen times as much memory.
+
+    ``opened`` it is a dict for as long as somebody holds that; so is whatever is asked of it.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def opened(self) -> dict[str, Any]:
+        """All of it."""
+        found: dict[str, Any] = msgspec.json.decode(self._text)
+        return found
+
+    def __getitem__(self, key: str) -> object:
+        return self.opened()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.opened())
+
+    def __len__(self) -> int:
+        return len(self.opened())
+
+
+def opened(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The template to be looked into more than once."""
+    return template.opened() if isinstance(template, PackedTemplate) else template
 
 
 class ServiceRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -177,7 +210,17 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     payload: msgspec.Raw = NO_PAYLOAD
 
 
+class _TextJob(msgspec.Struct, frozen=True, kw_only=True, tag="job", tag_field="kind"):
+    template: msgspec.Raw
+
+
+class _Text(msgspec.Struct, frozen=True, kw_only=True):
+    target: _TextJob
+    payload: msgspec.Raw = NO_PAYLOAD
+
+
 _decoder = msgspec.json.Decoder(Action)
+_text_decoder = msgspec.json.Decoder(_Text)
 
 
 def encode(action: Action) -> bytes:
@@ -190,6 +233,15 @@ def encode(action: Action) -> bytes:
 def decode(blob: bytes) -> Action:
     """The action behind a blob made by ``encode``; raises msgspec.DecodeError otherwise."""
     return _decoder.decode(blob)
+
+
+def decode_packed(blob: bytes) -> Action:
+    """As ``decode`` of the blob of a Job, whose template stays text until it is used."""
+    found = _text_decoder.decode(blob)
+    action = Action(target=JobAction(template=PackedTemplate(bytes(found.target.template))))
+    if found.payload:
+        action = msgspec.structs.replace(action, payload=found.payload.copy())
+    return action
 
 
 def describe(action: Action) -> str:

@@ -9,6 +9,9 @@ that was not created has not started, so a slot that never gets one is missed, n
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+
+import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors as base
@@ -34,9 +37,9 @@ class JobTarget:
         if seconds <= 0:
             return target.not_started()
         try:
-            job = jobs.job_for(_template(firing.action), _facts(firing))
+            head, body = _composed(firing)
             async with asyncio.timeout(seconds):
-                return await self._create(firing.namespace, job, seconds)
+                return await self._create(firing.namespace, head, body, seconds)
         except base.InvalidSpec as error:
             return _rejected(Reason.INVALID_JOB_TEMPLATE, str(error))
         except TimeoutError:
@@ -53,10 +56,12 @@ class JobTarget:
         return await self._batches.fire(batch)
 
     async def _create(
-        self, namespace: str, job: dict[str, object], seconds: float
+        self, namespace: str, job: dict[str, object], body: bytes, seconds: float
     ) -> outcome.Outcome:
         try:
-            result = await jobs.create(self._api, namespace, job, timeout_seconds=seconds)
+            result = await jobs.create(
+                self._api, namespace, job, body=body, timeout_seconds=seconds
+            )
         except errors.ApiError as error:
             unanswered = errors.may_be_carried_out(error)
             if unanswered:
@@ -93,7 +98,13 @@ def job_name(firing: target.Firing) -> str:
     return jobs.job_name(_facts(firing))
 
 
-def _template(action: actions.Action) -> dict[str, object]:
+def _composed(firing: target.Firing) -> tuple[dict[str, object], bytes]:
+    """The Job's metadata, and all of it as bytes: nothing else of a large one is held meanwhile."""
+    job = jobs.job_for(_template(firing.action), _facts(firing))
+    return {"metadata": job["metadata"]}, msgspec.json.encode(job)
+
+
+def _template(action: actions.Action) -> Mapping[str, object]:
     if not isinstance(action.target, actions.JobAction):
         raise base.Bug(f"a {type(action.target).__name__} was handed to the Job target")
     return action.target.template

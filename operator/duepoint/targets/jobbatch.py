@@ -9,19 +9,18 @@ makes that harmless. After an answer that may be the same for all, the rest is l
 from __future__ import annotations
 
 import asyncio
-import collections
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from duepoint import bytescache, shares
 from duepoint import clock as clocks
-from duepoint import shares
 from duepoint.kube import api as apis
 from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
-from duepoint.schedules import actions
+from duepoint.schedules import actions, actionsize
 from duepoint.targets import batches, openrequests, target
 
-#: Templates whose frames are kept, some kilobytes each.
-_FRAMES = 1024
+#: Of frames that are kept, with what they were made of; some kilobytes each.
+_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class JobBatches:
@@ -72,7 +71,8 @@ class JobBatches:
     async def _create(self, course: _Course, row: int, now: float) -> None:
         batch = course.batch
         words = jobbuilder.words_of(_facts(batch, row))
-        frame = self._frames.get(batch.action, has_previous=words.previous is not None)
+        has_previous = words.previous is not None
+        frame = self._frames.get(batch.namespace, batch.action, has_previous=has_previous)
         if frame is None:
             course.is_over = True
             return
@@ -109,20 +109,24 @@ class _Course:
 
 
 class _Frames:
-    """Frames by action, and by whether there is a slot before; the least recently used go."""
+    """Frames by action, and by whether there is a slot before."""
 
     def __init__(self) -> None:
-        self._kept: collections.OrderedDict[tuple[int, bool], _Kept] = collections.OrderedDict()
+        self._kept: bytescache.BytesCache[tuple[int, bool], _Kept] = bytescache.BytesCache(
+            _FRAME_BYTES
+        )
 
-    def get(self, action: actions.Action, *, has_previous: bool) -> jobframe.Frame | None:
+    def get(
+        self, namespace: str, action: actions.Action, *, has_previous: bool
+    ) -> jobframe.Frame | None:
         key = id(action), has_previous  # as long as an action is kept, nobody else has its id
-        found = self._kept.get(key)
+        found = self._kept.get(namespace, key)
         if found is None:
-            found = self._kept[key] = action, _frame(action, has_previous)
-            if len(self._kept) > _FRAMES:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(key)
+            frame = _frame(action, has_previous)
+            found = action, frame
+            length = 0 if frame is None else len(frame.pattern)
+            # The frame may keep its action alive longer than anybody else does.
+            self._kept.put(namespace, key, found, length + actionsize.bytes_of(action, length))
         return found[1]
 
 

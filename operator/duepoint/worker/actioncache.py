@@ -1,24 +1,35 @@
 """Actions by content: what a definition's target digest stands for.
 
-A digest names its content for ever, so an entry is never stale; the least recently used ones go.
-Reading checks that the blob was written by an operator that holds our key, for this namespace.
+A digest names its content for ever, so an entry is never stale. Entries are bounded by the memory
+that they take, with a share for each namespace (``bytescache``); a Job's large template is kept as
+text. What had to go is remembered by its *sketch*, which says how an attempt waits and how long
+it may take, and is read again when the attempt begins: so what many attempts wait with is small,
+however large their actions are. Reading checks that the blob was written by an operator that holds
+our key, for this namespace.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 
 import msgspec
 
-from duepoint import errors
+from duepoint import bytescache, errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import seal
 from duepoint.delayqueue.port import Queue
-from duepoint.schedules import actions
+from duepoint.schedules import actions, actionsize
 
-#: Entries kept; an action of a usual template is a few kilobytes.
-CAPACITY = 4096
+#: Of all that is kept. An action of a usual template takes some tens of kilobytes.
+MOST_BYTES = 48 * 1024 * 1024
+#: From this length of its text on the template of a Job is kept as text.
+PACKED_BYTES = 16 * 1024
+#: Read at one time: each may be a megabyte while it is unpacked.
+_READS = 4
+#: Sketches kept, half a kilobyte each.
+_SKETCHES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,53 +39,111 @@ class ActionUnreadable:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """What is known of an action that is not at hand.
+
+    Attributes:
+        outline: as much of it as says of what kind it is, how long an attempt may take and how
+            often it is made; never to be fired.
+    """
+
+    outline: actions.Action
+
+
+Known = actions.Action | ActionUnreadable | Sketch
+
+
 class ActionCache:
-    """Reads each action once."""
+    """Reads each action once, as long as there is room for it."""
 
-    def __init__(self, queue: Queue, *, capacity: int = CAPACITY) -> None:
+    def __init__(self, queue: Queue, *, most_bytes: int = MOST_BYTES) -> None:
         self._queue = queue
-        self._capacity = capacity
-        self._entries: OrderedDict[tuple[str, str], actions.Action | ActionUnreadable] = (
-            OrderedDict()
+        self._entries: bytescache.BytesCache[str, actions.Action] = bytescache.BytesCache(
+            most_bytes
         )
+        self._sketches: OrderedDict[tuple[str, str], Sketch | ActionUnreadable] = OrderedDict()
+        self._reads = asyncio.Semaphore(_READS)
 
-    def known(self, namespace: str, digest: str) -> actions.Action | ActionUnreadable:
-        """An action that was loaded before."""
-        found = self._entries.get((namespace, digest))
-        return ActionUnreadable("the target was not read in time") if found is None else found
+    @property
+    def size(self) -> int:
+        """Bytes of memory that the entries take."""
+        return self._entries.size
 
-    def is_at_hand(self, namespace: str, digest: str) -> bool:
-        """Whether a load would find it known; if so, it counts as used just now."""
-        key = (namespace, digest)
-        found = self._entries.get(key)
-        if found is None or isinstance(found, ActionUnreadable):
-            return False
-        self._entries.move_to_end(key)
-        return True
+    def known(self, namespace: str, digest: str) -> Known:
+        """What a load found, or how it is sketched."""
+        found = self._entries.peek(namespace, digest)
+        if found is not None:
+            return found
+        sketched = self._sketches.get((namespace, digest))
+        return ActionUnreadable("the target was not read in time") if sketched is None else sketched
 
-    async def load(self, shard: messages.ShardId, namespace: str, digest: str) -> None:
-        """Read it unless it is known; trouble is remembered only until the next load."""
-        if self.is_at_hand(namespace, digest):
-            return
-        key = (namespace, digest)
-        self._entries[key] = await self._read(shard, namespace, digest)
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._capacity:
-            self._entries.popitem(last=False)
+    def is_sketched(self, namespace: str, digest: str) -> bool:
+        """Whether enough is known for an attempt to wait; if at hand, it counts as used."""
+        if self._entries.get(namespace, digest) is not None:
+            return True
+        return isinstance(self._sketches.get((namespace, digest)), Sketch)
+
+    async def load(
+        self, shard: messages.ShardId, namespace: str, digest: str
+    ) -> actions.Action | ActionUnreadable:
+        """Read it unless it is at hand; trouble is remembered only until the next load."""
+        if (kept := self._entries.get(namespace, digest)) is not None:
+            return kept
+        async with self._reads:
+            if (kept := self._entries.get(namespace, digest)) is not None:
+                return kept  # somebody else wanted it, too
+            return await self._read(shard, namespace, digest)
 
     async def _read(
         self, shard: messages.ShardId, namespace: str, digest: str
     ) -> actions.Action | ActionUnreadable:
         try:
-            return actions.decode(await self._queue.blob(namespace, digest, shard))
+            blob = await self._queue.blob(namespace, digest, shard)
+            action = _decoded(blob)
         except seal.BlobMissing:
-            return ActionUnreadable("the target is not in the queue; the operator writes it again")
+            message = "the target is not in the queue; the operator writes it again"
         except seal.BlobForged:
-            return ActionUnreadable(
+            message = (
                 "the stored target is not sealed with this worker's blob key; give the operator and"
                 " all workers the same one and restart them, or find out who else writes to Redis"
             )
         except msgspec.DecodeError:
-            return ActionUnreadable("the stored target cannot be read by this version")
+            message = "the stored target cannot be read by this version"
         except (errors.TryLater, errors.WorldChanged) as trouble:
-            return ActionUnreadable(str(trouble))
+            message = str(trouble)
+        else:
+            size = actionsize.bytes_of(action, len(blob))
+            self._entries.put(namespace, digest, action, size)
+            self._sketch(namespace, digest, Sketch(_outline(action)))
+            return action
+        unreadable = ActionUnreadable(message)
+        self._sketch(namespace, digest, unreadable)
+        return unreadable
+
+    def _sketch(self, namespace: str, digest: str, sketched: Sketch | ActionUnreadable) -> None:
+        self._sketches[namespace, digest] = sketched
+        self._sketches.move_to_end((namespace, digest))
+        if len(self._sketches) > _SKETCHES:
+            self._sketches.popitem(last=False)
+
+
+def _decoded(blob: bytes) -> actions.Action:
+    if len(blob) > PACKED_BYTES:
+        try:
+            return actions.decode_packed(blob)
+        except msgspec.ValidationError:  # of another kind, which is text already
+            pass
+    return actions.decode(blob)
+
+
+def _outline(action: actions.Action) -> actions.Action:
+    match action.target:
+        case actions.JobAction():
+            return actions.Action(target=actions.JobAction(template={}))
+        case actions.WebhookAction(timeout_seconds=seconds, retry=retry):
+            return actions.Action(
+                target=actions.WebhookAction(timeout_seconds=seconds, retry=retry)
+            )
+        case actions.StreamAction() | actions.KafkaAction():
+            return actions.Action(target=action.target)

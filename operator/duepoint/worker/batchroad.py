@@ -30,7 +30,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import batches
 from duepoint.targets import target as targets
 from duepoint.worker import places, plainwork, settler
-from duepoint.worker.actioncache import ActionCache, ActionUnreadable
+from duepoint.worker.actioncache import ActionCache, Sketch
 
 #: Fewer points go the usual road, which has less delay: nothing is read twice there.
 LEAST_POINTS = 64
@@ -166,7 +166,8 @@ class BatchRoad:
         except (errors.TryLater, errors.WorldChanged):
             return None
         for namespace, target in {(kind.namespace, kind.target) for kind in found.kind_of.values()}:
-            await self._actions.load(claim.shard, namespace, target)
+            if not isinstance(self._actions.known(namespace, target), Sketch):
+                await self._actions.load(claim.shard, namespace, target)
         plain = plainwork.plain_kinds(found.kind_of, self._action_of, self._limit_us)
         return plainwork.choose(found, chains.dues, plain, claim.now_us)
 
@@ -180,8 +181,8 @@ class BatchRoad:
 
     def _action_of(self, kind: briefs.Kind) -> actions.Action | None:
         action = self._actions.known(kind.namespace, kind.target)
-        if isinstance(action, ActionUnreadable) or self._target is None:
-            return None
+        if not isinstance(action, actions.Action) or self._target is None:
+            return None  # perhaps there was no room to keep it: each reads it when it begins
         return action if self._target.takes_batches(action) else None
 
     async def _fire_batch(

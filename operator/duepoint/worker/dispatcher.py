@@ -31,7 +31,7 @@ from duepoint.targets import target as targets
 from duepoint.worker import assignment as assignments
 from duepoint.worker import concurrency, jobline, overrides, places, runlimits
 from duepoint.worker import settler as settlers
-from duepoint.worker.actioncache import ActionCache, ActionUnreadable
+from duepoint.worker.actioncache import ActionCache, ActionUnreadable, Sketch
 from duepoint.worker.assignment import Assignment, Attempt
 from duepoint.worker.batchroad import BatchRoad, Told
 from duepoint.worker.failurelog import FailureLog
@@ -278,12 +278,12 @@ class Dispatcher:
         self, shard: messages.ShardId, known: Iterable[definitions.Definition]
     ) -> None:
         wanted = {(one.namespace, one.target) for one in known}
-        unknown = [key for key in wanted if not self._actions.is_at_hand(*key)]
+        unknown = [key for key in wanted if not self._actions.is_sketched(*key)]
         if unknown:
             await asyncio.gather(*(self._actions.load(shard, *key) for key in unknown))
 
     def _attempt_limit_us(self, known: definitions.Definition) -> int:
-        action = self._actions.known(known.namespace, known.target)
+        action = self._outline(known)
         if isinstance(action, ActionUnreadable):
             return 0
         if self._settles(action):  # the chain moves on with the delivery, not after it
@@ -333,10 +333,19 @@ class Dispatcher:
 
     # -- attempts ------------------------------------------------------------------------------
 
-    def _action(self, attempt: Attempt) -> actions.Action | ActionUnreadable:
+    def _outline(self, known: definitions.Definition) -> actions.Action | ActionUnreadable:
+        """What the definition points to, or as much of it as says how an attempt waits."""
+        found = self._actions.known(known.namespace, known.target)
+        return found.outline if isinstance(found, Sketch) else found
+
+    async def _action(
+        self, shard: messages.ShardId, attempt: Attempt
+    ) -> actions.Action | ActionUnreadable:
         """What the definition points to, with what a ScheduleRun wants otherwise."""
         known = attempt.definition
         action = self._actions.known(known.namespace, known.target)
+        if isinstance(action, Sketch):
+            action = await self._actions.load(shard, known.namespace, known.target)
         if not attempt.record.payload or isinstance(action, ActionUnreadable):
             return action
         return overrides.with_payload(action, attempt, self._queue.digest)
@@ -370,7 +379,7 @@ class Dispatcher:
     def _place_of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[float]:
         """Where an attempt waits before its time begins."""
         known = attempt.definition
-        action = self._actions.known(known.namespace, known.target)
+        action = self._outline(known)
         if isinstance(action, ActionUnreadable):
             return places.NOWHERE  # nothing is tried
         if self._settles(action):
@@ -383,12 +392,10 @@ class Dispatcher:
         self, settler: settlers.Settler, attempt: Attempt, seconds: float
     ) -> settlers.Closing:
         """No attempt: the namespace has as many under way as it may have."""
-        action, now_us = self._action(attempt), settler.now_us()
-        if isinstance(action, ActionUnreadable):
-            firing, answer = self._firing(settler, attempt, _STAND_IN), None
-        else:
-            firing = self._firing(settler, attempt, action)
-            answer = _too_late(attempt, action, firing, now_us)
+        found, now_us = self._outline(attempt.definition), settler.now_us()
+        action = _STAND_IN if isinstance(found, ActionUnreadable) else found
+        firing = self._firing(settler, attempt, action)
+        answer = _too_late(attempt, action, firing, now_us)
         give_up_us = targets.retry_limits(firing.action, firing, _deadline_us(attempt)).give_up_us
         waits = places.put_off(seconds, firing.namespace, left_us=give_up_us - now_us)
         closed = self._closed(settler, attempt, firing, answer or waits, now_us)
@@ -401,7 +408,7 @@ class Dispatcher:
     ) -> settlers.Closing | None:
         """How the attempt ends; None where that is settled, or not ours to settle."""
         settler = handover.settler
-        action = self._action(attempt)
+        action = await self._action(settler.claim.shard, attempt)
         started_us = settler.now_us()
         if isinstance(action, ActionUnreadable):
             firing = self._firing(settler, attempt, _STAND_IN)
@@ -501,9 +508,8 @@ class Dispatcher:
 
     async def _check(self, settler: settlers.Settler, attempt: Attempt, ended: Ended) -> None:
         """Look at what the definition refers to, and tell; nothing is fired."""
-        known = attempt.definition
-        action = self._actions.known(known.namespace, known.target)
-        async with self._places.of_check(known.namespace):
+        async with self._places.of_check(attempt.definition.namespace):
+            action = await self._action(settler.claim.shard, attempt)
             found = (
                 _Unchecked(message=action.message)
                 if isinstance(action, ActionUnreadable)

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 import duepoint
-from duepoint.kube import api, credentials, errors, port, schedules
+from duepoint.kube import api, credentials, errors, paging, port, schedules
 from tests.support.scriptedapi import Server, answers, hangs, hangs_up, serving, streams
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -223,6 +223,39 @@ async def test_a_list_is_read_page_by_page():
         names = [item.metadata.name async for page in listed for item in page.items]
         assert names == ["x", "y"]
         assert server.requests[1].query == {"limit": "1", "continue": "a/b+c="}
+
+
+@pytest.mark.parametrize("is_by_proxy", [False, True], ids=["directly", "by a proxy"])
+async def test_a_page_that_is_too_large_is_not_read_and_asked_for_again_with_fewer_objects(
+    monkeypatch: pytest.MonkeyPatch, is_by_proxy: bool
+):
+    monkeypatch.setattr(paging, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(paging, "_AIM_BYTES", 25_000)
+    names = [f"large-{number}" for number in range(60)]
+    sent: list[int] = []
+
+    async def listed(request: web.Request) -> web.StreamResponse:
+        first, limit = int(request.query.get("continue") or 0), int(request.query["limit"])
+        items = [
+            {"metadata": {"name": name, "labels": {"l": "x" * 10_000}}}
+            for name in names[first : first + limit]
+        ]
+        sent.append(len(items))
+        following = "" if first + limit >= len(names) else str(first + limit)
+        body = {"metadata": {"continue": following}, "items": items}
+        return web.json_response(body)
+
+    async with serving(listed) as server:
+        login = credentials.Login(
+            server="http://api.invalid" if is_by_proxy else server.url,
+            proxy=server.url if is_by_proxy else None,
+        )
+        async with a_session(server, credentials.FixedCredentials(login)) as session:
+            pages = session.list_pages(SCHEDULES, schedules.Schedule)
+            read = [item.metadata.name async for page in pages for item in page.items]
+    assert read == names
+    assert sent[:3] == [60, 60, 7]  # 500 and 62 objects were asked for before
+    assert max(sent[2:]) * 10_000 <= 100_000
 
 
 async def test_the_next_page_is_asked_for_while_one_is_read():

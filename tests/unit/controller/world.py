@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -101,7 +102,11 @@ class World:
         )
         self.jobwatch.on_end = self.ends.note
         self.reconciler = Reconciler(
-            reconcile=self.reconcile, reports=self.reporter, health=self.health, clock=self.clock
+            reconcile=self.reconcile,
+            read=functools.partial(schedules.read, self.api),
+            reports=self.reporter,
+            health=self.health,
+            clock=self.clock,
         )
         self.reporter.on_refused = self.reconciler.refuse
         self.reconciler.on_wider = self.ends.widen

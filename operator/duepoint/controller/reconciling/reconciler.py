@@ -25,13 +25,15 @@ import structlog
 from duepoint import agreedclock, errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import sighting
-from duepoint.controller.reconciling import plan, reconcile, verdicts
+from duepoint.controller.reconciling import largeobjects, plan, reconcile, verdicts
 from duepoint.controller.reconciling.report import Report, Reports
 from duepoint.controller.reconciling.workqueue import Together, WorkQueue
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status import shown
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import schedules
 from duepoint.runs.settled import newest
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
@@ -65,6 +67,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One look.
 
     Attributes:
+        is_unread: too much waits to keep its text: it is read when it is its turn.
         is_absent: the queue was found to hold nothing of the uid, or is expected to.
         is_alone: it was looked at together with others, and needs a look of its own.
         went_back: a complete list shows that the objects were restored to this state.
@@ -73,6 +76,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     seen: Sighting
     since_us: int
+    is_unread: bool = False
     is_absent: bool = False
     is_alone: bool = False
     went_back: bool = False
@@ -80,12 +84,18 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reconciler:
-    """The service; one for each term of a leader."""
+    """The service; one for each term of a leader.
+
+    Args:
+        read: the Schedule of a namespace and name as it is now, None where there is none; raises
+            ApiError. For large objects of which too many wait to be kept.
+    """
 
     def __init__(
         self,
         *,
         reconcile: reconcile.Reconcile,
+        read: Callable[[str, str], Awaitable[schedules.Schedule | None]],
         reports: Reports,
         health: services.Health,
         clock: Clock,
@@ -93,9 +103,11 @@ class Reconciler:
         waits: Waits = Waits(),
     ) -> None:
         self._reconcile = reconcile
+        self._read = read
         self._reports = reports
         self._health = health
         self._clock = clock
+        self._large = largeobjects.LargeObjects()
         self._workers = workers
         self._waits = waits
         self._tasks: WorkQueue[_Task] = WorkQueue(
@@ -146,9 +158,11 @@ class Reconciler:
             return
         waiting = self._tasks.newest(seen.uid)
         if went_back or waiting is None or waiting.seen.generation < seen.generation:
+            is_kept = self._large.may_wait(seen.uid, seen.size)
             task = _Task(
-                seen=seen,
+                seen=seen if is_kept else seen.without_texts(),
                 since_us=self._clock.now_us(),
+                is_unread=not is_kept,
                 is_absent=is_absent,
                 went_back=went_back,
                 replaces=replaces,
@@ -241,13 +255,34 @@ class Reconciler:
         if len(self._deleted) > _TOMBSTONES:
             self._deleted.popitem(last=False)
         self._applied.pop(seen.uid, None)
+        self._large.forget(seen.uid)
         self._tasks.put(seen.uid, _Task(seen=seen, since_us=self._clock.now_us()))
 
     async def _handle(self, task: _Task) -> float | None:
+        if task.seen.deleted or not (task.is_unread or task.seen.size >= largeobjects.LARGE_BYTES):
+            return await self._handle_one(task)
+        if seconds := self._large.begin(task.seen.namespace):
+            return seconds
+        try:
+            again = await self._handle_one(task)
+        finally:
+            self._large.end(task.seen.namespace)
+        if again is None and self._tasks.newest(task.seen.uid) is None:
+            self._large.forget(task.seen.uid)
+        return again
+
+    async def _handle_one(self, task: _Task) -> float | None:
         began = time.perf_counter()
         await self._wait_for_time()
         try:
+            if task.is_unread:
+                read = await self._read_again(task)
+                if read is None:
+                    return None
+                task = read
             done = await self._settle(task)
+        except kube_errors.ApiError as trouble:
+            return self._object_is_away(task, trouble)
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
         except errors.TryLater as trouble:
@@ -261,6 +296,23 @@ class Reconciler:
             return None
         return self._object_wait(task.seen.uid)
 
+    async def _read_again(self, task: _Task) -> _Task | None:
+        """With the object as it is now; None where that is gone, which is told elsewhere."""
+        item = await self._read(task.seen.namespace, task.seen.name)
+        if item is None or item.metadata.uid != task.seen.uid:
+            return None
+        seen = sighting.of_listed(item)
+        if seen.deleted:
+            self._bury(seen)
+            return None
+        return msgspec.structs.replace(task, seen=seen, is_unread=False)
+
+    def _object_is_away(self, task: _Task, trouble: kube_errors.ApiError) -> float:
+        telemetry.logger.warning(
+            "large schedule not read again", schedule=task.seen.identity, error=str(trouble)
+        )
+        return self._object_wait(task.seen.uid)
+
     async def _wait_for_time(self) -> None:
         """Nothing is armed while no two clocks agree what time it is; readiness says so."""
         while agreedclock.distrust(self._clock):
@@ -268,8 +320,10 @@ class Reconciler:
 
     def _is_new(self, task: _Task) -> bool:
         """The queue holds nothing of it, it is thought, and this term has armed nothing since."""
-        if not task.is_absent or task.is_alone or task.went_back:
+        if not task.is_absent or task.is_alone or task.went_back or task.is_unread:
             return False
+        if task.seen.size >= largeobjects.LARGE_BYTES:
+            return False  # hundreds of them would be decoded at once
         return not task.seen.deleted and task.seen.uid not in self._applied
 
     async def _handle_new(self, tasks: list[_Task]) -> list[float | None]:

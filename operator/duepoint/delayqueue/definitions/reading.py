@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -25,7 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from duepoint import errors, telemetry
+from duepoint import bytescache, errors, telemetry
 from duepoint.delayqueue import core, keys, messages, sharding
 from duepoint.delayqueue.definitions import interning, records, seal
 from duepoint.delayqueue.layout import layouts
@@ -36,7 +35,7 @@ from duepoint.schedules import rule as rules
 
 log = structlog.get_logger(__name__)
 
-_BLOBS_CACHED_BYTES = 16 * 1024 * 1024
+_BLOBS_CACHED_BYTES = 8 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
 _OCCURRENCES_PER_CHUNK = 500
@@ -67,8 +66,7 @@ class Reading(layouts.Layouts):
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
         super().__init__(*args, **named)
-        self._blobs: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._blob_bytes = 0
+        self._blobs: bytescache.BytesCache[str, bytes] = bytescache.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(
         self,
@@ -256,15 +254,14 @@ class Reading(layouts.Layouts):
                 return found
 
     async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
-        cached = self._blobs.get((namespace, digest))
+        cached = self._blobs.get(namespace, digest)
         if cached is not None:
-            self._blobs.move_to_end((namespace, digest))
             return cached
         value = await self._sealed_blob(digest, shard)
         if value is None:
             raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
         content = self._seal.unpack(namespace, digest, value)
-        self._keep_blob((namespace, digest), content)
+        self._blobs.put(namespace, digest, content, len(content))
         return content
 
     async def _sealed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
@@ -279,13 +276,6 @@ class Reading(layouts.Layouts):
             "read a blob", *(("HGET", self._shard(target).blobs, digest) for target in targets)
         )
         return next((bytes(value) for value in found if value is not None), None)
-
-    def _keep_blob(self, key: tuple[str, str], content: bytes) -> None:
-        self._blobs[key] = content
-        self._blob_bytes += len(content)
-        while self._blob_bytes > _BLOBS_CACHED_BYTES:
-            _, dropped = self._blobs.popitem(last=False)
-            self._blob_bytes -= len(dropped)
 
     def _check_meta(self, shard: messages.ShardId, meta: Sequence[bytes | None]) -> None:
         layout, incarnation, *_ = meta

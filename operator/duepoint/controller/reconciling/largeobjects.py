@@ -1,0 +1,59 @@
+"""Large Schedules, of which few are in hand at a time, whoever wrote them and however many.
+
+A spec in objects takes a dozen times its text, so large ones are worked on a few at a time, and a
+namespace has no more than its share of those (``duepoint.shares``). What waits is text; when it is
+more than ``_MOST_WAITING_BYTES`` in all, a further large object waits by its name alone and is read
+again when it is its turn. Small objects pass all of them.
+"""
+
+from __future__ import annotations
+
+from duepoint import shares
+
+#: From here on an object is large.
+LARGE_BYTES = 32 * 1024
+#: Large objects that are worked on at a time.
+_AT_A_TIME = 4
+#: Of the texts of large objects that wait.
+_MOST_WAITING_BYTES = 16 * 1024 * 1024
+#: Who finds no place looks again after this, and a little later the more there are.
+_LOOK_SECONDS, _SPREAD_SECONDS, _SPREAD = 0.05, 0.005, 60
+
+
+class LargeObjects:
+    """Of one term."""
+
+    def __init__(self) -> None:
+        self._places: shares.Shares[str] = shares.Shares(_AT_A_TIME)
+        self._sizes: dict[str, int] = {}
+        self._waiting_bytes = 0
+        self._looks = 0
+
+    def may_wait(self, uid: str, size: int) -> bool:
+        """Whether the text may be kept until it is its turn; then it counts until ``forget``."""
+        if size < LARGE_BYTES:
+            self.forget(uid)
+            return True
+        if self._waiting_bytes - self._sizes.get(uid, 0) + size > _MOST_WAITING_BYTES:
+            self.forget(uid)
+            return False
+        self.forget(uid)
+        self._sizes[uid] = size
+        self._waiting_bytes += size
+        return True
+
+    def forget(self, uid: str) -> None:
+        """Its text is not kept any more."""
+        self._waiting_bytes -= self._sizes.pop(uid, 0)
+
+    def begin(self, namespace: str) -> float:
+        """0.0 = it is its turn, ``end`` has to follow; else seconds to look again after."""
+        if self._places.has_room(namespace):
+            self._places.take(namespace)
+            return 0.0
+        self._looks += 1
+        return _LOOK_SECONDS + self._looks % _SPREAD * _SPREAD_SECONDS
+
+    def end(self, namespace: str) -> None:
+        """It has been worked on."""
+        self._places.give_back(namespace)

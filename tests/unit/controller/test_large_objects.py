@@ -1,0 +1,77 @@
+"""Large Schedules: few in hand at a time, bounded bytes while they wait, none forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+from duepoint.controller.reconciling import largeobjects
+from duepoint.schedules.definition import State
+from tests.unit.controller.world import World
+
+MIB = 2**20
+
+
+def a_template(number: int, size: int = 200_000) -> dict:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "busybox"}]}
+    note = {"note": f"{number}" * (size // len(str(number)))}
+    return {"spec": {"template": {"metadata": {"annotations": note}, "spec": pod}}}
+
+
+def test_so_much_may_wait_and_the_rest_waits_by_name():
+    large = largeobjects.LargeObjects()
+    kept = [large.may_wait(f"uid-{number}", MIB) for number in range(300)]
+    assert kept.count(True) == 16
+    assert large.may_wait("small", 1000)
+    large.forget("uid-0")
+    assert large.may_wait("uid-299", MIB)
+    assert large.may_wait("uid-299", MIB)  # counted once
+    assert not large.may_wait("uid-298", MIB)
+
+
+def test_a_namespace_full_of_large_objects_leaves_another_one_its_turn():
+    large = largeobjects.LargeObjects()
+    assert [large.begin("hostile") > 0 for _ in range(10)] == [False] * 3 + [True] * 7
+    assert large.begin("quiet") == 0.0
+    large.end("hostile")
+    assert large.begin("hostile") == 0.0
+
+
+async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(monkeypatch):
+    monkeypatch.setattr(largeobjects, "_MOST_WAITING_BYTES", 500_000)  # two of them, or three
+    world = World()
+    for number in range(12):
+        await world.apply_job(f"large-{number}", jobTemplate=a_template(number))
+    most = now = 0
+    async with world.leader():
+        settle = world.reconciler._settle
+
+        async def counting(task):
+            nonlocal most, now
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0)
+            try:
+                return await settle(task)
+            finally:
+                now -= 1
+
+        monkeypatch.setattr(world.reconciler, "_settle", counting)
+        for _ in range(100):
+            await world.clock.advance(0.2)
+        assert {held.state for held in world.definitions()} == {State.ARMED}
+        assert len(world.definitions()) == 12
+        assert most <= 4
+        assert world.reconciler._large._waiting_bytes == 0
+        assert not world.reconciler._large._sizes
+
+
+async def test_a_large_object_that_is_deleted_while_it_waits_by_name_is_no_trouble(monkeypatch):
+    monkeypatch.setattr(largeobjects, "_MOST_WAITING_BYTES", 0)
+    world = World()
+    await world.apply_job("large", jobTemplate=a_template(1))
+    await world.apply_job("gone", jobTemplate=a_template(2))
+    async with world.leader():
+        await world.delete("gone")
+        for _ in range(20):
+            await world.clock.advance(0.2)
+        assert [held.name for held in world.definitions()] == ["large"]

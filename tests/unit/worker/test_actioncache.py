@@ -1,0 +1,116 @@
+"""Actions in memory: bounded by bytes, a share for each namespace, and fired all the same."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import msgspec
+import pytest
+
+from duepoint import bytescache
+from duepoint.delayqueue import sharding
+from duepoint.kube import jobbuilder
+from duepoint.schedules import actions, actionsize
+from duepoint.targets import jobbatch
+from duepoint.worker import actioncache
+from tests.support.builders import a_definition, at
+from tests.support.workplace import WEBHOOK, a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+FACTS = jobbuilder.SlotFacts(
+    namespace="team", schedule_name="s", schedule_uid="u", slot_us=NOON, previous_us=None,
+    trigger="Schedule", payload=None, time_zone="Etc/UTC",
+)  # fmt: skip
+
+
+def a_large_job(number: int, size: int = 240_000) -> actions.Action:
+    """Many small objects, which take most memory for their text."""
+    env = [{"name": f"V{number}-{n}", "value": "x"} for n in range(size // 32)]
+    container = {"name": "c", "image": "busybox", "env": env}
+    template = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    return actions.Action(target=actions.JobAction(template=template))
+
+
+def due(name: str, namespace: str):
+    return a_definition(
+        "@every 10s", uid=f"{namespace}-{name}", name=name, namespace=namespace,
+        created_us=NOON, not_before_us=NOON,
+    )  # fmt: skip
+
+
+def test_a_packed_template_makes_the_very_job_of_an_open_one():
+    action = a_large_job(1)
+    packed = actions.decode_packed(actions.encode(action))
+    assert packed.target.template == action.target.template
+    assert jobbuilder.job_for(packed.target.template, FACTS) == jobbuilder.job_for(
+        action.target.template, FACTS
+    )
+
+
+def test_a_packed_action_keeps_its_payload():
+    action = msgspec.structs.replace(a_large_job(1), payload=msgspec.Raw(b'{"a":1}'))
+    assert bytes(actions.decode_packed(actions.encode(action)).payload) == b'{"a":1}'
+
+
+@pytest.mark.parametrize("template", [{"a": [{}] * 300}, {"spec": {"b": ["text"] * 500}}])
+def test_memory_is_counted_by_objects_and_not_by_text(template):
+    text = msgspec.json.encode(template)
+    tracemalloc.start()
+    try:
+        template = msgspec.json.decode(text)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    action = actions.Action(target=actions.JobAction(template=template))
+    assert actionsize.bytes_of(action, len(text)) >= 0.8 * taken
+
+
+async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_action():
+    place = await a_workplace()
+    cache = actioncache.ActionCache(place.queue, most_bytes=8 * 2**20)
+    quiet = await place.arm(due("quiet", "quiet"))
+    await cache.load(sharding.shard_of(quiet.id, 4), "quiet", quiet.target)
+    large = [
+        await place.arm(due(f"l-{number}", "hostile"), a_large_job(number)) for number in range(150)
+    ]
+    tracemalloc.start()
+    try:
+        for known in large:
+            shard = sharding.shard_of(known.id, 4)
+            read = await cache.load(shard, "hostile", known.target)
+            assert isinstance(read, actions.Action)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert cache.size <= 8 * 2**20
+    assert taken <= 9 * 2**20
+    assert cache.known("quiet", quiet.target) == WEBHOOK
+    gone = cache.known("hostile", large[0].target)
+    assert isinstance(gone, actioncache.Sketch)
+
+
+async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_begins():
+    place = await a_workplace()
+    for number in range(8):
+        await place.arm(due(f"l-{number}", "hostile"), a_large_job(number, 40_000))
+    worker = place.a_worker()
+    worker._dispatcher._actions._entries = bytescache.BytesCache(100_000)
+    async with place.working(worker):
+        await place.clock.advance(20.1)
+    assert len(place.target.fired) == 16
+    for firing in place.target.fired:
+        assert firing.action.target.template["spec"]
+
+
+def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
+    monkeypatch.setattr(jobbatch, "_FRAME_BYTES", 1_000_000)
+    frames = jobbatch._Frames()
+    quiet = actions.Action(target=actions.JobAction(template={"spec": {}}))
+    first = frames.get("quiet", quiet, has_previous=False)
+    kept = []
+    for number in range(50):
+        packed = actions.decode_packed(actions.encode(a_large_job(number, 60_000)))
+        kept.append(packed)
+        assert frames.get("hostile", packed, has_previous=False) is not None
+    assert frames._kept.size <= 1_000_000
+    assert frames.get("quiet", quiet, has_previous=False) is first
