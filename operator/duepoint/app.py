@@ -238,7 +238,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             ahead_limit_us=agreedclock.AGREE_US,
             consequence="slots are armed by the time that the others agree on",
         )
-        watching = asyncio.create_task(watch.run(queue.time_us))
+        watching = asyncio.create_task(watch.run(functools.partial(_redis_time, queue)))
         leading = asyncio.create_task(elected.run(work))
         draining_on_signals(lambda: _cancel(leading))
         try:
@@ -254,6 +254,17 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
 
 def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
+
+
+async def _redis_time(queue: delayqueue.DelayQueue) -> int:
+    """Redis's time; whether it was told is what the operator knows of Redis at all times."""
+    try:
+        told_us = await queue.time_us()
+    except errors.TryLater:
+        telemetry.redis_up.set(0)
+        raise
+    telemetry.redis_up.set(1)
+    return told_us
 
 
 def _note_leadership(leading: bool, epoch: int) -> None:  # noqa: FBT001 - the elector's callback

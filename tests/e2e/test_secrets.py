@@ -91,7 +91,7 @@ async def test_a_missing_right_and_a_missing_secret_are_told_and_heal(stack, adm
     found = await stack.wait_for_schedule("signed", because("SecretForbidden"), "told of rights")
     message = told(found)
     assert message.startswith("spec.webhook.signing.secretKeyRefs[0]: ")
-    assert found["status"]["observedGeneration"] == -1
+    assert found["status"]["observedGeneration"] == 1
     assert stack.deliveries == []
 
     await run_line(admin, stack, message.partition("allow it with: ")[2])

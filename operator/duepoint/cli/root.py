@@ -100,7 +100,7 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, name="duepoint")
 def commands() -> None:
-    """Schedules for Kubernetes that are never early, never lost and never doubled.
+    """Schedules for Kubernetes that are never early and never lost.
 
     next, previous, explain, validate and simulate need no cluster; trigger and backfill run a
     Schedule of one by hand.

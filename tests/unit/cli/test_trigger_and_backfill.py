@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 
+import msgspec
 import pytest
 
 from duepoint.cli import instants
@@ -79,6 +80,16 @@ def a_status(state, **runs):
         "runs": counts,
         "message": f"{counts['succeeded']} of 4 runs succeeded",
     }
+
+
+def test_the_state_of_a_run_that_is_tried_again_is_no_other_than_the_operators():
+    told = {"type": "Reconciling", "status": "True", "reason": "Retrying"}
+    text = json.dumps({"observedGeneration": 1, "conditions": [told]}).encode()
+    status = msgspec.json.decode(text, type=triggerwait.Status)
+    assert status.state == "Retrying"
+    for reason, state in (("Running", "Running"), ("ScheduleNotFound", "Running")):
+        other = text.replace(b"Retrying", reason.encode())
+        assert msgspec.json.decode(other, type=triggerwait.Status).state == state
 
 
 # -- trigger -----------------------------------------------------------------------------------

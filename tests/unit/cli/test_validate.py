@@ -11,7 +11,7 @@ import yaml
 
 from duepoint.cli.checking import checks, rules, structure
 from duepoint.cli.checking.manifests import Manifest
-from tests.integration.crds.manifests import a_job, a_schedule, a_schedule_run, a_webhook
+from tests.integration.crds.manifests import ABSENT, a_job, a_schedule, a_schedule_run, a_webhook
 from tests.integration.crds.rejected import ALL as REJECTED
 from tests.integration.crds.test_accepted_objects import (
     CRONJOB,
@@ -244,6 +244,85 @@ def test_a_block_of_yaml_with_a_line_end_is_a_schedule(duepoint):
     given = GOOD.replace("schedule: '*/5 * * * *'", "schedule: |\n    */5 * * * *")
     assert "|\n" in given
     assert duepoint("validate", "-f", "-", given=given).code == 0
+
+
+# -- what is taken and doubtful ---------------------------------------------------------------
+
+
+def noted(duepoint, **fields):
+    """The notes on a Schedule that is valid with these fields."""
+    thing = a_schedule("x", **{"schedule": "@daily", "jobTemplate": a_job(), **fields})
+    answer = duepoint("validate", "-f", "-", "-o", "json", given=json.dumps(thing))
+    assert answer.code == 0
+    (row,) = answer.rows
+    assert row["valid"]
+    return [(note["field"], note["message"]) for note in row["notes"]]
+
+
+COVERED = "2020-01-01T00:00:00Z has passed; startingDeadlineSeconds covers it, so it runs at once"
+PASSED = "2020-01-01T00:00:00Z has passed and does not run; write a time to come"
+
+
+@pytest.mark.parametrize(
+    ("fields", "notes"),
+    [
+        pytest.param(
+            {"schedule": "@at 2020-01-01T00:00:00Z"}, [("spec.schedule", PASSED)], id="past"
+        ),
+        pytest.param({"schedule": "@at 2100-01-01T00:00:00Z"}, [], id="to come"),
+        pytest.param(
+            {"schedule": ABSENT, "schedules": ["@daily", "@at 2020-01-01T00:00:00Z"]},
+            [("spec.schedules[1]", PASSED)],
+            id="one of several",
+        ),
+        pytest.param(
+            {"schedule": "@at 2020-01-01T00:00:00Z", "startingDeadlineSeconds": 2**31 - 1},
+            [
+                ("spec.schedule", COVERED),
+            ],
+            id="covered by a deadline",
+        ),
+    ],
+)
+def test_an_instant_that_has_passed_is_noted_and_valid(duepoint, fields, notes):
+    assert noted(duepoint, **fields) == notes
+
+
+@pytest.mark.parametrize(
+    ("url", "is_noted"),
+    [
+        ("http://hooks.example.com/x", True),
+        ("http://1.1.1.1/x", True),
+        ("http://[2606:4700::1]/x", True),
+        ("https://hooks.example.com/x", False),
+        ("http://10.1.2.3/x", False),
+        ("http://127.0.0.1:8089/x", False),
+        ("http://[fd12::1]/x", False),
+        ("http://billing.shop.svc/x", False),
+        ("http://billing.shop.svc.cluster.local/x", False),
+        ("http://billing/x", False),
+    ],
+)
+def test_plain_http_to_a_public_host_is_noted_and_valid(duepoint, url, is_noted):
+    notes = noted(duepoint, jobTemplate=ABSENT, webhook={"url": url})
+    assert bool(notes) is is_noted
+    for field, message in notes:
+        assert field == "spec.webhook.url"
+        assert message.startswith("plain http to ")
+        assert "write https://" in message
+
+
+def test_a_container_without_an_image_is_known_before_the_api_server_refuses_it(duepoint):
+    for kind in ("containers", "initContainers"):
+        pod = {
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "busybox"}],
+            kind: [{"name": "bare"}],
+        }
+        thing = a_schedule("x", jobTemplate={"spec": {"template": {"spec": pod}}})
+        answer = duepoint("validate", "-f", "-", given=json.dumps(thing))
+        assert answer.code == 2
+        assert f"{kind}[0].image: is missing" in answer.err
 
 
 # -- CronJobs --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from tests.unit.controller.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
 GONE = "the receiver said that it is gone (410)"
-WAITS = "https://hooks.example.com:443 has failed too often"
+WAITS = "https://hooks.example.com:443: 10 failures in a row, the last: Connection refused"
 
 
 def gone(made, slot_us=FIRST, state=RunState.FAILED, **changes):

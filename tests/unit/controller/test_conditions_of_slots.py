@@ -61,6 +61,24 @@ async def test_a_new_leader_keeps_what_was_said_of_an_overdue_slot():
         assert world.condition("Overdue") is None
 
 
+async def test_a_new_leader_knows_the_cause_of_a_slot_that_becomes_overdue_under_it():
+    world = World()
+    target = RecordingTarget(world.clock)
+    target.always_reply(REFUSED)
+    async with world.leader():
+        await world.apply_job()
+        async with a_worker(world, target):
+            await world.clock.advance(320)
+        assert world.condition("Overdue") is None
+    async with world.leader(epoch=2):
+        await world.clock.advance(70)
+        overdue = world.condition("Overdue")
+        assert overdue["reason"] == "QuotaExceeded"
+        assert overdue["message"].endswith("has not started: exceeded quota")
+        ready = world.condition("Ready")["message"]
+        assert ready == f"Overdue (QuotaExceeded): {overdue['message']}"
+
+
 async def test_an_overdue_slot_that_ended_while_nobody_led_is_not_shown_any_more():
     world = World()
     target = RecordingTarget(world.clock)

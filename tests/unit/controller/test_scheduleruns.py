@@ -415,6 +415,31 @@ async def test_a_request_that_stays_open_counts_as_started_and_running_within_th
         assert world.status()["runs"]["started"] == world.status()["runs"]["succeeded"] == 1
 
 
+async def test_a_run_between_two_tries_is_not_running_and_says_why():
+    refused = Retry(reason=Reason.NETWORK, message="Connection refused")
+    world = RunWorld()
+    async with world.leader(), world.working():
+        world.target.always_reply(refused)
+        await world.apply(schedule="0 0 1 1 *")
+        await world.run_schedule()
+        await world.clock.advance(5)
+        assert world.counts() == (1, 1, 0, 0, 0)
+        status = world.run_status()
+        assert world.run_condition("Reconciling")["reason"] == "Retrying"
+        assert "0 running, 1 tried again: Network: Connection refused" in status["message"]
+        (active,) = status["active"]
+        assert active["trouble"].startswith("Network: Connection refused; next try at 2026-03-01T")
+        assert world.status()["lastRun"]["outcome"] == "Retrying"
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.run_condition("Reconciling")["reason"] == "Retrying"
+        world.target.always_reply(None)
+        async with world.working():
+            await world.clock.advance(120)
+        assert world.counts() == (1, 1, 1, 0, 0)
+        assert "active" not in world.run_status()
+
+
 async def test_an_open_request_of_a_regular_slot_is_shown_and_holds_the_watermark():
     async with RunWorld().leader() as world, world.working():
         await world.apply()

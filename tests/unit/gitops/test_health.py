@@ -85,6 +85,43 @@ CASES = [
         "Healthy", "current", "nightly-1 is taken", id="a name is taken",
     ),
     pytest.param(
+        a_schedule(
+            a_condition("Ready", "Unknown", "SecretForbidden"),
+            a_condition("Reconciling", reason="SecretForbidden", message="spec.webhook: allow it"),
+        ),
+        "Progressing", "inProgress", "SecretForbidden: spec.webhook: allow it",
+        id="a Secret may not be read",
+    ),
+    pytest.param(
+        a_schedule(
+            READY,
+            a_condition("CircuitOpen", message="10 failures in a row, the last: refused"),
+            nextScheduleTime=NEXT,
+        ),
+        "Healthy", "current", "CircuitOpen: 10 failures in a row, the last: refused; next run",
+        id="its receiver is down",
+    ),
+    pytest.param(
+        a_schedule(READY, a_condition("PodsRefused", message="violates PodSecurity")),
+        "Healthy", "current", "violates PodSecurity", id="a Job gets no Pods",
+    ),
+    pytest.param(
+        a_schedule(
+            READY,
+            lastRun={"outcome": "Retrying", "reason": "Network", "message": "Connection refused"},
+        ),
+        "Healthy", "current", "the newest run is tried again: Network: Connection refused",
+        id="a delivery between retries",
+    ),
+    pytest.param(
+        a_schedule(
+            a_condition("Ready", reason="Completed", message="no slot is left; a failure"),
+            FAILED_RUN,
+        ),
+        "Healthy", "current", "Completed: no slot is left; a failure",
+        id="completed with a failure",
+    ),
+    pytest.param(
         a_run(planned=5, succeeded=2, failed=1), "Progressing", "inProgress", "3 of 5 runs",
         id="a range under way",
     ),

@@ -84,3 +84,8 @@ def test_a_message_without_end_does_not_make_an_entry_without_end():
     assert len(packed) < 10 * 2_000
     (first, *_) = run.unpack(packed)
     assert first.message == "x" * (run.MESSAGE_LIMIT - 1) + "…"
+
+
+def test_an_instant_for_people_is_never_before_the_instant():
+    assert run.instant_text(1_772_366_400_000_000) == "2026-03-01T12:00:00Z"
+    assert run.instant_text(1_772_366_400_000_001) == "2026-03-01T12:00:01Z"

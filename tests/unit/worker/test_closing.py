@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
-from duepoint.runs import unanswered
+from duepoint.runs import run, unanswered
 from duepoint.runs.retries import RetryLimits
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
@@ -262,11 +262,25 @@ def test_a_retry_of_a_manual_run_keeps_what_was_overridden():
     assert again.record.attempt == 1
 
 
+def test_a_failed_try_says_when_the_next_one_is_and_keeps_its_cause():
+    closed = close(an_attempt(), UNREACHABLE)
+    (event,), (again,) = closed.events, closed.occurrences
+    assert (event.state, event.reason) == (RunState.RUNNING, Reason.NETWORK)
+    assert event.message == f"refused; next try at {run.instant_text(again.point.due_us)}"
+    assert (again.record.last_error, again.record.last_cause) == ("Network", "refused")
+
+
+def test_a_cause_is_kept_in_bounded_length():
+    long = outcomes.Retry(reason=Reason.NETWORK, message="x" * 5_000)
+    (again,) = close(an_attempt(), long).occurrences
+    assert again.record.last_cause == "x" * 199 + "…"
+
+
 # -- deliveries that wait without being tried ---------------------------------------------------
 
 WAITING = outcomes.Retry(
     reason=Reason.CIRCUIT_OPEN,
-    message="it has failed too often",
+    message="10 failures in a row, the last: refused",
     after_us=20_000_000,
     started=False,
     counted=False,

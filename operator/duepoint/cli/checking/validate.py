@@ -15,7 +15,7 @@ import click
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
-from duepoint.cli.checking import checks, manifests, structure
+from duepoint.cli.checking import checks, doubts, manifests, structure
 from duepoint.cli.checking.checks import Checked
 from duepoint.cli.checking.manifests import Problem, Unreadable
 from duepoint.cli.cronjob import porting
@@ -109,6 +109,7 @@ def _notes(found: Checked, now_us: int) -> list[Problem]:
     if found.spec is None:
         return notes
     notes += checks.jitter_note(found.spec, now_us)
+    notes += doubts.notes(found.spec)
     if found.manifest.kind == checks.CRONJOB:
         notes += porting.notes(found.manifest.content, found.spec, now_us)
     return notes

@@ -1,0 +1,33 @@
+"""Whether Redis answers, as the operator's own metrics say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint import app, errors, telemetry
+
+
+class Queue:
+    """Tells the time, or not."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    async def time_us(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def shown():
+    return telemetry.registry.get_sample_value("duepoint_redis_up")
+
+
+async def test_the_metrics_of_an_operator_say_whether_redis_answers():
+    assert await app._redis_time(Queue(7)) == 7
+    assert shown() == 1
+    with pytest.raises(errors.QueueUnavailable):
+        await app._redis_time(Queue(errors.QueueUnavailable("away")))
+    assert shown() == 0
+    await app._redis_time(Queue(8))
+    assert shown() == 1
