@@ -109,6 +109,7 @@ def _notes(found: Checked, now_us: int) -> list[Problem]:
     if found.spec is None:
         return notes
     notes += checks.jitter_note(found.spec, now_us)
+    notes += checks.own_stream_notes(found.spec)
     if found.manifest.kind == checks.CRONJOB:
         notes += porting.notes(found.manifest.content, found.spec, now_us)
     return notes
