@@ -6,6 +6,7 @@ import pytest
 
 from duepoint.delayqueue import quotas
 from duepoint.delayqueue.messages import DeadLetter, Settlement
+from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
 
@@ -98,3 +99,29 @@ async def test_a_settlement_without_letters_names_no_key_of_theirs(harness):
     call = harness.queue._settle_call(claim, Settlement(chains=(chain,)))
     assert "letters" not in call.named
     assert not [key for key in call.keys if "letter" in key]
+
+
+async def test_letters_that_come_from_another_shard_are_counted_once(harness):
+    names = harness.queue._shard((await harness.shards())[0])
+    letter_keys = [names.letters, names.letter_sums]
+    for _ in range(2):  # the reply to the first was lost
+        arguments = scripting.Arguments(layout=1, epoch=queueing.EPOCH, source="former")
+        fields = arguments.run(["namespace", "team", "message", "moved"])
+        arguments.put("letters", [("1767225600000-1", *fields)])
+        call = arguments.call("rebury", [names.meta, names.dead, names.imported, *letter_keys])
+        await harness.queue._scripts.run(call)
+    count, sums = await counted(harness)
+    assert (count, list(sums)) == (1, [b"b:team"])
+    await bury(harness, "1", "2", "3", "4", "5")
+    assert await texts(harness) == ["1", "2", "3", "4", "5"]
+    assert await harness.queue.dropped_letters() == {"team": 1}
+    await harness.queue.purge(await letters(harness))
+    assert (await counted(harness))[0] == 0
+
+
+async def test_letters_stay_bounded_after_what_was_counted_is_lost(harness):
+    await bury(harness, "1", "2", "3", "4", "5")
+    names = harness.queue._shard((await harness.shards())[0])
+    await harness.queue._client.unlink(names.letters, names.letter_sums)
+    await bury(harness, "6", "7")
+    assert await texts(harness) == ["3", "4", "5", "6", "7"]
