@@ -55,6 +55,28 @@ NOTES = {
     "namespace_schedules": Note(
         "1 to 10000000", "48 of them share a table; ten times as many take more memory each"
     ),
+    "own_streams": Note(
+        "true, false", "a stream needs no other server; who shares Redis with nobody may say false"
+    ),
+    "own_stream_length": Note(
+        "1 to 1000000000 entries", "a stream that nobody reads must not grow for ever"
+    ),
+    "own_stream_max_length": Note(
+        "1 to 1000000000 entries", "as many as fit for small entries; bytes bound the others"
+    ),
+    "own_streams_per_namespace": Note(
+        "1 to 10000 streams", "8 MiB for each, which are about 25,000 entries without a payload"
+    ),
+    "own_stream_bytes_per_namespace": Note(
+        "1048576 to 1099511627776 bytes",
+        "a few namespaces fit into a server of 2 GiB beside the index",
+    ),
+    "dead_letters_per_namespace": Note(
+        "4 to 40000 letters", "a day of one Schedule that fails every ten seconds"
+    ),
+    "dead_letter_bytes_per_namespace": Note(
+        "65536 to 1099511627776 bytes", "a letter has about 1 KB, with its record"
+    ),
     "http_host": Note("address", "the kubelet and Prometheus come from outside the Pod"),
     "http_port": Note("0 to 65535", "the usual one"),
     "log_level": Note("debug, info, warning, error", "info tells starts, ends and troubles only"),

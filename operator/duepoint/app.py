@@ -18,11 +18,12 @@ import uvloop
 
 from duepoint import agreedclock, clockwatch, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
-from duepoint.delayqueue import delayqueue, keys, opening
+from duepoint.delayqueue import delayqueue, keys, opening, quotas
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.maintenance import elector, leasehealth
 from duepoint.maintenance import watchdog as watchdogs
+from duepoint.schedules import ownstreams
 from duepoint.targets import (
     activejobs,
     circuits,
@@ -152,7 +153,7 @@ def _stream_targets(
         return dialing.Dialer(guard, services, namespace)
 
     return (
-        streamtarget.StreamTarget(queue, clock, elsewhere),
+        streamtarget.StreamTarget(queue, clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialer, clock),
     )
 
@@ -219,6 +220,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             credentials=access,
             clock=clock,
             health=health,
+            own_streams=own_streams(chosen),
         ).work
         watchdog = watchdogs.Watchdog()
         elected = elector.Elector(
@@ -314,7 +316,28 @@ async def _ask_time(api: kubeapi.ApiSession) -> None:
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
     """The delay queue of this installation; does not connect yet."""
     buckets = keys.buckets_for(chosen.namespace_schedules, chosen.shards)
-    return opening.open_queue(chosen, clock, _blob_key(chosen), buckets=buckets)
+    return opening.open_queue(
+        chosen, clock, _blob_key(chosen), buckets=buckets, quotas=quotas_of(chosen)
+    )
+
+
+def quotas_of(chosen: settings.Settings) -> quotas.Quotas:
+    """What one namespace may have in our Redis."""
+    return quotas.Quotas(
+        letters=chosen.dead_letters_per_namespace,
+        letter_bytes=chosen.dead_letter_bytes_per_namespace,
+        streams=chosen.own_streams_per_namespace,
+        stream_bytes=chosen.own_stream_bytes_per_namespace,
+    )
+
+
+def own_streams(chosen: settings.Settings) -> ownstreams.OwnStreams:
+    """What this installation allows of streams in our Redis."""
+    return ownstreams.OwnStreams(
+        enabled=chosen.own_streams,
+        default_length=chosen.own_stream_length,
+        max_length=chosen.own_stream_max_length,
+    )
 
 
 def _blob_key(chosen: settings.Settings) -> bytes:

@@ -25,6 +25,9 @@ PREFIX = "DUEPOINT_"
 #: The repair of the queue takes a lease that is much longer for a mistake.
 LONGEST_LEASE_SECONDS = 300
 
+#: More than this a stream never keeps.
+MOST_ENTRIES = 1_000_000_000
+
 IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -132,6 +135,10 @@ def _no() -> bool:
     return False
 
 
+def _yes() -> bool:
+    return True
+
+
 def _file(value: str) -> Path:
     path = Path(value)
     if not path.is_file():
@@ -220,6 +227,41 @@ class Settings:
         _between(1, 10_000_000),
         6_144,
         "Schedules that one namespace may come to have; counts only when the queue is made",
+    )
+    own_streams: bool = _setting(
+        _true_or_false,
+        _yes,
+        "false = no Schedule may append to streams in Duepoint's own Redis",
+    )
+    own_stream_length: int = _setting(
+        _between(1, MOST_ENTRIES),
+        10_000,
+        "entries that a stream in Duepoint's own Redis keeps where its Schedule does not say",
+    )
+    own_stream_max_length: int = _setting(
+        _between(1, MOST_ENTRIES),
+        1_000_000,
+        "most entries that a stream in Duepoint's own Redis keeps, whatever its Schedule says",
+    )
+    own_streams_per_namespace: int = _setting(
+        _between(1, 10_000),
+        32,
+        "streams that one namespace may have in Duepoint's own Redis",
+    )
+    own_stream_bytes_per_namespace: int = _setting(
+        _between(1024 * 1024, 1 << 40),
+        256 * 1024 * 1024,
+        "bytes of those streams, about; each of them keeps its part of it",
+    )
+    dead_letters_per_namespace: int = _setting(
+        _between(4, 40_000),
+        10_000,
+        "dead letters that one namespace may have, a quarter of them in each of its four shards",
+    )
+    dead_letter_bytes_per_namespace: int = _setting(
+        _between(64 * 1024, 1 << 40),
+        16 * 1024 * 1024,
+        "bytes of those dead letters, about, shared out in the same way",
     )
     http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
     http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")

@@ -62,6 +62,10 @@ circuits_open = Gauge(
     "duepoint_circuits_open", "Receivers to which no webhook is sent because they fail."
 )
 dead_entries = Gauge("duepoint_dead_entries", "Dead letters in the queue.")
+dead_letters_dropped_total = Counter(
+    "duepoint_dead_letters_dropped",
+    "Dead letters that went because their namespace had more than it may keep.",
+)
 runs_backlog = Gauge("duepoint_runs_backlog", "Entries that the status writer has not taken yet.")
 queue_seen_seconds = Gauge("duepoint_queue_seen_seconds", "When the queue was last looked at.")
 outcomes_dropped_total = Counter(

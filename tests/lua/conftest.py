@@ -87,7 +87,6 @@ class Bench:
             named=named,
             runs_bytes=16_000_000,
             runs_age=86_400_000,
-            dead_limit=100,
             dead=[],
             ended=[],
             counted=[],

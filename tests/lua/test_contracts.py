@@ -14,6 +14,7 @@ DRAINING = {
     *("alone", "beat", "claim", "collect", "collecttexts", "extend", "plan", "release", "remove"),
     "settle",
     "withdraw",
+    "purge",
     *("compared", "endoubt"),
     *("import", "adopt", "forget", "moves", "rebury", "close", "filled", "progress"),
     *("init", "open", "stay"),  # whoever has just become the leader deletes, too
@@ -23,6 +24,8 @@ DRAINING = {
 WITHOUT_SHARD = {
     "append",
     "appendmany",
+    "enlist",
+    "prepare",
     "beat",
     "circuits",
     "open",

@@ -20,7 +20,7 @@ WITHOUT_SHARD = {
         "announce",
         "progress",
     ),
-    *("circuits", "stay"),
+    *("circuits", "stay", "enlist", "prepare"),
 }
 OF_A_SHARD = sorted(set(scripting.names()) - WITHOUT_SHARD)
 FENCED = {

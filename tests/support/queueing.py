@@ -156,9 +156,9 @@ def a_planned(point: points.DuePoint, slot_us: int) -> messages.Occurrence:
     )
 
 
-async def memory_harness(shards: int = 4) -> Harness:
+async def memory_harness(shards: int = 4, **options) -> Harness:
     clock = fakeclock.FakeClock()
-    queue = memoryqueue.MemoryDelayQueue(clock, blob_key=BLOB_KEY)
+    queue = memoryqueue.MemoryDelayQueue(clock, blob_key=BLOB_KEY, **options)
     await queue.open_layout(shards, EPOCH)
     return Harness(queue, clock.now_us, clock.advance)
 

@@ -29,7 +29,7 @@ WORKER_SCRIPTS = frozenset(
 #: Scripts of the commands that only look.
 VIEWER_SCRIPTS = frozenset({"leases"})
 #: Scripts of the commands that take dead letters back.
-REPLAYER_SCRIPTS = frozenset({"replay"})
+REPLAYER_SCRIPTS = frozenset({"replay", "purge"})
 #: Scripts that both call: a worker finishes a move that an operator left behind, and the operator
 #: tells of Jobs that have ended.
 SHARED_SCRIPTS = frozenset({"finish", "moves", "intern", "adopt", "import", "forget"})
@@ -46,11 +46,11 @@ VIEWER_PLAIN = (PLAIN - {"ssubscribe", "sunsubscribe"}) | {
     *("xlen", "xrange", "xrevrange"),
 }
 #: Of what looks into the queue only what finds a letter and its Schedule.
-REPLAYER_PLAIN = (VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"}) | {"xdel"}
+REPLAYER_PLAIN = VIEWER_PLAIN - {"hlen", "zcard", "zcount", "hscan"}
 OPERATOR_PLAIN = PLAIN | {
     *("hgetall", "hscan", "zrange", "zscan", "zmscore", "zcard", "zcount", "xlen", "time", "wait"),
     *("xreadgroup", "xautoclaim", "xack", "xdel", "xrevrange", "xgroup|create"),
-    *("hlen", "xrange", "unlink"),
+    *("hlen", "xrange", "unlink", "smembers", "srem", "exists"),
 }
 
 

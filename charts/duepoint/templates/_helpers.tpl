@@ -110,6 +110,14 @@ redis://{{ include "duepoint.fullname" . }}-valkey.{{ .Release.Namespace }}.svc:
 {{- include "duepoint.setting" (list "REDIS_PREFIX" .Values.redis.prefix) }}
 {{- include "duepoint.setting" (list "SHARDS" .Values.shards) }}
 {{- include "duepoint.setting" (list "NAMESPACE_SCHEDULES" .Values.namespaceSchedules) }}
+- name: DUEPOINT_OWN_STREAMS
+  value: {{ .Values.ownStreams.enabled | quote }}
+{{- include "duepoint.setting" (list "OWN_STREAM_LENGTH" .Values.ownStreams.defaultLength) }}
+{{- include "duepoint.setting" (list "OWN_STREAM_MAX_LENGTH" .Values.ownStreams.maxLength) }}
+{{- include "duepoint.setting" (list "OWN_STREAMS_PER_NAMESPACE" .Values.ownStreams.perNamespace) }}
+{{- include "duepoint.setting" (list "OWN_STREAM_BYTES_PER_NAMESPACE" .Values.ownStreams.bytesPerNamespace) }}
+{{- include "duepoint.setting" (list "DEAD_LETTERS_PER_NAMESPACE" .Values.deadLetters.perNamespace) }}
+{{- include "duepoint.setting" (list "DEAD_LETTER_BYTES_PER_NAMESPACE" .Values.deadLetters.bytesPerNamespace) }}
 {{- end -}}
 
 {{/* The Redis user of one process: its own, or what is said for both. */}}
@@ -189,8 +197,12 @@ redis-certificate: {name: {{ .name }}, items: [{key: tls.crt, path: tls.crt}, {k
 {{- define "duepoint.setting" -}}
 {{- $value := index . 1 -}}
 {{- if not (kindIs "invalid" $value) }}
+{{- $text := $value | toString }}
+{{- if kindIs "float64" $value }}{{/* a large whole number would be written as 2.68435456e+08 */}}
+{{- if eq (floor $value) $value }}{{ $text = $value | int64 | toString }}{{ end }}
+{{- end }}
 - name: DUEPOINT_{{ index . 0 }}
-  value: {{ $value | toString | quote }}
+  value: {{ $text | quote }}
 {{- end -}}
 {{- end -}}
 

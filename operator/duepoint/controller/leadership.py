@@ -45,6 +45,7 @@ from duepoint.kube import clusters, events, schedules
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
 from duepoint.kube.credentials import Credentials
+from duepoint.schedules import ownstreams
 
 #: Parts of a leader's health; a standby has none of these troubles.
 PARTS = (
@@ -107,6 +108,7 @@ class Leadership:
         queue: the delay queue, started.
         credentials: for kopf, which has a session of its own.
         health: told of each part while a term lasts.
+        own_streams: what the installation allows of streams in our Redis.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Leadership:
         credentials: Credentials,
         clock: Clock,
         health: services.Health,
+        own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._settings = settings
         self._api = api
@@ -125,6 +128,7 @@ class Leadership:
         self._credentials = credentials
         self._clock = clock
         self._health = health
+        self._own_streams = own_streams
         self._is_identified = False
         self._dry_runs = DryRuns(api)
         self._others = OtherInstalls(
@@ -207,7 +211,11 @@ class Leadership:
         clock, health, queue = self._clock, self._health, self._queue
         namespaces = self._settings.watch_namespaces
         reconcile = Reconcile(
-            queue=queue, dry_runs=self._dry_runs, epoch=epoch, managed_by=self._others.own
+            queue=queue,
+            dry_runs=self._dry_runs,
+            epoch=epoch,
+            managed_by=self._others.own,
+            own_streams=self._own_streams,
         )
         partitioner = Partitioner(
             queue=queue,

@@ -16,6 +16,7 @@ import redis.asyncio
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.definitions import interning, seal
 from duepoint.delayqueue.firing import foresight
 from duepoint.delayqueue.layout import ownership
@@ -40,6 +41,7 @@ class Core:
         server: connecting.Server | None = None,
         opened: servers.Servers | None = None,
         buckets: int = keys.BUCKETS,
+        quotas: quotas_.Quotas = quotas_.USUAL,
     ) -> None:
         self._server = server or connecting.Server(url=url, password_file=password_file)
         self._clock: clocks.Clock = clock or clocks.SystemClock()
@@ -56,6 +58,7 @@ class Core:
         self._wanted_shards = 0
         #: Of a new index; one that exists says its own number.
         self._buckets = buckets
+        self._quotas = quotas
         self._interned = interning.Interned()
         # A server that went back in time gives the numbers of what it forgot to other texts.
         self._servers.on_upheaval.append(self._interned.forget_all)

@@ -8,7 +8,7 @@ and one set of scripts (core).
 
 from __future__ import annotations
 
-from duepoint.delayqueue import port
+from duepoint.delayqueue import enlisting, port
 from duepoint.delayqueue.definitions import collecting, filling, reading
 from duepoint.delayqueue.firing import admitting, circuits, claiming, holding, wakeups
 from duepoint.delayqueue.inspection import ledger, letters, shardstats
@@ -31,6 +31,7 @@ class DelayQueue(
     collecting.Collecting,
     holding.Holding,
     circuits.Circuits,
+    enlisting.Enlisting,
     reading.Reading,
 ):
     """Every operation on the index; see ``port.Queue`` for what each one promises."""

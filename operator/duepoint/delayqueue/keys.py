@@ -94,6 +94,16 @@ class ShardKeys:
         return f"{self.tag}:dead"
 
     @property
+    def letters(self) -> str:
+        """Which dead letters are of which namespace, oldest first."""
+        return f"{self.tag}:letters"
+
+    @property
+    def letter_sums(self) -> str:
+        """Bytes of the dead letters of each namespace."""
+        return f"{self.tag}:lettersums"
+
+    @property
     def wake(self) -> str:
         """Channel: the shard's head came earlier."""
         return f"{self.tag}:wake"
@@ -178,6 +188,14 @@ class Keys:
     def stream(self, namespace: str, name: str) -> str:
         """A user's stream; its name is public, so it has no hash tag."""
         return f"{self.prefix}stream:{namespace}:{name}"
+
+    def stream_state(self, namespace: str, name: str) -> str:
+        """What is counted of a user's stream, on its node: the hash tag is the stream's key."""
+        return f"{self.prefix}streamstate:{{{self.stream(namespace, name)}}}"
+
+    def streams(self, namespace: str) -> str:
+        """The names of the streams of one namespace."""
+        return f"{self.prefix}{{ctl}}:streams:{namespace}"
 
 
 @functools.cache

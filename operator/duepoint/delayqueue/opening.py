@@ -9,6 +9,7 @@ from __future__ import annotations
 from duepoint import clock as clocks
 from duepoint import settings
 from duepoint.delayqueue import delayqueue, keys
+from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.wire import connecting
 
 
@@ -18,6 +19,7 @@ def open_queue(
     blob_key: bytes,
     *,
     buckets: int = keys.BUCKETS,
+    quotas: quotas_.Quotas = quotas_.USUAL,
 ) -> delayqueue.DelayQueue:
     """The delay queue of an installation; only the ``redis_*`` settings are looked at."""
     return delayqueue.DelayQueue(
@@ -27,6 +29,7 @@ def open_queue(
         server=server_of(chosen),
         clock=clock,
         buckets=buckets,
+        quotas=quotas,
     )
 
 

@@ -283,6 +283,13 @@ class Queue(Protocol):
         """The text that ``Definition.target`` must hold for this blob: a keyed hash, no I/O."""
         ...
 
+    async def enlist_stream(self, namespace: str, name: str, *, anyhow: bool = False) -> bool:
+        """The stream is one of its namespace's and exists; False where that has its number.
+
+        ``anyhow``: however many there are.
+        """
+        ...
+
     async def upsert(
         self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
     ) -> messages.Armed:

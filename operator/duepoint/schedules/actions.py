@@ -167,7 +167,7 @@ class StreamAction(
     """Append to a stream.
 
     Attributes:
-        max_length: None = never trimmed.
+        max_length: None = never trimmed; in Duepoint's own Redis, as its installation says.
         connection: name of the Secret that leads to another Redis; None = Duepoint's own.
     """
 

@@ -43,6 +43,8 @@ class Reason(enum.StrEnum):
     INVALID_WEBHOOK = "InvalidWebhook"
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
     UNSUPPORTED = "Unsupported"
+    OWN_STREAMS_OFF = "OwnStreamsOff"
+    TOO_MANY_STREAMS = "TooManyStreams"
     # Stalled, of a ScheduleRun
     INVALID_SPEC = "InvalidSpec"
     TOO_MANY_SLOTS = "TooManySlots"

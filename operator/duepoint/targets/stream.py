@@ -18,13 +18,11 @@ from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome
-from duepoint.schedules import actions
+from duepoint.schedules import actions, ownstreams
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers, batches, identity, streamelsewhere, target
 
 _SECOND_US = 1_000_000
-#: The queue always trims; a stream without ``maxLength`` is given more room than Redis has.
-_UNTRIMMED = 1_000_000_000_000
 
 
 class Streams(Protocol):
@@ -55,8 +53,10 @@ class StreamTarget:
         streams: Streams,
         clock: clocks.Clock,
         elsewhere: streamelsewhere.Elsewhere | None = None,
+        own: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._streams = streams
+        self._own = own
         self._clock = clock
         self._elsewhere = elsewhere
 
@@ -80,7 +80,7 @@ class StreamTarget:
 
     def settles(self, action: actions.Action) -> bool:
         """Entry and settlement go in with one script, where one server has both."""
-        return _is_own(action) and self._streams.settles_entries
+        return self._may_append(action) and self._streams.settles_entries
 
     def entry_of(self, firing: target.Firing) -> batches.Entry:
         """What the settlement appends."""
@@ -89,7 +89,7 @@ class StreamTarget:
         return batches.Entry(
             namespace=firing.namespace,
             name=stream.name,
-            max_length=stream.max_length or _UNTRIMMED,
+            max_length=self._own.length(stream.max_length),
             names=FIELDS,
             values=tuple(fields.values()),
             message=self.message_of(firing.action),
@@ -101,7 +101,7 @@ class StreamTarget:
         return messages.Entries(
             namespace=batch.namespace,
             name=stream.name,
-            max_length=stream.max_length or _UNTRIMMED,
+            max_length=self._own.length(stream.max_length),
             names=OWN_FIELDS,
             members=members,
             values=_own_values(batch),
@@ -129,7 +129,10 @@ class StreamTarget:
 
     def takes_batches(self, action: actions.Action) -> bool:
         """Entries of one stream of our own go in together."""
-        return _is_own(action)
+        return self._may_append(action)
+
+    def _may_append(self, action: actions.Action) -> bool:
+        return self._own.enabled and ownstreams.own(action.target) is not None
 
     async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
         """One entry a row, in few scripts; nothing is sent once the claim has run out."""
@@ -140,7 +143,7 @@ class StreamTarget:
             return batches.BatchAnswer(accepted_us=0, messages=none)
         common = _common(batch, self._clock.now_us())[1::2]
         entries = [(*own, *common) for own in _own_values(batch)]
-        most = stream.max_length or _UNTRIMMED
+        most = self._own.length(stream.max_length)
         try:
             async with asyncio.timeout(left):
                 ids = await self._streams.append_many(
@@ -181,19 +184,15 @@ class StreamTarget:
             raise errors.Bug("this worker was not told how to reach another Redis")
         return self._elsewhere
 
-    async def _append(
-        self, firing: target.Firing, stream: actions.StreamAction
-    ) -> outcome.Delivered:
+    async def _append(self, firing: target.Firing, stream: actions.StreamAction) -> outcome.Outcome:
+        if not self._own.enabled:  # the definition is older than that rule
+            return outcome.Rejected(reason=Reason.OWN_STREAMS_OFF, message=ownstreams.OFF)
         now_us = self._clock.now_us()
-        most = stream.max_length or _UNTRIMMED
+        most = self._own.length(stream.max_length)
         entry_id = await self._streams.append_stream(
             firing.namespace, stream.name, entry(firing, now_us), most
         )
         return outcome.Delivered(accepted_us=self._clock.now_us(), message=f"entry {entry_id}")
-
-
-def _is_own(action: actions.Action) -> bool:
-    return isinstance(action.target, actions.StreamAction) and action.target.connection is None
 
 
 def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:

@@ -17,8 +17,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.definitions import records, seal
-from duepoint.delayqueue.firing import activeruns, alarms, claiming
+from duepoint.delayqueue.firing import activeruns, alarms, appending, claiming
 from duepoint.delayqueue.layout import membership, ownership
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
@@ -48,7 +49,13 @@ class MemoryWakeups(alarms.Alarms):
 class MemoryDelayQueue:
     """``port.Queue`` over dictionaries."""
 
-    def __init__(self, clock: clocks.Clock, *, blob_key: bytes = b"a key for tests!") -> None:
+    def __init__(
+        self,
+        clock: clocks.Clock,
+        *,
+        blob_key: bytes = b"a key for tests!",
+        quotas: quotas_.Quotas = quotas_.USUAL,
+    ) -> None:
         self.available = True
         #: Shards of another server, which does not answer.
         self.away: set[messages.ShardId] = set()
@@ -58,7 +65,10 @@ class MemoryDelayQueue:
         self._marks: dict[messages.ShardId, int] = {}
         self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
         self.streams: dict[str, list[dict[str, bytes | str]]] = {}
+        self._stream_sizes: dict[str, int] = {}
+        self._enlisted: dict[str, set[str]] = {}
         self._clock = clock
+        self._quotas = quotas
         self._seal = seal.Seal(blob_key)
         self._layout: messages.Layout | None = None
         self._incarnation = ""
@@ -106,6 +116,8 @@ class MemoryDelayQueue:
         self.active.forget()
         self.shards.clear()
         self.streams.clear()
+        self._stream_sizes.clear()
+        self._enlisted.clear()
         self._workers.clear()
         self._circuits = memorycircuits.MemoryCircuits(self._clock)
         for ledger in self._ledgers:
@@ -175,6 +187,7 @@ class MemoryDelayQueue:
                 is_former = sharding.layout_of(shard) != layout.number
                 made.state = "draining" if is_former else "filling" if layout.former else "open"
                 made.mark = self._clock.now_us()
+                made.share = self._quotas.of_shard(layout.shards)
             if self.shards[shard].state != "closed":
                 self._fenced(shard, epoch)
 
@@ -538,9 +551,16 @@ class MemoryDelayQueue:
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
     ) -> str:
         self._check()
-        entries = self.streams.setdefault(f"{namespace}/{name}", [])
+        key = f"{namespace}/{name}"
+        entries = self.streams.setdefault(key, [])
         entries.append(dict(fields))
+        trimmed = entries[:-max_length]
         del entries[:-max_length]
+        gone = sum(appending.size(one.values()) for one in trimmed)
+        size = self._stream_sizes.get(key, 0) + appending.size(fields.values()) - gone
+        while size > self._quotas.of_stream:
+            size -= appending.size(entries.pop(0).values())
+        self._stream_sizes[key] = size
         return f"{self._clock.now_us() // 1_000}-{len(entries)}"
 
     async def append_many(
@@ -557,6 +577,17 @@ class MemoryDelayQueue:
             )
             for values in entries
         ]
+
+    async def enlist_stream(self, namespace: str, name: str, *, anyhow: bool = False) -> bool:
+        self._check()
+        listed = self._enlisted.setdefault(namespace, set())
+        if name not in listed and not anyhow and len(listed) >= self._quotas.streams:
+            listed &= {one for one in listed if f"{namespace}/{one}" in self.streams}
+            if len(listed) >= self._quotas.streams:
+                return False
+        listed.add(name)
+        self.streams.setdefault(f"{namespace}/{name}", [])
+        return True
 
     # -- partitioning ---------------------------------------------------------------------------
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint.delayqueue import messages
+from duepoint import telemetry
+from duepoint.delayqueue import messages, quotas
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.firing import crowding, settling
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
+from duepoint.testing import memoryletters
 
 _Definition = definitions.Definition  # the shard has a field of the module's name
 
@@ -75,6 +77,7 @@ class MemoryShard:
     back_us: int = 0
     dropped: int = 0
     dead: list[messages.DeadEntry] = field(default_factory=list)
+    share: quotas.Share = field(default_factory=lambda: quotas.USUAL.of_shard(1))
     added: int = 0
     state: str = "open"
 
@@ -501,6 +504,8 @@ class MemoryShard:
                     entry=dict(letter.entry),
                 )
             )
+            dropped = memoryletters.make_room(self.dead, self.share)
+            telemetry.dead_letters_dropped_total.inc(dropped.total())
 
     def _bury_crowds(
         self, stored: Iterable[messages.Occurrence], held: set[bytes], now_us: int

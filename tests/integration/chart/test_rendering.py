@@ -116,6 +116,30 @@ def test_the_secret_reader_is_bound_only_on_demand_and_only_where_we_look(helm: 
     }
 
 
+def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
+    things = helm.rendered(
+        "development",
+        "--set=ownStreams.enabled=false,ownStreams.defaultLength=5,ownStreams.maxLength=20000000",
+        "--set=ownStreams.perNamespace=8,ownStreams.bytesPerNamespace=1073741824",
+        "--set=deadLetters.perNamespace=400,deadLetters.bytesPerNamespace=33554432",
+    )
+    for workload in of_kind(things, "Deployment"):
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        said = {each["name"]: each.get("value") for each in container.get("env", ())}
+        if "DUEPOINT_REDIS_URL" not in said:
+            continue
+        wanted = {
+            "DUEPOINT_OWN_STREAMS": "false",
+            "DUEPOINT_OWN_STREAM_LENGTH": "5",
+            "DUEPOINT_OWN_STREAM_MAX_LENGTH": "20000000",
+            "DUEPOINT_OWN_STREAMS_PER_NAMESPACE": "8",
+            "DUEPOINT_OWN_STREAM_BYTES_PER_NAMESPACE": "1073741824",
+            "DUEPOINT_DEAD_LETTERS_PER_NAMESPACE": "400",
+            "DUEPOINT_DEAD_LETTER_BYTES_PER_NAMESPACE": "33554432",
+        }
+        assert {name: said.get(name) for name in wanted} == wanted
+
+
 def test_two_releases_on_one_server_are_kept_apart_by_their_prefix(helm: Helm) -> None:
     things = helm.rendered("development", "--set=redis.prefix=dp-staging")
     for component in ("operator", "worker"):

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.delayqueue import keys, messages
+from duepoint.delayqueue import keys, messages, quotas
 from tests.support import goldenindex, queueing, redisusers
 
 REPORT = goldenindex.DEFINITIONS["report"]["uid"]
@@ -250,6 +250,19 @@ def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
         == "report"
     )
     assert "no such dead letter" in duepoint("dlq", "list", "-n", "elsewhere", code=1)
+
+
+def test_letters_that_had_to_go_are_told_with_the_list(own_server, duepoint, change):
+    async def bury(harness):
+        harness.queue._quotas = quotas.Quotas(letters=8)  # four in each of two shards
+        await _bury(harness, *(f"n{number}" for number in range(7)))
+
+    change(bury)
+    given = {"DUEPOINT_REDIS_URL": redisusers.url_for(own_server.url, "viewer")}
+    for asked, is_told in (("buried", True), ("default", False)):
+        listed = CliRunner().invoke(cli.commands, ["dlq", "list", "-n", asked], env=given)
+        assert listed.exit_code == 0
+        assert ("3 older letters of namespace buried are gone" in listed.stderr) == is_told
 
 
 def test_more_dead_letters_than_are_read_at_once_are_listed_whole(duepoint, change, monkeypatch):

@@ -133,6 +133,7 @@ def _lasting(name, dumped):
         "heads": lambda: sorted(member for member, _ in values),
         "claims": lambda: sorted(len(member) for member, _ in values),
         "leases": lambda: sorted((len(field), _without_time(value)) for field, value in values),
+        "letters": lambda: [member[:-40] + member[-8:] for member, _ in values],  # not the id
         "meta": lambda: [pair for pair in values if bytes.fromhex(pair[0]) not in _OF_ITS_SERVER],
         "layout": lambda: [pair for pair in values if pair[0] != b"incarnation".hex()],
         "runs": lambda: [fields for _, fields in values],

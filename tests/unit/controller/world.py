@@ -32,9 +32,11 @@ from duepoint.controller.upkeep.endings import Endings
 from duepoint.controller.upkeep.fallbacks import Fallbacks
 from duepoint.controller.upkeep.otherinstalls import OtherInstalls
 from duepoint.delayqueue import messages
+from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobs, port, schedules
 from duepoint.runs import run as runs
+from duepoint.schedules import ownstreams
 from duepoint.schedules.definition import Definition
 from duepoint.testing.fakeclock import FakeClock
 from duepoint.testing.fakekubernetes import FakeKubernetes
@@ -49,11 +51,18 @@ class World:
     """One API server and one queue, and at most one leader at a time."""
 
     def __init__(
-        self, *, shards: int = 4, writes_per_second: int = 50, managed_by: str = ""
+        self,
+        *,
+        shards: int = 4,
+        writes_per_second: int = 50,
+        managed_by: str = "",
+        own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
+        quotas: quotas_.Quotas = quotas_.USUAL,
     ) -> None:
         self.clock = FakeClock()
         self.api = FakeKubernetes(now_us=self.clock.now_us)
-        self.queue = MemoryDelayQueue(self.clock)
+        self.queue = MemoryDelayQueue(self.clock, quotas=quotas)
+        self.own_streams = own_streams
         self.health = services.Health()
         self.shards = shards
         self.writes_per_second = writes_per_second
@@ -74,6 +83,7 @@ class World:
             dry_runs=dryruns.DryRuns(self.api),
             epoch=messages.Epoch(epoch),
             managed_by=self.managed_by,
+            own_streams=self.own_streams,
         )
         self.reporter = Reporter(
             api=self.api,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import duepoint
 from duepoint.delayqueue.wire import fitness, scripting
 from tests.support import redisusers
 
@@ -25,6 +29,19 @@ def test_a_shipped_user_may_touch_our_keys_and_channels_alone(role):
     assert "-@all" in words
     assert not any(word.startswith("+@") for word in words)
     assert "nopass" not in words
+
+
+@pytest.mark.parametrize("role", redisusers.ROLES)
+def test_no_shipped_user_may_read_or_write_a_servers_configuration(role):
+    assert not [right for right in redisusers.rights(role) if right.startswith("config")]
+
+
+def test_no_part_of_the_program_reads_a_servers_configuration():
+    folder = Path(duepoint.__file__).parent
+    sources = [*folder.rglob("*.py"), *folder.rglob("*.lua")]
+    assert len(sources) > 300
+    asking = re.compile(r"""["']CONFIG(["'],\s*["']| )GET["']|config_get""", re.IGNORECASE)
+    assert not [path.name for path in sources if asking.search(path.read_text())]
 
 
 def test_every_script_of_a_worker_exists():

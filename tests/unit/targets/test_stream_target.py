@@ -9,6 +9,7 @@ import pytest
 from duepoint import clock, errors
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome
+from duepoint.schedules import ownstreams
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import stream
 from tests.support import builders, firings
@@ -28,8 +29,8 @@ class Streams:
         return "1-1"
 
 
-async def fire(streams, action=None, **changes):
-    target = stream.StreamTarget(streams, clock.SystemClock())
+async def fire(streams, action=None, *, own=ownstreams.USUAL, **changes):
+    target = stream.StreamTarget(streams, clock.SystemClock(), own=own)
     return await target.fire(firings.a_firing(action or firings.a_stream(), **changes))
 
 
@@ -60,10 +61,39 @@ async def test_without_a_payload_the_field_is_empty():
     assert streams.appended[0][2]["payload"] == b""
 
 
-async def test_a_stream_without_a_limit_is_given_room_without_end():
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [(None, 20), (7, 7), (30, 30), (31, 30)],
+    ids=["unset", "less", "most", "more"],
+)
+async def test_a_stream_keeps_what_is_asked_for_up_to_what_the_installation_allows(asked, kept):
     streams = Streams()
-    await fire(streams)
-    assert streams.appended[0][3] >= 10**12
+    rule = ownstreams.OwnStreams(default_length=20, max_length=30)
+    await fire(streams, firings.a_stream("ticks", asked), own=rule)
+    assert streams.appended[0][3] == kept
+
+
+async def test_a_default_beyond_the_most_is_the_most():
+    assert ownstreams.OwnStreams(default_length=50, max_length=30).length(None) == 30
+
+
+async def test_a_worker_appends_nothing_where_streams_of_our_own_are_off():
+    streams = Streams()
+    off = ownstreams.OwnStreams(enabled=False)
+    given = await fire(streams, own=off)
+    assert isinstance(given, outcome.Rejected)
+    assert given.reason is Reason.OWN_STREAMS_OFF
+    assert "connectionSecretRef" in given.message
+    assert streams.appended == []
+
+
+async def test_neither_bursts_nor_settlements_append_where_streams_of_our_own_are_off():
+    target = stream.StreamTarget(
+        Streams(), clock.SystemClock(), own=ownstreams.OwnStreams(enabled=False)
+    )
+    action = firings.a_firing(firings.a_stream()).action
+    assert not target.settles(action)
+    assert not target.takes_batches(action)
 
 
 async def test_a_key_of_another_type_is_not_repeated():

@@ -7,7 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, quotas
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions
@@ -113,6 +113,7 @@ async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
         return await deliver(claim, settlement, *entries)
 
     monkeypatch.setattr(place.queue, "deliver", counted)
+    monkeypatch.setattr(place.queue, "_quotas", quotas.Quotas(streams=1))
     large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
     for number in range(COUNT):
         known = a_definition(

@@ -22,8 +22,8 @@ from duepoint.cli.checking import jobtemplate, manifests, structure
 from duepoint.cli.checking.manifests import Manifest, Problem
 from duepoint.expressions import timezones
 from duepoint.kube import scheduleruns
+from duepoint.schedules import ownstreams, slots
 from duepoint.schedules import rule as rules
-from duepoint.schedules import slots
 from duepoint.schedules import spec as specs
 
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
@@ -272,6 +272,28 @@ def jitter_note(spec: specs.ScheduleSpec, from_us: int) -> Iterator[Problem]:
         yield Problem(
             path="spec.jitter",
             message="is longer than the distance to the next slot, and is cut to it",
+            is_note=True,
+        )
+
+
+def own_stream_notes(spec: specs.ScheduleSpec) -> Iterator[Problem]:
+    """What an installation may refuse of a stream in Duepoint's own Redis; nobody here knows."""
+    stream = ownstreams.own(spec.action.target)
+    if stream is None:
+        return
+    yield Problem(
+        path="spec.stream",
+        message="goes to Duepoint's own Redis; an installation without streams there"
+        " (ownStreams.enabled: false) refuses it: name another Redis in connectionSecretRef, or"
+        " write kafka or webhook instead",
+        is_note=True,
+    )
+    most = ownstreams.MAX_LENGTH
+    if stream.max_length is not None and stream.max_length > most:
+        yield Problem(
+            path="spec.stream.maxLength",
+            message=f"{stream.max_length} is refused unless the installation's"
+            f" ownStreams.maxLength is as large; it is {most} by default",
             is_note=True,
         )
 

@@ -110,6 +110,7 @@ def _notes(found: Checked, now_us: int) -> list[Problem]:
         return notes
     notes += checks.jitter_note(found.spec, now_us)
     notes += doubts.notes(found.spec)
+    notes += checks.own_stream_notes(found.spec)
     if found.manifest.kind == checks.CRONJOB:
         notes += porting.notes(found.manifest.content, found.spec, now_us)
     return notes

@@ -75,6 +75,11 @@ def list_letters(
                 break
         if not rows:
             output.complain("there is no such dead letter")
+        for of, went in (await opened.dropped_letters()).items():
+            if namespace in (None, of):
+                output.complain(
+                    f"{went} older letters of namespace {of} are gone: it had more than it may keep"
+                )
         return listing.write(
             rows, shape, _cells, spare=("attempts", "scheduledTime", "id"), cut="message"
         )

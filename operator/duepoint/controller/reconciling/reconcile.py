@@ -27,7 +27,7 @@ from duepoint.controller.upkeep import otherinstalls
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
-from duepoint.schedules import actions, points, spec
+from duepoint.schedules import actions, ownstreams, points, spec
 from duepoint.schedules.definition import Definition
 
 #: ``plan.decide`` of one object, for (spec, what is stored).
@@ -86,12 +86,16 @@ class Reconcile:
         dry_runs: dryruns.DryRuns,
         epoch: messages.Epoch,
         managed_by: str = "",
+        own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._queue = queue
         self._mark = otherinstalls.mark(managed_by)
         self._key = queue.digest("", b"fingerprint")
         self._dry_runs = dry_runs
         self._epoch = epoch
+        self._own_streams = own_streams
+        #: Namespaces and names of streams in our Redis that have their place in this term.
+        self._enlisted: set[tuple[str, str]] = set()
         #: Only of the few whose first id belonged to somebody else.
         self.collisions: dict[str, int] = {}
         #: What the API server or a worker has refused since this term began.
@@ -99,7 +103,7 @@ class Reconcile:
 
     def fingerprint(self, seen: Sighting) -> bytes:
         """Of what a definition of this state would be made from."""
-        return fingerprints.of(seen.spec, self._key)
+        return fingerprints.of(seen.spec, self._key, own_streams=self._own_streams.enabled)
 
     async def apply(
         self,
@@ -134,7 +138,7 @@ class Reconcile:
             await self.remove(seen)
             return Applied(report=refusal)
         try:
-            wanted = self._parsed(seen)
+            wanted = self._parsed(seen, shown)
             return await self._apply(seen, wanted, shown, decide, is_absent=is_absent)
         except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
             await self.remove(seen)
@@ -159,12 +163,12 @@ class Reconcile:
         if self._refusal(seen, look.shown) is not None or seen.uid in self.collisions:
             return None
         try:
-            wanted = self._parsed(seen)
+            wanted = self._parsed(seen, look.shown)
             digest = self._queue.digest(wanted.namespace, wanted.blob)
             made = plan.decide(wanted, None, look.shown, look.since_us, target=digest)
         except errors.InvalidSpec:
             return None
-        if made is None or made.arming is None:
+        if made is None or made.arming is None or not self._has_place(wanted):
             return None
         if not look.shown.has_accepted(wanted.generation):
             if actions.needs_secrets(wanted.action.target) or not self._can_create(wanted, made):
@@ -254,6 +258,10 @@ class Reconcile:
         verdict: dryruns.Verdict | None = None
         # A generation that was accepted is not asked for again.
         is_accepted = shown.has_accepted(wanted.generation)
+        if not await self._take_place(wanted, anyhow=is_accepted):
+            await self.remove(seen)
+            refused = verdicts.too_many_streams(seen.generation, wanted.namespace)
+            return Applied(report=refused, is_final=False)
         awaits_check = not is_accepted and actions.needs_secrets(wanted.action.target)
         for number in range(_MOST_ROUNDS):
             is_known = is_absent and number == 0
@@ -314,8 +322,8 @@ class Reconcile:
         record = messages.OccurrenceRecord(trigger="Check")
         await self._queue.enqueue(known, check, record, self._epoch)
 
-    def _parsed(self, seen: Sighting) -> spec.ScheduleSpec:
-        return spec.parse(
+    def _parsed(self, seen: Sighting, shown: plan.Shown) -> spec.ScheduleSpec:
+        parsed = spec.parse(
             seen.spec,
             namespace=seen.namespace,
             name=seen.name,
@@ -324,6 +332,26 @@ class Reconcile:
             created_us=seen.created_us,
             fingerprint=self.fingerprint(seen),
         )
+        is_accepted = shown.has_accepted(seen.generation)
+        refused = self._own_streams.refusal(parsed.action.target, is_accepted=is_accepted)
+        if refused is not None:
+            raise errors.InvalidSpec((refused,))
+        return parsed
+
+    def _has_place(self, wanted: spec.ScheduleSpec) -> bool:
+        """Whether its stream, if it has one in our Redis, is known to be one of its namespace's."""
+        stream = ownstreams.own(wanted.action.target)
+        return stream is None or (wanted.namespace, stream.name) in self._enlisted
+
+    async def _take_place(self, wanted: spec.ScheduleSpec, *, anyhow: bool) -> bool:
+        """The stream is one of its namespace's; False where that has as many as it may."""
+        stream = ownstreams.own(wanted.action.target)
+        if stream is None or self._has_place(wanted):
+            return True
+        taken = await self._queue.enlist_stream(wanted.namespace, stream.name, anyhow=anyhow)
+        if taken:
+            self._enlisted.add((wanted.namespace, stream.name))
+        return taken
 
     def _note_collision(self, uid: str, collision: int) -> None:
         if collision:

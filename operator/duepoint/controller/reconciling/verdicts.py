@@ -101,6 +101,16 @@ def invalid_template(generation: int, message: str) -> Report:
     return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, message)
 
 
+def too_many_streams(generation: int, namespace: str) -> Report:
+    """The namespace has as many streams as it may; one that is deleted makes room."""
+    message = (
+        f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own Redis as it"
+        " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
+        " have a stream deleted that is not used any more"
+    )
+    return _stalled(generation, Reason.TOO_MANY_STREAMS, message)
+
+
 def refused_again_and_again(generation: int, message: str) -> Report:
     """The API server took the template when asked, and refuses the Jobs of slot after slot."""
     told = message if message.startswith(REFUSED) else REFUSED + message

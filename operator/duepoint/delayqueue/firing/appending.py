@@ -5,7 +5,7 @@ One script adds at most so many entries and bytes that the server is never held 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from duepoint import errors
 
@@ -14,6 +14,15 @@ Entry = Sequence[bytes | str]
 #: About a millisecond of the server's time.
 _MOST_ENTRIES = 250
 _MOST_BYTES = 256 * 1024
+
+
+#: Bytes that an entry takes beside its values, about; the names of its fields are stored once.
+_OVERHEAD = 32
+
+
+def size(values: Iterable[bytes | str]) -> int:
+    """Bytes that an entry with these values takes, about."""
+    return _OVERHEAD + sum(map(len, values))
 
 
 def parts(entries: Sequence[Entry]) -> list[Sequence[Entry]]:

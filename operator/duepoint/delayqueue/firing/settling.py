@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duepoint import errors
-from duepoint.delayqueue import messages, sharding
+from duepoint import errors, telemetry
+from duepoint.delayqueue import messages, quotas, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.firing import appending, claimedchains, crowding, rearming
+from duepoint.delayqueue.keys import ShardKeys
 from duepoint.delayqueue.layout import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -29,8 +30,6 @@ RUNS_BYTES = 2 * 1024**3
 LEAST_RUNS_BYTES = 1024**2
 MOST_RUNS_BYTES = 64 * 1024**2
 RUNS_AGE_SECONDS = 7 * 86_400
-#: Entries kept of `dead` per shard, about.
-DEAD_LIMIT = 10_000
 _ID_LENGTH = 8
 #: A batch of more needs a reading of its own anyhow.
 _MOST_FORESEEN = 64
@@ -68,7 +67,8 @@ class Settling(layouts.Layouts):
             return await self._settle_nowhere(claim, settlement)
         if reply[0] == b"lost":
             return messages.Settled(lost=True, applied=0, remaining=0)
-        _, applied, remaining, buried = reply
+        _, applied, remaining, buried, dropped, *_ = reply
+        _tell_dropped(dropped)
         self._foresee(claim.shard, settlement)
         return messages.Settled(
             lost=False,
@@ -144,7 +144,8 @@ class Settling(layouts.Layouts):
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
         self._foresee(claim.shard, settlement)
-        refused = reply[4] if len(reply) > 4 else ()
+        _tell_dropped(reply[4])
+        refused = reply[5] if len(reply) > 5 else ()
         return messages.Handed(
             done=True, refused=tuple(error.decode(errors="replace") for error in refused)
         )
@@ -152,10 +153,14 @@ class Settling(layouts.Layouts):
     async def append_stream(
         self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
     ) -> str:
-        arguments = scripting.Arguments(max_length=max_length)
+        arguments = scripting.Arguments(
+            max_length=max_length,
+            bytes=appending.size(fields.values()),
+            most_bytes=self._quotas.of_stream,
+        )
         flat = [part for pair in fields.items() for part in pair]
         arguments.put("fields", arguments.run(flat))
-        call = arguments.call("append", [self._keys.stream(namespace, name)])
+        call = arguments.call("append", self._stream_keys(namespace, name))
         entry: bytes = await self._gathered_appends.run(call)
         return entry.decode()
 
@@ -190,10 +195,18 @@ class Settling(layouts.Layouts):
         entries: Sequence[Sequence[bytes | str]],
         max_length: int,
     ) -> scripting.Call:
-        arguments = scripting.Arguments(max_length=max_length)
+        arguments = scripting.Arguments(
+            max_length=max_length,
+            bytes=sum(map(appending.size, entries)),
+            most_bytes=self._quotas.of_stream,
+        )
         arguments.put("names", arguments.run(fields))
         arguments.put("values", arguments.run(itertools.chain.from_iterable(entries)))
-        return arguments.call("appendmany", [self._keys.stream(namespace, name)])
+        return arguments.call("appendmany", self._stream_keys(namespace, name))
+
+    def _stream_keys(self, namespace: str, name: str) -> tuple[str, str]:
+        """The stream, and what is counted of it."""
+        return self._keys.stream(namespace, name), self._keys.stream_state(namespace, name)
 
     def _settle_call(
         self,
@@ -214,7 +227,6 @@ class Settling(layouts.Layouts):
             every=settlement.whole,
             runs_bytes=runs_bytes(self._known_layout().shards),
             runs_age=RUNS_AGE_SECONDS * 1000,
-            dead_limit=DEAD_LIMIT,
         )
         if any(one.point.due_us == points.HELD_US for one in settlement.occurrences):
             arguments.put("holds", value=True)
@@ -245,8 +257,11 @@ class Settling(layouts.Layouts):
                 }
             )
         arguments.put("lanes", lanes)
-        arguments.put("crowds", _crowds(arguments, claim, settlement, key_of))
+        crowds = _crowds(arguments, claim, settlement, key_of)
+        arguments.put("crowds", crowds)
         arguments.put("records", arguments.run(_records(settlement.occurrences)))
+        if settlement.dead or crowds:
+            arguments.put("letters", self._letters(names, keys))
         arguments.put("dead", [_dead(arguments, letter) for letter in settlement.dead])
         arguments.put("ended", self._ended(claim, settlement, keys, arguments))
         arguments.put("counted", self._counted(claim, settlement, keys, arguments))
@@ -255,10 +270,23 @@ class Settling(layouts.Layouts):
             return arguments.call("settle", keys)
         groups = []
         for group in entries:
-            keys.append(self._keys.stream(group.namespace, group.name))
-            groups.append(_entries(arguments, group, key=len(keys)))
+            keys += self._stream_keys(group.namespace, group.name)
+            made = _entries(arguments, group, key=len(keys) - 1)
+            groups.append({**made, "most_bytes": self._quotas.of_stream})
         arguments.put("entries", groups)
         return arguments.call("deliver", keys)
+
+    def _letters(self, names: ShardKeys, keys: list[str]) -> dict[str, int]:
+        """Where letters are buried, and how many."""
+        keys += (names.letters, names.letter_sums)
+        share = self._quotas.of_shard(self._known_layout().shards)
+        return {
+            "order": len(keys) - 1,
+            "sums": len(keys),
+            "entries": share.entries,
+            "bytes": share.bytes,
+            "all": quotas.SHARD_LETTERS,
+        }
 
     def _ended(
         self,
@@ -336,6 +364,17 @@ class Settling(layouts.Layouts):
         outcomes = (planning.outcomes for planning in plannings if planning.outcomes)
         arguments.put("outcomes", arguments.run(outcomes))
         return arguments.call("plan", keys)
+
+
+def _tell_dropped(dropped: Sequence[Any]) -> None:
+    """Dead letters that had to go; by namespace, as the script tells it."""
+    for namespace, count in zip(dropped[::2], dropped[1::2], strict=True):
+        telemetry.dead_letters_dropped_total.inc(count)
+        telemetry.logger.warning(
+            "a namespace has more dead letters than it may keep: its oldest are gone",
+            namespace=namespace.decode(errors="replace"),
+            letters=count,
+        )
 
 
 def _members(claim: messages.Claim) -> set[bytes]:
@@ -491,8 +530,11 @@ def _entries(
         if number == 1 or column.count(column[0]) < len(column)
     ]
     values = zip(*(columns[number - 1] for number in own), strict=True)
+    alike = appending.size((*(column[0] for column in columns), *entries.same[1::2]))
     return {
         "key": key,
+        "state": key + 1,
+        "bytes": alike * len(entries.members),
         "max_length": entries.max_length,
         "members": arguments.run(() if are_chains else entries.members),
         "joined": arguments.position(b"".join(entries.members)) if are_chains else 0,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,7 +18,7 @@ _LETTERS_TOGETHER = 200
 
 
 class Letters(replaying.Replaying):
-    """letters, letter_of."""
+    """letters, letter_of, dropped_letters."""
 
     async def letters(self) -> AsyncIterator[messages.DeadEntry]:
         """Every dead letter, newest first, read as it is asked for."""
@@ -34,6 +35,20 @@ class Letters(replaying.Replaying):
                 unread[shard] = await self._some_letters(shard, f"({letter.id}")
             if unread[shard]:
                 heapq.heappush(newest, (_age(unread[shard][0]), shard))
+
+    async def dropped_letters(self) -> dict[str, int]:
+        """How many letters of each namespace went because it had more than it may keep."""
+        shards = sharding.all_shards(self._known_layout())
+        found = await self._read(
+            "read how many dead letters went",
+            *(("HGETALL", self._shard(shard).letter_sums) for shard in shards),
+        )
+        dropped: Counter[str] = Counter()
+        for raw in found:
+            for name, count in _fields(raw).items():
+                if name.startswith(b"d:"):
+                    dropped[name[2:].decode(errors="replace")] += int(count)
+        return dict(sorted(dropped.items()))
 
     async def letter_of(
         self, layout: int, shard_number: int, entry_id: str
@@ -65,8 +80,12 @@ def _age(letter: messages.DeadEntry) -> tuple[int, int]:
     return -int(milliseconds), -int(number or 0)
 
 
+def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
+    return dict(raw) if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+
+
 def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401 - the library parses some commands
-    fields = dict(raw) if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+    fields = _fields(raw)
     member = fields.pop(b"member", b"")
     return messages.DeadEntry(
         shard=shard,

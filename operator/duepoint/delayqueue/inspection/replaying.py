@@ -2,8 +2,8 @@
 
 A replayed letter becomes an occurrence of its Schedule, due at once, in the script that removes
 the letter: so it runs again once, under the id that the slot always had. Its attempts and its age
-count anew from the replay, by ``OccurrenceRecord.replayed_us``. Purging is XDEL of a few hundred
-letters at a time.
+count anew from the replay, by ``OccurrenceRecord.replayed_us``. A few hundred are purged at a time.
+What is counted of a namespace's letters goes with them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import keys, messages, sharding
 from duepoint.delayqueue.definitions import arming, reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
-#: Letters that one XDEL removes; their payloads are not in them, so this is quick.
+#: Letters that one script removes; their payloads are not in them, so this is quick.
 PURGED_TOGETHER = 500
 
 Where = tuple[messages.ShardId, definitions.Definition]
@@ -122,11 +122,14 @@ class Replaying(reading.Reading):
         for shard, ids in by_shard.items():
             for first in range(0, len(ids), PURGED_TOGETHER):
                 part = ids[first : first + PURGED_TOGETHER]
-                (count,) = await self._read(
-                    "purge dead letters", ("XDEL", self._shard(shard).dead, *part)
-                )
-                removed += count
+                removed += await self._scripts.run(self._purge_call(shard, part))
         return removed
+
+    def _purge_call(self, shard: messages.ShardId, ids: Sequence[str]) -> scripting.Call:
+        names = self._shard(shard)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
+        arguments.put("letters", arguments.run(ids))
+        return arguments.call("purge", [names.meta, *_letter_keys(names)])
 
     async def count_letters(self) -> int:
         """How many dead letters there are."""
@@ -157,12 +160,16 @@ class Replaying(reading.Reading):
         arguments.put("uid", arguments.position(arming.packed_uid(known.uid)))
         arguments.put("member", arguments.position(point.member))
         arguments.put("record", arguments.position(records.pack(record)))
-        keys = [
+        named = [
             names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
             names.bucket_of(known.id, self._buckets), names.leases,
-            self._shard(letter.shard).dead,
+            *_letter_keys(self._shard(letter.shard)),
         ]  # fmt: skip
-        return arguments.call("replay", keys)
+        return arguments.call("replay", named)
+
+
+def _letter_keys(names: keys.ShardKeys) -> tuple[str, str, str]:
+    return names.dead, names.letters, names.letter_sums
 
 
 def _whole(text: str | None) -> int | None:

@@ -237,8 +237,10 @@ class Emptying(moving.Moving):
             ]
             arguments.put("letters", listed)
             await self._gathered_durably.run(
-                arguments.call("rebury", [target.meta, target.dead, target.imported])
-            )
+                arguments.call("rebury", [
+                    target.meta, target.dead, target.imported, target.letters, target.letter_sums,
+                ])
+            )  # fmt: skip
         ids = [letter for letter, _ in found]
         await self._read("forget dead letters", ("XDEL", names.dead, *ids))
         return len(found) == _LETTERS_PER_STEP

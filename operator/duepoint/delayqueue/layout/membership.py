@@ -132,6 +132,7 @@ def fixed_keys(names: keys.ShardKeys) -> list[str]:
     return [
         names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
         names.blobs, names.interned, names.runs, names.dead,
+        names.letters, names.letter_sums,
     ]  # fmt: skip
 
 

@@ -3,12 +3,14 @@
   Entries of one form are added to a user's stream, all or none. Refused when the server is full:
   the points stay.
 
-  KEYS  1 stream
-  ARGV  max_length (entries), names {from, to} of the fields, values {from, to}: those of the first
+  KEYS  1 stream  2 state (what is counted of it)
+  ARGV  max_length (entries), bytes (of the entries), most_bytes (of the stream, about), names {from, to} of the fields, values {from, to}: those of the first
         entry, then those of the second ...
   Reply {id of the entry, ...}
   Error WRONGTYPE, OOM
 ]]
+-- include streambytes
+
 local args = cmsgpack.unpack(ARGV[1])
 local width = args.names[2] - args.names[1] + 1
 local fields, ids = {}, {}
@@ -27,4 +29,5 @@ for i = 1, width do
 end
 -- The stream is cut back once: each argument costs more than what it asks for here.
 ids[#ids + 1] = redis.call('XADD', KEYS[1], 'MAXLEN', '~', args.max_length, '*', unpack(fields))
+bound_stream(KEYS[1], KEYS[2], ids[#ids], args.bytes, args.most_bytes)
 return ids

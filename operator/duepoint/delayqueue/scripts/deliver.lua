@@ -6,15 +6,16 @@
   number it changes nothing and names the streams that refused. For a server that is no cluster:
   streams and shard lie apart there.
 
-  KEYS  as `settle`, then the streams
+  KEYS  as `settle`, then the streams, each with its state
   ARGV  as `settle`, and
-        entries {{key, max_length, members {from, to}, joined (position, or 0: chain members in one
+        entries {{key, state, max_length, bytes, most_bytes, members {from, to}, joined (position, or 0: chain members in one
           value, instead of members), names {from, to}, common {from, to},
-          own {column ...}, values {from, to}, outcome}}: for each stream its position in KEYS;
+          own {column ...}, values {from, to}, outcome}}: for each stream its position in KEYS
+          and that of what is counted of it; the bytes that come, and those that it keeps;
           names of the fields, and the value that each has in every entry; own: the fields, from 1,
           that have another in each; their values, entry by entry; position of an outcome that is
           written with them, or 0
-  Reply as `settle`, and where a stream of several takes no entry, fifth {the server's error or ''
+  Reply as `settle`, and where a stream of several takes no entry, sixth {the server's error or ''
           for each stream}: the points of that one are still held, its outcome was not written
         | {'lost'}: nothing was written, no outcome either
         | {'partial', {1 or 0 for each member: whether it is held}}: nothing was written

@@ -7,6 +7,7 @@
   shard that was here before.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 blobs  8 interned  9 runs  10 dead
+        11 order  12 sums, of the dead letters
   ARGV  layout, incarnation (text), epoch, format, group (name of the reporter's group), state
         (open, filling or draining; of a shard that exists it stays as it is)
   Reply {made (0 or 1), incarnation}
@@ -36,8 +37,10 @@ end
 for _, sorted_set in ipairs({ KEYS[2], KEYS[3] }) do
   redis.call('ZADD', sorted_set, '+inf', '')
 end
-redis.call('ZADD', KEYS[5], 0, '')
-for _, hash in ipairs({ KEYS[4], KEYS[6], KEYS[7], KEYS[8] }) do
+for _, by_text in ipairs({ KEYS[5], KEYS[11] }) do
+  redis.call('ZADD', by_text, 0, '')
+end
+for _, hash in ipairs({ KEYS[4], KEYS[6], KEYS[7], KEYS[8], KEYS[12] }) do
   redis.call('HSET', hash, '', '')
 end
 for _, stream in ipairs({ KEYS[9], KEYS[10] }) do

@@ -5,7 +5,7 @@
   nothing. The chain of the schedule is left alone.
 
   KEYS  1 meta  2 heads  3 occ  4 occrec  5 wake  6 lane  7 bucket  8 leases, of the schedule's shard
-        9 dead, of the letter's shard
+        9 dead  10 order  11 sums, of the letter's shard (`includes/letters.lua`)
   ARGV  layout, lane (number), letter (text: id of the entry); id, uid, member, record: positions in
         ARGV
   Reply APPLIED | UNCHANGED (this slot waits in the queue already; the letter stays)
@@ -19,8 +19,10 @@
 -- include definition
 -- include moves
 -- include elsewhere
+-- include letters
+-- include unburying
 
-local META, HEADS, OCC, OCCREC, WAKE, LANE, BUCKET, LEASES, DEAD = unpack(KEYS)
+local META, HEADS, OCC, OCCREC, WAKE, LANE, BUCKET, LEASES, DEAD, ORDER, SUMS = unpack(KEYS)
 local refused = refusal(META)
 if refused then
   return refused
@@ -44,7 +46,7 @@ if redis.call('ZADD', LANE, 'NX', now, member) == 0 then
 end
 redis.call('ZADD', OCC, 0, member)
 redis.call('HSET', OCCREC, member, ARGV[args.record])
-redis.call('XDEL', DEAD, args.letter)
+remove_letter(DEAD, ORDER, SUMS, args.letter)
 refresh_head(HEADS, args.lane, LANE)
 announce_head(HEADS, before, WAKE, now)
 return 'APPLIED'

@@ -12,7 +12,7 @@
         11... lanes of the claim, then buckets
   ARGV  layout, number, whole (bool: every point the claim began with is named), named (count),
         every (bool: each chain that the claim holds is finished, none is listed),
-        runs_bytes, runs_age (ms), dead_limit (entries), outcomes {from, to}, id (position),
+        runs_bytes, runs_age (ms), outcomes {from, to}, id (position),
         lanes {{lane, key, whole, chains, moved, finished, occurrences, sources}}: key a position in
           KEYS; whole: how many points of the lane the claim began with, if chains, moved and
           finished name them all and nothing else is settled, otherwise 0; chains and occurrences
@@ -21,6 +21,8 @@
           {from, to} of one member (or '') for each occurrence. An occurrence is stored if the claim
           holds it or its source; without a source, any named member of its schedule
         records {from, to} of member, record pairs of the occurrences
+        letters {order, sums, entries, bytes, all}: where letters may be buried, positions in KEYS of
+          their order and their sums; what one namespace may have here, and the entries of all
         dead {{member, from, to}}: position of the member (0: a slot without a point of its own),
           fields of its entry
         ended {{bucket, id, chain}}: position in KEYS, positions of the id and the chain member
@@ -29,7 +31,8 @@
         crowds {{lane, key, id, from, to, most}}: schedules that get new retries: lane, its position
           in KEYS, position of the id, fields of the entries of buried ones, how many may be open
         holds (bool): among chains and occurrences are some that wait to be compared
-  Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...}}
+  Reply {'lost'} | {'settled', applied, remaining, {buried retry, its record, ...},
+          {namespace, how many of its dead letters had to go, ...}}
   Error UNINIT, WRONGLAYOUT
 ]]
 -- include meta
@@ -37,7 +40,10 @@
 -- include heads
 -- include claims
 -- include runs
+-- include letters
+-- include burying
 -- include definition
+-- include streambytes
 -- include entries
 -- include held
 
@@ -168,7 +174,7 @@ local function errors_of_before()
 end
 
 if state[1] and args.number <= tonumber(state[1]) then
-  return { 'settled', 0, count_held(), {}, args.entries and errors_of_before() or nil }
+  return { 'settled', 0, count_held(), {}, {}, args.entries and errors_of_before() or nil }
 end
 
 if all_held then
@@ -299,11 +305,14 @@ for _, lane in ipairs(args.lanes) do
   write_moved(KEYS[lane.key], lane.moved)
 end
 
+local function bury(fields)
+  bury_letter(DEAD, KEYS[args.letters.order], KEYS[args.letters.sums], args.letters, fields)
+end
+
 for _, letter in ipairs(args.dead) do
   local member = letter[1] > 0 and ARGV[letter[1]] or ''
   if member == '' or is_held(member) then
-    redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', member,
-      unpack(ARGV, letter[2], letter[3]))
+    bury({ 'member', member, unpack(ARGV, letter[2], letter[3]) })
   end
 end
 for _, counted in ipairs(args.counted) do
@@ -394,8 +403,8 @@ local function bury_crowd(crowd)
     local member = waiting[i]
     local slot = struct.unpack('>I8', string.sub(member, KIND_POSITION + 1, KIND_POSITION + 8))
     local record, given_up = redis.call('HGET', OCCREC, member) or '', string.format('%.0f', now)
-    redis.call('XADD', DEAD, 'MAXLEN', '~', args.dead_limit, '*', 'member', member, 'slot_us',
-      string.format('%.0f', slot), 'given_up_us', given_up, unpack(ARGV, crowd[4], crowd[5]))
+    bury({ 'member', member, 'slot_us', string.format('%.0f', slot), 'given_up_us', given_up,
+      unpack(ARGV, crowd[4], crowd[5]) })
     add_outcome(META, RUNS, #member + #record + MOST_ORIGIN, 'member', member, 'record', record,
       'given_up_us', given_up, unpack(ARGV, crowd[4], crowd[5]))
     buried[#buried + 1], buried[#buried + 2] = member, record
@@ -424,4 +433,4 @@ else
   redis.call('HSET', LEASES, id .. ':q', args.number)
 end
 announce_head(HEADS, before, WAKE, now)
-return { 'settled', applied, remaining, buried, count_refused > 0 and errors_of or nil }
+return { 'settled', applied, remaining, buried, letters_dropped, count_refused > 0 and errors_of or nil }

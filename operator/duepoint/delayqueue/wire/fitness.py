@@ -38,14 +38,24 @@ _BY_BOTH = (
     *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZMSCORE", "SADD", "SISMEMBER", "XADD"),
     *("TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"),
 )
-BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "ZLEXCOUNT", "EXPIRE", "XTRIM")
+BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "ZLEXCOUNT", "EXPIRE", "XTRIM", "XDEL", "XREVRANGE")
 BY_OPERATORS = (
     *_BY_BOTH,
     *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
     *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "OBJECT|ENCODING"),
+    *("SCARD", "SMEMBERS", "SREM"),
 )
 #: Those of which each argument is a key or a channel, or that have one argument.
-_KEYS_ONLY = ("SSUBSCRIBE", "SUNSUBSCRIBE", "HGETALL", "HLEN", "EXISTS", "UNLINK")
+_KEYS_ONLY = (
+    "SSUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "HGETALL",
+    "HLEN",
+    "EXISTS",
+    "UNLINK",
+    "SCARD",
+    "SMEMBERS",
+)
 
 
 def tell(problems: Sequence[str], health: services.Health) -> None:

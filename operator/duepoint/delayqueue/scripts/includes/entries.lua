@@ -36,12 +36,11 @@ local function append_group(group)
   for i, column in ipairs(group.own) do
     own[i] = 2 * column
   end
-  local key, last = KEYS[group.key], group.values[2] - width + 1
+  local key, last, added = KEYS[group.key], group.values[2] - width + 1, nil
   for first = group.values[1], group.values[2], width do
     for i = 1, width do
       fields[own[i]] = ARGV[first + i - 1]
     end
-    local added
     if first == last then
       added = redis.pcall('XADD', key, 'MAXLEN', '~', group.max_length, '*', unpack(fields))
     else
@@ -51,5 +50,6 @@ local function append_group(group)
       return added.err
     end
   end
+  bound_stream(key, KEYS[group.state], added, group.bytes, group.most_bytes)
   return ''
 end

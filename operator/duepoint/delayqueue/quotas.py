@@ -1,0 +1,56 @@
+"""What one namespace may have in Duepoint's own Redis, and how its parts are shared out.
+
+The Schedules of a namespace lie in four shards (``keys.SHARDS_OF_A_NAMESPACE``), and shards may lie
+on different servers; so each shard keeps the share of its part, in the script that buries. A user's
+stream is a key of its own, on a server of its own: each stream keeps the share of one of as many
+streams as a namespace may have. No share ever waits for another server, or for a leader. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from duepoint.delayqueue import keys
+
+#: Dead letters that one shard keeps of all namespaces.
+SHARD_LETTERS = 10_000
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """What one namespace may have.
+
+    Attributes:
+        letters, letter_bytes: dead letters, and the bytes that they take.
+        streams, stream_bytes: streams of users, and the bytes that all of them may take.
+    """
+
+    letters: int = 10_000
+    letter_bytes: int = 16 * _MIB
+    streams: int = 32
+    stream_bytes: int = 256 * _MIB
+
+    @property
+    def of_stream(self) -> int:
+        """Bytes that one stream keeps, about."""
+        return max(1, self.stream_bytes // self.streams)
+
+    def of_shard(self, shards: int) -> Share:
+        """What one shard keeps of the dead letters of one namespace, with so many shards."""
+        parts = min(shards, keys.SHARDS_OF_A_NAMESPACE)
+        return Share(
+            entries=max(1, self.letters // parts), bytes=max(1, self.letter_bytes // parts)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Dead letters of one namespace in one shard."""
+
+    entries: int
+    bytes: int
+
+
+#: Where nobody says otherwise.
+USUAL = Quotas()

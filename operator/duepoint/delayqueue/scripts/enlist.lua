@@ -1,0 +1,18 @@
+#!lua
+--[[
+  A user's stream is one of those of its namespace, as long as there are not too many.
+
+  KEYS  1 streams of the namespace
+  ARGV  name (text), most (streams), anyhow (bool: it is one of them however many there are)
+  Reply KNOWN (it was) | ENLISTED | FULL
+]]
+local STREAMS = KEYS[1]
+local args = cmsgpack.unpack(ARGV[1])
+if redis.call('SISMEMBER', STREAMS, args.name) == 1 then
+  return 'KNOWN'
+end
+if not args.anyhow and redis.call('SCARD', STREAMS) >= args.most then
+  return 'FULL'
+end
+redis.call('SADD', STREAMS, args.name)
+return 'ENLISTED'

@@ -1,0 +1,127 @@
+"""What is counted of dead letters stays right, whoever takes one away and whoever has buried it."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.delayqueue import quotas
+from duepoint.delayqueue.messages import DeadLetter, Settlement
+from duepoint.delayqueue.wire import scripting
+from tests.support import queueing
+
+
+@pytest.fixture
+async def harness(redis_server, key_prefix):
+    quota = quotas.Quotas(letters=5, letter_bytes=1_000_000)
+    made = await queueing.redis_harness(redis_server.url, key_prefix, shards=1, quotas=quota)
+    yield made
+    await made.queue.close()
+
+
+async def bury(harness, *texts: str, namespace: str = "team") -> None:
+    for text in texts:
+        await harness.arm(namespace=namespace, name=f"s-{text}", due_in=-1)
+        (claim,) = await harness.claim_all()
+        entry = {"namespace": namespace, "message": text, "slot_us": "1767225600000000"}
+        entry |= {"uid": f"uid-of-s-{text}"}
+        letter = DeadLetter(member=b"", entry=entry)
+        chain = queueing.moved(claim.points[0], 3_600)
+        await harness.queue.settle(claim, Settlement(dead=(letter,), chains=(chain,)))
+
+
+async def letters(harness) -> list:
+    return [letter async for letter in harness.queue.letters()]
+
+
+async def texts(harness) -> list[str]:
+    return [letter.entry["message"] for letter in await letters(harness)][::-1]
+
+
+async def counted(harness) -> tuple[int, dict[bytes, bytes]]:
+    """How many letters are counted, and the sums that say something."""
+    names = harness.queue._shard((await harness.shards())[0])
+    client = harness.queue._client
+    order = await client.zlexcount(names.letters, "(", "+")
+    sums = await client.hgetall(names.letter_sums)
+    return order, {name: value for name, value in sums.items() if name}
+
+
+async def test_purged_letters_are_not_counted_any_more(harness):
+    await bury(harness, "1", "2", "3")
+    assert await harness.queue.purge(await letters(harness)) == 3
+    assert await counted(harness) == (0, {b"from": b"0"})
+    await bury(harness, "4", "5", "6", "7", "8")
+    assert await texts(harness) == ["4", "5", "6", "7", "8"]
+
+
+async def test_a_letter_that_is_purged_twice_is_gone_once(harness):
+    await bury(harness, "1")
+    found = await letters(harness)
+    assert [await harness.queue.purge(found) for _ in range(2)] == [1, 0]
+    assert await counted(harness) == (0, {b"from": b"0"})
+
+
+async def test_a_replayed_letter_is_not_counted_any_more(harness):
+    from duepoint.delayqueue.inspection import replaying
+
+    await bury(harness, "1", "2")
+    newest = (await letters(harness))[0]
+    slot = replaying.slot_of(newest)
+    sight = await harness.queue.schedule_sight("team", uid=slot.uid)
+    answer = await harness.queue.replay(newest, slot, (sight.shard, sight.known), 1)
+    assert answer is replaying.Replayed.APPLIED
+    count, sums = await counted(harness)
+    assert count == 1
+    assert await texts(harness) == ["1"]
+    await harness.queue.purge(await letters(harness))
+    assert (await counted(harness))[1] == {b"from": b"0"}
+    assert sums[b"b:team"]
+
+
+async def test_letters_of_an_older_version_are_counted_with_the_next_ones(harness):
+    names = harness.queue._shard((await harness.shards())[0])
+    client = harness.queue._client
+    for number in range(1, 251):
+        fields = {"member": b"", "namespace": "team", "message": f"old {number}"}
+        await client.xadd(names.dead, fields)
+    await bury(harness, "1")
+    assert (await counted(harness))[1][b"from"] not in {b"", b"0"}
+    for text in ("2", "3", "4"):
+        await bury(harness, text)
+    assert (await counted(harness))[1][b"from"] == b"0"
+    assert await texts(harness) == ["old 250", "1", "2", "3", "4"]
+
+
+async def test_a_settlement_without_letters_names_no_key_of_theirs(harness):
+    await harness.arm()
+    (claim,) = await harness.claim_all()
+    chain = queueing.moved(claim.points[0], 60)
+    call = harness.queue._settle_call(claim, Settlement(chains=(chain,)))
+    assert "letters" not in call.named
+    assert not [key for key in call.keys if "letter" in key]
+
+
+async def test_letters_that_come_from_another_shard_are_counted_once(harness):
+    names = harness.queue._shard((await harness.shards())[0])
+    letter_keys = [names.letters, names.letter_sums]
+    for _ in range(2):  # the reply to the first was lost
+        arguments = scripting.Arguments(layout=1, epoch=queueing.EPOCH, source="former")
+        fields = arguments.run(["namespace", "team", "message", "moved"])
+        arguments.put("letters", [("1767225600000-1", *fields)])
+        call = arguments.call("rebury", [names.meta, names.dead, names.imported, *letter_keys])
+        await harness.queue._scripts.run(call)
+    count, sums = await counted(harness)
+    assert (count, list(sums)) == (1, [b"b:team"])
+    await bury(harness, "1", "2", "3", "4", "5")
+    assert await texts(harness) == ["1", "2", "3", "4", "5"]
+    assert await harness.queue.dropped_letters() == {"team": 1}
+    await harness.queue.purge(await letters(harness))
+    assert (await counted(harness))[0] == 0
+
+
+async def test_letters_stay_bounded_after_what_was_counted_is_lost(harness):
+    await bury(harness, "1", "2", "3", "4", "5")
+    names = harness.queue._shard((await harness.shards())[0])
+    await harness.queue._client.unlink(names.letters, names.letter_sums)
+    await bury(harness, "6", "7")
+    assert await texts(harness) == ["3", "4", "5", "6", "7"]

@@ -1,0 +1,170 @@
+"""Streams in Duepoint's own Redis, as an installation allows them: refused, bounded, healed."""
+
+from __future__ import annotations
+
+from duepoint import settings
+from duepoint.controller.reconciling import fingerprints
+from duepoint.delayqueue import quotas
+from duepoint.schedules import ownstreams
+from tests.unit.controller.world import NAMESPACE, World
+
+OFF = ownstreams.OwnStreams(enabled=False)
+STREAM = {"name": "ticks"}
+ELSEWHERE = {"name": "ticks", "connectionSecretRef": {"name": "other"}}
+
+
+def uid_of(applied) -> str:
+    return applied["metadata"]["uid"]
+
+
+def stalled(world, name: str = "nightly") -> tuple[str, str]:
+    found = world.condition("Stalled", name) or {"reason": "", "message": ""}
+    return found["reason"], found["message"]
+
+
+async def test_where_streams_of_our_own_are_off_a_schedule_is_stalled_and_nothing_fires():
+    world = World(own_streams=OFF)
+    async with world.leader():
+        applied = await world.apply(stream=STREAM)
+        await world.clock.advance(2)
+        reason, message = stalled(world)
+        assert reason == "OwnStreamsOff"
+        assert message.startswith("spec.stream: ")
+        assert "connectionSecretRef" in message
+        assert world.definition(uid_of(applied)) is None
+
+
+async def test_where_streams_of_our_own_are_off_another_redis_is_taken():
+    world = World(own_streams=OFF)
+    async with world.leader():
+        applied = await world.apply(stream=ELSEWHERE)
+        await world.clock.advance(2)
+        assert stalled(world) == ("", "")
+        assert world.chain_due_us(uid_of(applied)) is not None
+
+
+async def test_a_schedule_that_was_armed_stops_when_streams_are_turned_off_and_goes_on_when_on():
+    world = World()
+    async with world.leader():
+        applied = await world.apply(stream=STREAM)
+        other = await world.apply("other")
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+    world.own_streams = OFF
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert stalled(world)[0] == "OwnStreamsOff"
+        assert world.definition(uid_of(applied)) is None
+        assert world.chain_due_us(uid_of(other)) is not None
+    world.own_streams = ownstreams.USUAL
+    async with world.leader(epoch=3):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid_of(applied)) is not None
+
+
+async def test_a_stream_that_is_to_be_longer_than_allowed_is_refused_with_the_limit():
+    world = World(own_streams=ownstreams.OwnStreams(default_length=50, max_length=100))
+    async with world.leader():
+        applied = await world.apply(stream={"name": "ticks", "maxLength": 101})
+        await world.clock.advance(2)
+        reason, message = stalled(world)
+        assert reason == "OutOfRange"
+        assert message.startswith("spec.stream.maxLength: 101 is more")
+        assert "write 100 or less, or leave it out for 50" in message
+        assert world.definition(uid_of(applied)) is None
+        await world.apply(stream={"name": "ticks", "maxLength": 100})
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_the_length_of_a_stream_in_another_redis_is_nobodys_concern():
+    world = World(own_streams=ownstreams.OwnStreams(max_length=100))
+    async with world.leader():
+        await world.apply(stream={**ELSEWHERE, "maxLength": 5_000_000})
+        await world.clock.advance(2)
+        assert stalled(world) == ("", "")
+
+
+async def test_a_schedule_that_was_accepted_goes_on_when_less_is_allowed():
+    world = World()
+    async with world.leader():
+        applied = await world.apply(stream={"name": "ticks", "maxLength": 500})
+        await world.clock.advance(2)
+    world.own_streams = ownstreams.OwnStreams(max_length=100)
+    world.queue.flush()
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid_of(applied)) is not None
+
+
+async def test_one_stream_too_many_is_stalled_until_another_one_is_deleted():
+    world = World(quotas=quotas.Quotas(streams=2))
+    async with world.leader():
+        for number in range(3):
+            await world.apply(f"s-{number}", stream={"name": f"ticks-{number}"})
+            await world.clock.advance(2)
+        reason, message = stalled(world, "s-2")
+        assert reason == "TooManyStreams"
+        assert NAMESPACE in message
+        assert world.ready("s-0") == world.ready("s-1") == ("True", "Armed")
+        del world.queue.streams[f"{NAMESPACE}/ticks-0"]
+        await world.clock.advance(120)
+        assert world.ready("s-2") == ("True", "Armed")
+        assert stalled(world, "s-2") == ("", "")
+
+
+async def test_schedules_that_share_a_stream_take_one_place():
+    world = World(quotas=quotas.Quotas(streams=1))
+    async with world.leader():
+        for number in range(3):
+            await world.apply(f"s-{number}", stream=STREAM)
+        await world.clock.advance(2)
+        assert {world.ready(f"s-{number}") for number in range(3)} == {("True", "Armed")}
+
+
+async def test_accepted_schedules_have_their_streams_again_after_redis_was_emptied():
+    world = World(quotas=quotas.Quotas(streams=2))
+    async with world.leader():
+        for number in range(2):
+            await world.apply(f"s-{number}", stream={"name": f"ticks-{number}"})
+        await world.clock.advance(2)
+    world.queue.flush()
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        await world.apply("one-more", stream={"name": "ticks-9"})
+        await world.clock.advance(2)
+        assert stalled(world, "one-more")[0] == "TooManyStreams"
+        assert world.ready("s-0") == world.ready("s-1") == ("True", "Armed")
+
+
+def test_only_schedules_with_a_stream_of_our_own_are_looked_at_again_when_those_are_turned_off():
+    def fingerprints_of(spec: bytes) -> set[bytes]:
+        return {fingerprints.of(spec, "key", own_streams=on) for on in (True, False)}
+
+    assert len(fingerprints_of(b'{"schedule":"@hourly","stream":{"name":"a"}}')) == 2
+    elsewhere = b'{"stream":{"name":"a","connectionSecretRef":{"name":"b"}}}'
+    assert len(fingerprints_of(elsewhere)) == 1
+    assert len(fingerprints_of(b'{"webhook":{"url":"https://example.com"}}')) == 1
+
+
+def test_the_settings_defaults_are_those_of_the_program():
+    default = {
+        field.name: field.default for field in settings.dataclasses.fields(settings.Settings)
+    }
+    assert (
+        ownstreams.OwnStreams(
+            default_length=default["own_stream_length"], max_length=default["own_stream_max_length"]
+        )
+        == ownstreams.USUAL
+    )
+    assert (
+        quotas.Quotas(
+            letters=default["dead_letters_per_namespace"],
+            letter_bytes=default["dead_letter_bytes_per_namespace"],
+            streams=default["own_streams_per_namespace"],
+            stream_bytes=default["own_stream_bytes_per_namespace"],
+        )
+        == quotas.USUAL
+    )
