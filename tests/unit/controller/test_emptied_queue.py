@@ -89,7 +89,7 @@ async def test_no_run_stays_running_for_ever_after_the_queue_was_emptied():
         await world.apply(schedule="5 12 1 3 *")
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 5)
-        assert world.status()["lastRun"]["outcome"] == "Running"
+        assert world.status()["lastRun"]["outcome"] == "Retrying"
     receiver.refuses = lambda _slot_us: False
     world.queue.flush()
     async with world.leader(epoch=2):

@@ -148,6 +148,7 @@ class World:
             clock=self.clock,
             health=self.health,
         )
+        self.jobwatch.replacements.catch_up = self.outcomes.catch_up
         self.outcomes.on_doubt = self.reporter.on_hold = self.fallbacks.look
         version = str(self.api._version)
         running = self.running = [
