@@ -592,7 +592,7 @@ async def test_the_queue_tells_what_time_it_is(harness):
 
 async def test_an_expired_claim_is_reclaimed_with_its_dues(harness):
     await harness.arm()
-    (first,) = await harness.claim_all(worker="dead", lease_seconds=0.05)
+    first = await harness.claim_one(worker="dead", lease_seconds=0.05)
     again = await harness.claim_one(worker="heir")
     assert again.points == first.points
     assert again.reclaimed == 1
@@ -630,7 +630,7 @@ async def test_a_chain_that_was_given_back_keeps_the_time_of_its_first_claim(har
 
 async def test_a_slow_owner_settles_nothing_after_a_reclaim_but_its_outcomes_count(harness):
     await harness.arm()
-    (slow,) = await harness.claim_all(worker="slow", lease_seconds=0.05)
+    slow = await harness.claim_one(worker="slow", lease_seconds=0.05)
     heir = await harness.claim_one(worker="heir")
     late = await harness.queue.settle(
         slow, Settlement(finished=(slow.points[0].member,), outcomes=b"late")
@@ -643,7 +643,7 @@ async def test_a_slow_owner_settles_nothing_after_a_reclaim_but_its_outcomes_cou
 
 async def test_releasing_or_extending_after_someone_elses_settlement_is_harmless(harness):
     await harness.arm()
-    (slow,) = await harness.claim_all(worker="slow", lease_seconds=0.05)
+    slow = await harness.claim_one(worker="slow", lease_seconds=0.05)
     heir = await harness.claim_one(worker="heir")
     await harness.queue.settle(heir, Settlement(chains=(moved(heir.points[0], 60),)))
     assert await harness.queue.release(slow) == 0
@@ -788,7 +788,7 @@ async def _put_back(harness, claim, *, hours):
 
 async def test_extending_keeps_the_points_and_their_dues(harness):
     await harness.arm()
-    (claim,) = await harness.claim_all(lease_seconds=0.2)
+    claim = await harness.claim_one(lease_seconds=0.2)
     longer = await harness.queue.extend(claim, 30.0)
     assert longer is not None
     assert longer.held_until > claim.held_until
@@ -885,7 +885,7 @@ async def test_a_lost_claim_plans_nothing(harness):
 
 async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
     await harness.arm()
-    (claim,) = await harness.claim_all(lease_seconds=0.1)
+    claim = await harness.claim_one(lease_seconds=0.1)
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
     await harness.queue.plan(

@@ -698,6 +698,17 @@ NAMES = [
     ),
 ]
 
+PAYLOADS = [
+    _spec("text of more than 64 KiB", "spec.payload", "Too long", payload="x" * 65535),
+    _spec("list of more than 64 KiB", "spec.payload", "Too many", payload=[0] * 32768),
+    _spec(
+        "mapping of more than 64 KiB",
+        "spec.payload",
+        "Too many",
+        payload={f"{number}": 0 for number in range(13108)},
+    ),
+]
+
 RUNS = [
     _run(
         "run with a text of more than 64 KiB",
@@ -776,5 +787,6 @@ ALL = [
     *HEADERS,
     *CREDENTIALS,
     *NAMES,
+    *PAYLOADS,
     *RUNS,
 ]

@@ -98,7 +98,8 @@ def test_several_mistakes_are_told_at_once():
         (a_schedule("x", catchUpPolicy="latest"), "spec.catchUpPolicy", "did you mean Latest?"),
         (a_schedule("x", suspend="true"), "spec.suspend", "without quotes"),
         (a_schedule("x", schedule=5), "spec.schedule", "in quotes"),
-        (a_schedule("x", payload="x" * 70_000), "spec.payload", "at most 65536"),
+        (a_schedule("x", payload="x" * 70_000), "spec.payload", "at most 65534 are taken"),
+        (a_schedule("x", payload=["x" * 70_000]), "spec.payload", "at most 65536"),
         (a_schedule("x", maxRuns=0), "spec.maxRuns", "1"),
         (
             a_schedule("x", jobTemplate=a_job(restartpolicy="Never")),
