@@ -40,20 +40,28 @@ def instant_text(instant_us: int) -> str:
 class RunState(enum.StrEnum):
     """How far a slot has come.
 
-    The first three are runs, the next three slots that ended without one. A pending slot has not
+    The first four are runs, the next three slots that ended without one. A pending slot has not
     ended: it was handed over or put off, and later slots may end before it. Neither has a running
-    one without a Job: its target has not taken it yet. Checked is no slot at
+    one without a Job: its target has not taken it yet. Replacing is said of a run right before its
+    Job is told to go in favour of a newer slot: it goes on, as Running does, until the Job is seen
+    to be gone or to have ended. Checked is no slot at
     all: what a generation refers to (Secrets) was looked at; an empty reason says that it is there.
     """
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    REPLACED = "Replaced"
     SKIPPED = "Skipped"
     MISSED = "Missed"
     SUPERSEDED = "Superseded"
     PENDING = "Pending"
     CHECKED = "Checked"
+    REPLACING = "Replacing"
+
+
+#: A run that has ended, however it did.
+ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.REPLACED})
 
 
 #: Reasons of a run that goes on without any trouble.

@@ -69,6 +69,7 @@ class Reason(enum.StrEnum):
     # Superseded
     STALE_VERSION = "StaleVersion"
     DELETED = "Deleted"
+    RELEASED = "Released"
     # outcomes of a run
     SUCCEEDED = "Succeeded"
     CREATED = "Created"

@@ -223,7 +223,7 @@ class WebhookTarget:
     ) -> answers.Answer | answers.Trouble:
         """The answer, as far as it is read; or why there is none."""
         host = ready.where.host
-        dial = egress.Dial(ready.where.route)
+        dial = egress.Dial(ready.where.route, firing.namespace)
         try:
             if not self._guard.is_ready_for(host):
                 await self._guard.prepare(host, dial)

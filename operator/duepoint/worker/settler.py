@@ -331,6 +331,29 @@ def withdrawn(attempt: Attempt, now_us: int) -> Closing | None:
     return _note_to_run(attempt, Reason.DELETED, told, attempts=attempt.number, now_us=now_us)
 
 
+def replacing(
+    known: definitions.Definition, runs: Iterable[activeruns.ActiveRun], told: str, *, now_us: int
+) -> Closing:
+    """The Jobs of these runs are about to be deleted; how each of them ends is seen by its Job."""
+    events = tuple(
+        RunEvent(
+            uid=known.uid,
+            namespace=known.namespace,
+            name=known.name,
+            generation=known.generation,
+            slot_us=one.slot_us,
+            trigger="Manual" if one.is_wanted else "Schedule",
+            state=RunState.REPLACING,
+            reason=Reason.REPLACED,
+            message=told,
+            at_us=now_us,
+            job_name=one.job,
+        )
+        for one in runs
+    )
+    return Closing(events=events)
+
+
 def waiting(attempt: Attempt, message: str, *, now_us: int) -> Closing | None:
     """The slot waits for other runs to end; its ScheduleRun is told."""
     reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
@@ -366,6 +389,7 @@ def unrun(
 ) -> Closing:
     """The slot of an occurrence ends without this attempt."""
     known = attempt.definition
+    is_run = state in run.ENDED
     event = RunEvent(
         uid=known.uid,
         namespace=known.namespace,
@@ -378,9 +402,9 @@ def unrun(
         message=message,
         at_us=now_us,
         started_us=attempt.first_try_us,
-        finished_us=now_us if state is RunState.FAILED else 0,
+        finished_us=now_us if is_run else 0,
         attempts=attempt.number - 1,
-        again=attempt.first_try_us > 0 and state is RunState.FAILED,
+        again=attempt.first_try_us > 0 and is_run,
         settled_us=attempt.slot_us if attempt.is_regular else 0,
         completed=attempt.completes and attempt.is_regular,
         run_uid=attempt.run_uid,
@@ -508,6 +532,12 @@ class Settler:
     def end(self, attempt: Attempt) -> None:
         """It has ended."""
         self._open.pop(attempt.point.member, None)
+
+    async def tell(self, closed: Closing) -> bool:
+        """The queue is told now, with all that was gathered; False where the claim is lost."""
+        self.add(closed)
+        await self.flush()
+        return not self.lost
 
     def note_open(self) -> None:
         """Tell of attempts that have been under way for long, each once."""

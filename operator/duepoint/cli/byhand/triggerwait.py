@@ -41,11 +41,12 @@ class _Counts(msgspec.Struct, frozen=True):
     started: int = 0
     succeeded: int = 0
     failed: int = 0
+    replaced: int = 0
     skipped: int = 0
 
     @property
     def ended(self) -> int:
-        return self.succeeded + self.failed + self.skipped
+        return self.succeeded + self.failed + self.replaced + self.skipped
 
 
 class _Condition(msgspec.Struct, frozen=True):

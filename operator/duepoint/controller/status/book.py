@@ -21,7 +21,7 @@ from duepoint.controller.sighting import UNKNOWN, Sighting
 from duepoint.controller.status import opentext, packed, receivertext, shown, statustext, worst
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.settled import Settled
 from duepoint.schedules import conditions
 from duepoint.schedules import rule as rules
@@ -305,7 +305,7 @@ def knows_end(entry: Entry, slot_us: int, *, of_job: bool) -> bool:
     """
     if slot_us in entry.open and not of_job:
         known = dict(entry.runs().recent).get((slot_us, ""))
-        return known in (RunState.SUCCEEDED, RunState.FAILED)
+        return known in ENDED
     known = dict(entry.runs().recent).get((slot_us, ""))
     if known is None:
         return summaries.has_ended(entry.runs(), slot_us)

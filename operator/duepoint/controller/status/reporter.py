@@ -32,7 +32,7 @@ from duepoint.controller.status.agenda import Agenda, Allowance
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.upkeep import otherinstalls
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, port, status
+from duepoint.kube import events, jobs, port, status
 from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
@@ -114,6 +114,8 @@ class Reporter:
         self.on_refused: Refused = lambda *_: None
         self.on_started: Started = lambda _run: None
         self.on_run_event: RunTold = lambda *_: None
+        #: Told of a run whose Job a worker is about to delete in favour of a newer slot.
+        self.on_replacing: RunTold = lambda *_: None
         self.on_other_mark: OtherMark = lambda _seen: None
         #: While a takeover lists all objects no status is written: beside 100,000 of them one
         #: write costs the API server as much time as a page of the list.
@@ -198,6 +200,9 @@ class Reporter:
         line = self._lines.get(event.uid)
         if line is None:
             return  # of a Schedule that is gone
+        if event.state is RunState.REPLACING:
+            self.on_replacing(event, receipt)
+            return
         if event.reason == Reason.REDIS_WENT_BACK:
             book.hold(line.entry, event.slot_us)
             self._held.add(event.uid)
@@ -291,6 +296,18 @@ class Reporter:
             return
         line.entry.active, line.entry.active_count = references, count
         self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def owner(self, uid: str) -> jobs.Owner | None:
+        """The Schedule of that uid as the controller of its Jobs; None = it is not known."""
+        line = self._lines.get(uid)
+        return None if line is None else jobs.Owner(line.entry.namespace, line.entry.name, uid)
+
+    def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
+        """A Job says that this Schedule controls it, and names no slot."""
+        line = self._lines.get(uid)
+        if line is not None:
+            about = _about(line.entry)
+            self._tell(news.of_job_without_slot(about, job_name, job_uid))
 
     def pods_refused(self, uid: str, job: PodlessJob | None, message: str) -> None:
         """A Job of the Schedule gets no Pods, for this reason; None: none is without."""
