@@ -25,6 +25,8 @@ class Proxy:
     backward: gate of what the server answers.
     held: set once something waits at a closed gate.
     connections: connections accepted so far.
+    tells_ends: whether the server learns that a client has gone; where it does not, it goes on with
+        what it was asked, as behind a network that is cut.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Proxy:
         self._listening = contextlib.AsyncExitStack()
         self.port = port
         self.connections = 0
+        self.tells_ends = True
         self.forward = asyncio.Event()
         self.backward = asyncio.Event()
         self.held = asyncio.Event()
@@ -92,7 +95,8 @@ class Proxy:
                 await gate.wait()
             sink.write(data)
             await sink.drain()
-        sink.close()
+        if self.tells_ends or gate is self.backward:
+            sink.close()
 
 
 @contextlib.asynccontextmanager

@@ -153,7 +153,8 @@ def _compare_held(
     left.compared.added.extend(
         (one, _lost(known, slot_us, settled, timeline.due_slot(slot_us).due_us))
         for slot_us in settled.open_us
-        if slot_us >= first_us
+        # A status is older than what is known: a Job that is there has ended its slot.
+        if slot_us >= first_us and not knowledge.has_ended(known, slot_us)
     )
     following = timeline.next_after(max(settled.through_us, first_us - 1))
     ended: list[int] = []

@@ -1,0 +1,62 @@
+"""What the comparison says of points that waited, from what is known otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.controller.upkeep import comparing
+from duepoint.delayqueue import messages
+from duepoint.runs.settled import Settled
+from duepoint.schedules import points
+from duepoint.schedules.points import DuePoint, PointKind
+from tests.support.builders import a_definition, at
+
+NOON = at("2026-03-01 12:00:00")
+MINUTE = 60_000_000
+KNOWN = a_definition("*/5 * * * *")
+
+
+class Knowledge:
+    """All that is known of one schedule."""
+
+    def __init__(self, settled: Settled, ended: tuple[int, ...]) -> None:
+        self._settled = settled
+        self._ended = ended
+
+    def settled(self, _uid):
+        return self._settled
+
+    def has_ended(self, _known, slot_us):
+        return slot_us in self._ended
+
+    def run_has_ended(self, _run_uid, _slot_us):
+        return None
+
+    def started(self, _uid):
+        return 0
+
+
+def a_held_point(first_us: int, back_us: int) -> messages.HeldPoint:
+    point = DuePoint(
+        schedule_id=KNOWN.id,
+        timing_version=KNOWN.timing_version,
+        kind=PointKind.HELD,
+        due_us=points.HELD_US,
+        slot_us=first_us,
+    )
+    record = messages.OccurrenceRecord(back_us=back_us, from_us=first_us)
+    return messages.HeldPoint(lane=1, point=point, record=record, definition=KNOWN)
+
+
+@pytest.mark.parametrize("has_ended", [True, False], ids=["its-job-is-there", "nobody-knows"])
+def test_a_slot_that_a_status_calls_open_gets_a_point_again_unless_it_has_ended(has_ended):
+    settled = Settled(through_us=NOON + 10 * MINUTE, waiting_us=(NOON + 5 * MINUTE,))
+    ended = (NOON + 5 * MINUTE,) if has_ended else ()
+    found = comparing.compare(
+        [a_held_point(NOON, NOON + 11 * MINUTE)],
+        Knowledge(settled, ended),
+        back_us=NOON + 11 * MINUTE,
+    )
+    added = [lost.point.slot_us for _, lost in found.compared.added]
+    assert added == ([] if has_ended else [NOON + 5 * MINUTE])
+    assert len(found.compared.gone) == 1
