@@ -82,9 +82,10 @@ class _Sink:
 
 
 @contextlib.asynccontextmanager
-async def sink() -> AsyncIterator[_Sink]:
+async def sink(*words: str) -> AsyncIterator[_Sink]:
+    """The receiver; with the word ``close`` it closes each connection after its answer."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.sink", stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "benchmarks.sink", *words, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

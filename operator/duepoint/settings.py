@@ -296,7 +296,7 @@ class WorkerSettings(Settings):
         "how long a claim lasts; a killed worker's points wait that long",
     )
     batch: int = _setting(_between(1, 500), 500, "most points in one claim")
-    concurrency: int = _setting(_between(1, 4096), 256, "targets tried at one time")
+    concurrency: int = _setting(_between(1, 4096), 256, "attempts of one kind made at one time")
     grace_seconds: float = _setting(
         _seconds(0, 3600), 20.0, "how long running deliveries may go on after SIGTERM"
     )

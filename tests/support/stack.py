@@ -22,7 +22,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,15 @@ class Delivery:
 class Process:
     """An operator or a worker."""
 
-    def __init__(self, role: str, name: str, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        role: str,
+        name: str,
+        environment: Mapping[str, str],
+        log: Path,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        self._prefix = prefix
         self.role = role
         self.name = name
         self.log = log
@@ -90,7 +98,7 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as output:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "duepoint", self.role],
+                [*self._prefix, sys.executable, "-m", "duepoint", self.role],
                 env=self._environment,
                 stdout=output,
                 stderr=output,
@@ -183,10 +191,21 @@ class Stack:
         """A started operator, whose clock is off by so many seconds."""
         return self._start("operator", name, settings, off)
 
-    def worker(self, name: str = "worker", *, off: float = 0.0, **settings: str) -> Process:
-        """A started worker; it may call the receiver and no other loopback address."""
+    def worker(
+        self,
+        name: str = "worker",
+        *,
+        off: float = 0.0,
+        prefix: Sequence[str] = (),
+        **settings: str,
+    ) -> Process:
+        """A started worker; it may call the receiver and no other loopback address.
+
+        Args:
+            prefix: a command that becomes the one behind it, such as ``unshare``.
+        """
         allowed = {"egress_allowed_cidrs": "127.0.0.1/32"}
-        return self._start("worker", name, {**allowed, **settings}, off)
+        return self._start("worker", name, {**allowed, **settings}, off, prefix)
 
     async def running(self) -> tuple[Process, Process]:
         """An operator and a worker, both ready."""
@@ -195,7 +214,14 @@ class Stack:
         await worker.wait_until_ready()
         return operator, worker
 
-    def _start(self, role: str, name: str, settings: Mapping[str, str], off: float) -> Process:
+    def _start(
+        self,
+        role: str,
+        name: str,
+        settings: Mapping[str, str],
+        off: float,
+        prefix: Sequence[str] = (),
+    ) -> Process:
         login = settings.get("kubeconfig") or self.login(role)
         chosen = {
             "redis_url": self.redis.url_of(role),
@@ -212,7 +238,7 @@ class Stack:
         if off:
             environment["PYTHONPATH"] = str(WRONG_CLOCK)
             environment["WRONG_CLOCK_SECONDS"] = str(off)
-        process = Process(role, name, environment, self.folder / f"{name}.log")
+        process = Process(role, name, environment, self.folder / f"{name}.log", prefix)
         self._processes.append(process)
         process.start()
         return process
@@ -229,17 +255,18 @@ class Stack:
 
     # -- objects -------------------------------------------------------------------------------
 
-    async def apply(self, name: str, spec: Object) -> Object:
+    async def apply(self, name: str, spec: Object, namespace: str | None = None) -> Object:
         """Server-side apply of a Schedule."""
+        where = namespace or self.namespace
         body = {
             "apiVersion": "duepoint.dev/v1alpha1",
             "kind": "Schedule",
-            "metadata": {"name": name, "namespace": self.namespace},
+            "metadata": {"name": name, "namespace": where},
             "spec": spec,
         }
         answer = await self.api.request(
             "PATCH",
-            f"{self._schedules}/{name}",
+            f"{SCHEDULES.format(ns=where)}/{name}",
             body,
             query={"fieldManager": "e2e", "force": "true"},
             content_type="application/apply-patch+yaml",
@@ -336,16 +363,20 @@ class Stack:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def install_roles(self) -> None:
-        """The chart's accounts and roles, for this namespace alone."""
+    def install_roles(self, *others: str) -> None:
+        """The chart's accounts and roles, for this namespace, and for others where they are given.
+
+        Again and again if you like; processes want ``watch_namespaces`` to name the others, too.
+        """
         admin = self.plane.admin()
-        for one in rendered(self.system, self.namespace):
+        for one in rendered(self.system, ",".join((self.namespace, *others))):
             if one["kind"] not in PATHS and one["kind"] not in POLICIES:
                 continue
             metadata = one["metadata"]
             if one["kind"] in POLICIES:
                 path = POLICIES[one["kind"]].format(name=metadata["name"])
-                self._policies.append(path)
+                if path not in self._policies:
+                    self._policies.append(path)
                 admin.apply(path, one)
                 continue
             space = metadata.setdefault("namespace", self.system)
@@ -400,7 +431,7 @@ def helm() -> str:
 
 
 def rendered(system: str, namespace: str) -> list[Object]:
-    """The chart's objects for an installation that looks after one namespace."""
+    """The chart's objects for an installation that looks after these namespaces, a,b,c."""
     done = subprocess.run(
         [
             helm(), "template", "duepoint", str(ROOT / "charts" / "duepoint"),
