@@ -241,6 +241,7 @@ class Leadership:
         jobs.on_end = ends.note
         reconciler = Reconciler(reconcile=reconcile, reports=reporter, health=health, clock=clock)
         reporter.on_refused = reconciler.refuse
+        reporter.on_proven = reconciler.prove
         reconciler.on_wider = ends.widen
         resync = Resync(
             api=self._api,

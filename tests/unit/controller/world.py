@@ -104,6 +104,7 @@ class World:
             reconcile=self.reconcile, reports=self.reporter, health=self.health, clock=self.clock
         )
         self.reporter.on_refused = self.reconciler.refuse
+        self.reporter.on_proven = self.reconciler.prove
         self.reconciler.on_wider = self.ends.widen
         self.resync = Resync(
             api=self.api,

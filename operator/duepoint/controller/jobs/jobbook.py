@@ -110,6 +110,16 @@ class JobBook:
         listed = sorted(owned.active.values(), key=lambda reference: str(reference["name"]))
         return tuple(listed[:most]), len(listed)
 
+    def is_active(self, schedule_uid: str, job: jobs.Job) -> bool:
+        """Whether a Job that was put has not ended."""
+        owned = self._by_schedule.get(schedule_uid)
+        return owned is not None and job.metadata.uid in owned.active
+
+    def runs(self, schedule_uid: str, job_name: str) -> bool:
+        """Whether a Job of that name is active."""
+        owned = self._by_schedule.get(schedule_uid)
+        return owned is not None and any(one["name"] == job_name for one in owned.active.values())
+
     def podless(self, schedule_uid: str) -> PodlessJob | None:
         """The Job that has been without Pods for longest, of those that could have some."""
         owned = self._by_schedule.get(schedule_uid)
@@ -173,6 +183,32 @@ def _deleted_event(job: jobs.Job) -> RunEvent | None:
     at_us = _instant_us(job.metadata.deletion_timestamp)
     ended = jobs.Finished(succeeded=False, reason=Reason.DELETED, message=told, at_us=at_us or None)
     return _event(job, owner, ended)
+
+
+def begun(job: jobs.Job, schedule_uid: str) -> RunEvent:
+    """The run of a Job that is active."""
+    created_us = _instant_us(job.metadata.creation_timestamp)
+    owner = _owner(job)
+    return RunEvent(
+        uid=schedule_uid,
+        namespace=job.metadata.namespace,
+        name="" if owner is None else owner.name,
+        generation=0,
+        slot_us=_slot_us(job),
+        trigger=_trigger(job),
+        state=RunState.RUNNING,
+        reason=Reason.CREATED,
+        at_us=created_us,
+        started_us=created_us,
+        job_name=job.metadata.name,
+        job_uid=job.metadata.uid,
+    )
+
+
+def end_of(job: jobs.Job) -> RunEvent | None:
+    """The end of a Job's run; None where it has not ended, or is no Schedule's."""
+    owner, ended = _owner(job), jobs.finished(job)
+    return None if owner is None or ended is None else _event(job, owner, ended)
 
 
 def _event(job: jobs.Job, owner: port.OwnerReference, ended: jobs.Finished) -> RunEvent:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.jobs import history
+from duepoint.controller.jobs import history, jobbook
 from duepoint.controller.jobs.cutshort import CutShort
 from duepoint.controller.jobs.jobbook import JobBook
 from duepoint.controller.jobs.lostjobs import LostJobs
@@ -101,9 +101,15 @@ class JobWatch:
         """Whether a Job of that name is there, by the watch."""
         return self._book.has(namespace, job_name)
 
+    def runs(self, schedule_uid: str, job_name: str) -> bool:
+        """Whether a Job of that name is active, by the watch."""
+        return self._book.runs(schedule_uid, job_name)
+
     def see(self, job: jobs.Job) -> None:
-        """The Job was found otherwise."""
+        """The Job was found otherwise; its end counts though it was told before."""
         self._put(job, replayed=True)
+        if (ended := jobbook.end_of(job)) is not None:
+            self._reporter.event(ended, replayed=True)
 
     def is_over(self, run: Unended) -> bool:
         """Whether the run has ended by what is known now."""
@@ -131,6 +137,7 @@ class JobWatch:
         self._unlisted.discard(namespace)
         if not self._unlisted:
             self.listed.set()
+            self._reporter.jobs_listed()
         self._health.well("jobs")
         changes = self._api.watch(
             jobs.collection(namespace), jobs.Job, version, query={"labelSelector": _LABELLED}
@@ -159,7 +166,7 @@ class JobWatch:
         for schedule_uid in self._book.keep_only(namespace, seen):
             self._tell_active(schedule_uid)
             self.on_end(schedule_uid, "")
-        for schedule_uid, runs in self._reporter.shown_unended(namespace):
+        for schedule_uid, runs in self._reporter.unended(namespace):
             self._tell_active(schedule_uid)
             self._lost.doubt(runs, patience_seconds=0)
         return version
@@ -167,6 +174,8 @@ class JobWatch:
     def _put(self, job: jobs.Job, *, replayed: bool) -> None:
         schedule_uid, ended = self._book.put(job)
         self._tell(schedule_uid, ended, replayed=replayed)
+        if schedule_uid and self._book.is_active(schedule_uid, job):
+            self._reporter.runs_on(jobbook.begun(job, schedule_uid))
         if ended is not None or job.metadata.deletion_timestamp is not None:
             self._tell_end(schedule_uid, job)
 
@@ -183,8 +192,8 @@ class JobWatch:
             self.look(schedule_uid)
 
     def _tell_active(self, schedule_uid: str) -> None:
-        references, count = self._book.active(schedule_uid, book.ACTIVE)
-        self._reporter.active(schedule_uid, references, count)
+        references, _ = self._book.active(schedule_uid, book.ACTIVE)
+        self._reporter.active(schedule_uid, references)
         self._podless.note(schedule_uid)
 
     # -- cleaning --------------------------------------------------------------------------------

@@ -31,12 +31,12 @@ GONE = "Deleted: the Job is gone, and nobody saw how it ended"
 class Sightings(Protocol):
     """What is known of Jobs."""
 
-    def has(self, namespace: str, job_name: str) -> bool:
-        """Whether a Job of that name is or was there, as far as the watch has told."""
+    def runs(self, schedule_uid: str, job_name: str) -> bool:
+        """Whether a Job of that name is active, as far as the watch has told."""
         ...
 
     def see(self, job: jobs.Job) -> None:
-        """This Job exists."""
+        """This Job exists; if it has ended, its run has."""
         ...
 
     def is_over(self, run: Unended) -> bool:
@@ -74,7 +74,7 @@ class LostJobs:
     def doubt(self, runs: Iterable[Unended], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         """These are believed to be running; those that the watch does not show are asked for."""
         for run in runs:
-            if not self._sightings.has(run.namespace, run.job_name):
+            if not self._sightings.runs(run.uid, run.job_name):
                 not_before = self._clock.monotonic() + patience_seconds
                 self._doubts.put(f"{run.namespace}/{run.job_name}", _Doubt(run, not_before))
 
@@ -83,7 +83,7 @@ class LostJobs:
         wait = doubt.not_before - self._clock.monotonic()
         if wait > 0:
             return wait
-        if self._sightings.has(run.namespace, run.job_name) or self._sightings.is_over(run):
+        if self._sightings.runs(run.uid, run.job_name) or self._sightings.is_over(run):
             return None
         try:
             job = await jobs.find(self._api, run.namespace, run.job_name)
