@@ -256,6 +256,7 @@ class Leadership:
             clock=clock,
         )
         reporter.on_refused = reconciler.refuse
+        reporter.on_proven = reconciler.prove
         reconciler.on_wider = ends.widen
         resync = Resync(
             api=self._api,

@@ -2,11 +2,11 @@
 
 A ``Summary`` is loaded once from a status and then only folded: ``fold(summary, event)`` returns
 the summary after the event. Events arrive at least once and out of order, so each is recognised by
-its slot: within a process by ``recent``, across a restart by ``floors``, the marks that the loaded
-status carried. A delivery says by itself whether it has started before (``again``), however long
-ago that was. What the floors cannot tell apart is left uncounted: a counter that is one short is
-better than one that counts a run twice. No more runs have ended than started: an end whose start
-was lost stands for it. The watermark and the times of last things never fall.
+its slot: within a process by ``running`` and ``recent``, across a restart by ``floors``, the marks
+that the loaded status carried. What the floors cannot tell apart is left uncounted: a counter that
+is one short is better than one that counts a run twice. ``started`` is always what has ended and
+what is running: an end whose start was lost counts both. The watermark and the times of last things
+never fall.
 Pure; instants in microseconds since the epoch, 0 = never.
 """
 
@@ -15,7 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from duepoint.runs import receiver as receivers
+from duepoint.runs import running as runnings
 from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.runs.running import Key, Running
+from duepoint.runs.settled import NOTHING, Settled
 from duepoint.schedules.conditions import Reason
 
 #: Slots remembered by name; older ones are told by the floors.
@@ -26,8 +29,7 @@ REGULAR = frozenset({"Schedule", "CatchUp"})
 _RUN = ENDED | {RunState.RUNNING}
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
-#: A slot as told apart from others: its time, and what it was run by or missed for.
-Key = tuple[int, str]
+_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,11 @@ class Counts:
     def regular(self) -> int:
         """Started runs of regular slots, which ``maxRuns`` counts."""
         return max(0, self.started - self.manual)
+
+    @property
+    def ended(self) -> int:
+        """Started runs that have ended, however they did."""
+        return self.succeeded + self.failed + self.replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +91,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floors:
-    """What the loaded status already covered: newest slot, start and ends, and the watermark."""
+    """What the loaded status already covered: newest slot, start and ends, and which had ended."""
 
     slot_us: int = 0
     started_us: int = 0
     success_us: int = 0
     failure_us: int = 0
     replaced_us: int = 0
-    settled_us: int = 0
+    settled: Settled = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +112,8 @@ class Summary:
         completed: no slot is left.
         conflict: the newest slot whose Job's name belongs to something else, until a run starts.
         receiver: what is wrong with a webhook's receiver.
-        recent: newest known slots with how far they have come, oldest first.
+        running: the runs that have started and have not ended.
+        recent: newest slots that have ended, and how, oldest first.
     """
 
     counts: Counts = Counts()
@@ -121,6 +129,7 @@ class Summary:
     conflict: Conflict | None = None
     receiver: receivers.Receiver = receivers.WELL
     floors: Floors = Floors()
+    running: Running = runnings.NONE
     recent: tuple[tuple[Key, RunState], ...] = ()
 
 
@@ -135,15 +144,20 @@ def _result(summary: Summary) -> tuple[object, ...]:
     return told, summary.completed, summary.conflict, summary.receiver
 
 
-def loaded(summary: Summary) -> Summary:
-    """A summary read from a status, with its floors set to what it shows."""
+def loaded(summary: Summary, settled: Settled | None = None) -> Summary:
+    """A summary read from a status, with its floors set to what it shows.
+
+    Args:
+        summary: as the status shows it.
+        settled: which slots had ended by it; None = all up to its watermark.
+    """
     floors = Floors(
         slot_us=summary.last_slot_us,
         started_us=0 if summary.last_run is None else summary.last_run.started_us,
         success_us=summary.last_success_us,
         failure_us=summary.last_failure_us,
         replaced_us=summary.last_replaced_us,
-        settled_us=summary.settled_us,
+        settled=Settled(summary.settled_us) if settled is None else settled,
     )
     return replace(summary, floors=floors)
 
@@ -174,8 +188,8 @@ def passed(summary: Summary, through_us: int) -> Summary:
 
 
 def has_ended(summary: Summary, slot_us: int) -> bool:
-    """Whether a regular slot is remembered as started, skipped, missed or superseded."""
-    return any(
+    """Whether a regular slot is remembered as ended; that of a Job ends with its creation."""
+    return bool(summary.running.jobs.get((slot_us, ""))) or any(
         key[0] == slot_us and (not key[1] or key[1].startswith(_UNRUN)) for key, _ in summary.recent
     )
 
@@ -185,6 +199,7 @@ def fold(
     event: RunEvent,
     *,
     replayed: bool = False,
+    is_over: bool = False,
     timing_generation: int = 0,
     ceiling_us: int | None = None,
 ) -> Summary:
@@ -194,6 +209,7 @@ def fold(
         summary: before it.
         event: of this very schedule.
         replayed: the event may have been folded by an earlier process.
+        is_over: the slot is known to have ended: it does not go on, whatever an old event says.
         timing_generation: generation of the last edit of a timing field; an older event's
             ``completed`` speaks of slots that do not count any more.
         ceiling_us: as ``settled`` takes it, the event taken into account.
@@ -204,7 +220,7 @@ def fold(
     known = dict(summary.recent).get(key)
     after = summary
     if event.state in _RUN:
-        after = _fold_run(summary, event, known, replayed=replayed)
+        after = _fold_run(summary, event, known, replayed=replayed, is_over=is_over)
     if event.state in (RunState.MISSED, RunState.SKIPPED) and known is None:
         after = _fold_unrun(after, event, replayed=replayed)
     if event.completed and event.generation >= timing_generation and not after.completed:
@@ -222,7 +238,13 @@ def put_off(summary: Summary, event: RunEvent) -> Summary:
 
 def state_of(summary: Summary, slot_us: int, trigger: str, job_name: str) -> RunState | None:
     """How far a run has come; None where it is not remembered."""
-    return dict(summary.recent).get(_run_key(slot_us, trigger, job_name))
+    key = _run_key(slot_us, trigger, job_name)
+    return RunState.RUNNING if key in summary.running else dict(summary.recent).get(key)
+
+
+def regular_state(summary: Summary, slot_us: int) -> RunState | None:
+    """How far the run of a regular slot has come; None where it is not remembered."""
+    return state_of(summary, slot_us, "Schedule", "")
 
 
 def _key(event: RunEvent) -> Key:
@@ -234,64 +256,75 @@ def _key(event: RunEvent) -> Key:
 
 
 def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:
-    return (slot_us, "") if trigger in REGULAR else (slot_us, f"{trigger} {job_name}")
+    return runnings.key_of(slot_us, is_regular=trigger in REGULAR, wanted_by=job_name)
 
 
 # -- runs --------------------------------------------------------------------------------------
 
 
 def _fold_run(
-    summary: Summary, event: RunEvent, known: RunState | None, *, replayed: bool
+    summary: Summary, event: RunEvent, known: RunState | None, *, replayed: bool, is_over: bool
 ) -> Summary:
     if known in ENDED:
         return summary
-    is_counted = event.again or (replayed and _is_covered(summary, event))
-    starts = known is None and not is_counted
-    counts = summary.counts
-    manual = starts and not _is_regular(event)
-    counts = replace(counts, started=counts.started + starts, manual=counts.manual + manual)
+    key, running, counts = _key(event), summary.running, summary.counts
+    if key not in running:
+        if _is_old(summary, event, replayed=replayed, is_over=is_over):
+            return summary
+        if running.unlisted and (event.again or (replayed and _is_covered(summary, event))):
+            running = runnings.recognised(running)
+        else:
+            manual = counts.manual + (not _is_regular(event))
+            counts = replace(counts, started=counts.started + 1, manual=manual)
     after = replace(
         summary,
         counts=counts,
+        running=runnings.begun(running, key, event.job_name),
         last_run=_newest(summary.last_run, event),
         last_slot_us=max(summary.last_slot_us, event.slot_us if _is_regular(event) else 0),
     )
-    return _fold_end(after, event, replayed=replayed) if event.state in ENDED else after
+    return _fold_end(after, event) if event.state in ENDED else after
 
 
 def _is_regular(event: RunEvent) -> bool:
     return event.trigger in REGULAR
 
 
+def _is_old(summary: Summary, event: RunEvent, *, replayed: bool, is_over: bool) -> bool:
+    """Whether the event tells of a run that was counted, and has ended, before."""
+    floors = summary.floors
+    has_ended = _is_regular(event) and floors.settled.has_ended(event.slot_us)
+    if event.state in ENDED:
+        if has_ended and not summary.running.unlisted:
+            return True
+        floor_us = _end_floor_us(floors, event.state)
+        is_listed = _is_regular(event) and floors.settled.is_open(event.slot_us)
+        return replayed and not is_listed and _ended_us(event) <= floor_us
+    if is_over:
+        return True
+    # A Job that is seen to run has not ended: it is a new one, or one that was not listed. The
+    # start of another may be told, for the first time even, after it was seen to run and to end.
+    may_be_counted = not event.job_uid and (replayed or bool(event.job_name) or has_ended)
+    was_counted = may_be_counted and _is_covered(summary, event)
+    return was_counted and not summary.running.unlisted
+
+
 def _is_covered(summary: Summary, event: RunEvent) -> bool:
     """Whether the loaded status may have counted this start.
 
-    A Job that was seen tells when the API server made it, by its clock: its start is not compared.
+    A Job that was seen tells when the API server made it, by its clock and in whole seconds.
     """
     floors = summary.floors
-    if _is_regular(event) and (event.job_uid or event.slot_us > floors.slot_us):
-        return event.slot_us <= floors.slot_us
-    return _started_us(event) <= floors.started_us
+    if _is_regular(event):
+        if floors.settled.has_ended(event.slot_us):
+            return True
+        if event.job_uid or event.slot_us > floors.slot_us:
+            return event.slot_us <= floors.slot_us
+    return _started_us(event) // _SECOND_US <= floors.started_us // _SECOND_US
 
 
-def _fold_end(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary:
-    at_us = event.finished_us or event.at_us
-    if replayed and at_us <= _end_floor_us(summary.floors, event.state):
-        return summary
-    counts = summary.counts
-    match event.state:
-        case RunState.SUCCEEDED:
-            counts = replace(counts, succeeded=counts.succeeded + 1)
-            summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
-        case RunState.REPLACED:
-            counts = replace(counts, replaced=counts.replaced + 1)
-            last_us = max(summary.last_replaced_us, at_us)
-            return replace(summary, counts=_with_start(counts, event), last_replaced_us=last_us)
-        case _:
-            counts = replace(counts, failed=counts.failed + 1)
-            summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
-    counts = _with_start(counts, event)
-    return replace(summary, counts=counts, verdict=_newest_verdict(summary.verdict, event, at_us))
+def _ended_us(event: RunEvent) -> int:
+    return event.finished_us or event.at_us
 
 
 def _end_floor_us(floors: Floors, state: RunState) -> int:
@@ -304,12 +337,29 @@ def _end_floor_us(floors: Floors, state: RunState) -> int:
             return floors.failure_us
 
 
-def _with_start(counts: Counts, event: RunEvent) -> Counts:
-    """A run that has ended has started, whatever became of the news of it."""
-    if counts.succeeded + counts.failed + counts.replaced <= counts.started:
-        return counts
-    manual = counts.manual + (not _is_regular(event))
-    return replace(counts, started=counts.started + 1, manual=manual)
+def _fold_end(summary: Summary, event: RunEvent) -> Summary:
+    """The run, which is running, has ended."""
+    at_us, counts = _ended_us(event), summary.counts
+    summary = replace(summary, running=runnings.over(summary.running, _key(event)))
+    match event.state:
+        case RunState.SUCCEEDED:
+            counts = replace(counts, succeeded=counts.succeeded + 1)
+            summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
+        case RunState.REPLACED:
+            counts = replace(counts, replaced=counts.replaced + 1)
+            last_us = max(summary.last_replaced_us, at_us)
+            return replace(summary, counts=counts, last_replaced_us=last_us)
+        case _:
+            counts = replace(counts, failed=counts.failed + 1)
+            summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
+    return replace(summary, counts=counts, verdict=_newest_verdict(summary.verdict, event, at_us))
+
+
+def without_unlisted(summary: Summary) -> Summary:
+    """The runs of which only their number was known are gone; nobody saw how they ended."""
+    gone = summary.running.unlisted
+    counts = replace(summary.counts, failed=summary.counts.failed + gone)
+    return replace(summary, counts=counts, running=replace(summary.running, unlisted=0))
 
 
 def _newest_verdict(shown: Verdict | None, event: RunEvent, at_us: int) -> Verdict:
@@ -375,7 +425,7 @@ def _started_us(event: RunEvent) -> int:
 
 
 def _fold_unrun(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary:
-    if replayed and event.slot_us <= summary.floors.settled_us:
+    if replayed and event.slot_us <= summary.floors.settled.through_us:
         return summary
     counts = summary.counts
     if event.state is RunState.MISSED:
@@ -398,16 +448,12 @@ def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
 
 
 def _remembering(summary: Summary, key: Key, state: RunState, known: RunState | None) -> Summary:
-    if known is not None and (known in ENDED or known is state):
+    if state is RunState.RUNNING or (known is not None and (known in ENDED or known is state)):
         return summary
     others = tuple(entry for entry in summary.recent if entry[0] != key)
     return replace(summary, recent=_bounded((*others, (key, state))))
 
 
 def _bounded(recent: tuple[tuple[Key, RunState], ...]) -> tuple[tuple[Key, RunState], ...]:
-    """At most twice as many as are kept, so that forgetting is rare; what runs goes last."""
-    if len(recent) <= 2 * REMEMBERED:
-        return recent
-    running = [entry for entry in recent if entry[1] is RunState.RUNNING][-REMEMBERED:]
-    ended = [entry for entry in recent if entry[1] is not RunState.RUNNING]
-    return tuple(running + ended[-REMEMBERED:])
+    """At most twice as many as are kept, so that forgetting is rare."""
+    return recent if len(recent) <= 2 * REMEMBERED else recent[-REMEMBERED:]

@@ -256,7 +256,7 @@ async def test_a_refused_status_is_dropped_and_the_newer_one_believed():
     async with World().leader() as world:
         made = await world.apply()
         newer = {**world.status(), "settledThrough": "2026-03-01T20:00:00Z"}
-        newer["runs"] = {**newer["runs"], "started": 7}
+        newer["runs"] = {**newer["runs"], "started": 7, "succeeded": 7}
         stored = world.api.stored("schedules", NAMESPACE, "nightly")
         world.watches = False
         world.api._store(

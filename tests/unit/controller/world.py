@@ -119,6 +119,7 @@ class World:
             clock=self.clock,
         )
         self.reporter.on_refused = self.reconciler.refuse
+        self.reporter.on_proven = self.reconciler.prove
         self.reconciler.on_wider = self.ends.widen
         self.resync = Resync(
             api=self.api,

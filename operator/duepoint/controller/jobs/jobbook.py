@@ -152,6 +152,17 @@ class JobBook:
         listed = sorted(references, key=lambda reference: str(reference["name"]))
         return tuple(listed[:most]), len(listed)
 
+    def is_active(self, owner: Owner, job: jobs.Job) -> bool:
+        """Whether a Job that was put has not ended."""
+        owned = self._by_schedule.get(owner)
+        return owned is not None and job.metadata.uid in owned.active
+
+    def runs(self, owner: Owner, job_name: str) -> bool:
+        """Whether a Job of that name is active."""
+        owned = self._by_schedule.get(owner)
+        active = () if owned is None else owned.active.values()
+        return any(one.reference["name"] == job_name for one in active)
+
     def podless(self, owner: Owner) -> PodlessJob | None:
         """The Job that has been without Pods for longest, of those that could have some."""
         owned = self._by_schedule.get(owner)
@@ -218,6 +229,36 @@ def _taken(job: jobs.Job, owner: Owner, run: _Active, why: gone.Gone, at_us: int
     return _ended(
         job, owner, run.slot_us, run.trigger, RunState.FAILED, why.reason, why.message, at_us
     )
+
+
+def begun(job: jobs.Job) -> RunEvent | None:
+    """The run of a Job that is active; None of one that is no Schedule's."""
+    owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
+    if owner is None or slot_us is None:
+        return None
+    created_us = _instant_us(job.metadata.creation_timestamp)
+    return RunEvent(
+        uid=owner.uid,
+        namespace=owner.namespace,
+        name=owner.name,
+        generation=0,
+        slot_us=slot_us,
+        trigger=_trigger(job),
+        state=RunState.RUNNING,
+        reason=Reason.CREATED,
+        at_us=created_us,
+        started_us=created_us,
+        job_name=job.metadata.name,
+        job_uid=job.metadata.uid,
+    )
+
+
+def end_of(job: jobs.Job, now_us: int) -> RunEvent | None:
+    """The end of a Job's run; None where it has not ended, or is no Schedule's."""
+    owner, slot_us, ended = jobs.owner_of(job), jobs.slot_us(job), jobs.finished(job)
+    if owner is None or slot_us is None or ended is None:
+        return None
+    return _event(job, owner, slot_us, ended, now_us)
 
 
 def _event(

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.jobs import history, unended
+from duepoint.controller.jobs import history, jobbook, unended
 from duepoint.controller.jobs.cutshort import GRACE_SECONDS, CutShort
 from duepoint.controller.jobs.jobbook import JobBook, Seen
 from duepoint.controller.jobs.laterequests import LateRequests
@@ -114,10 +114,11 @@ class JobWatch:
 
     def _begun(self, run: Unended) -> None:
         self._late.note(run.namespace, run.job_name, run.told_us, may_come=run.may_come_again)
-        self._lost.doubt([run])
+        if not self._reporter.is_over(run):
+            self._lost.doubt([run])
 
     def has(self, owner: jobs.Owner, job_name: str) -> bool:
-        """Whether the Schedule has a Job of that name, by the watch."""
+        """Whether the Schedule has a Job of that name, ended or not, by the watch."""
         return self._book.has(owner, job_name)
 
     def podless(self, schedule_uid: str) -> PodlessJob | None:
@@ -125,9 +126,15 @@ class JobWatch:
         owner = self._reporter.owner(schedule_uid)
         return None if owner is None else self._book.podless(owner)
 
+    def runs(self, owner: jobs.Owner, job_name: str) -> bool:
+        """Whether a Job of that name of the Schedule is active, by the watch."""
+        return self._book.runs(owner, job_name)
+
     def see(self, job: jobs.Job) -> None:
-        """The Job was found otherwise."""
+        """The Job was found otherwise; its end counts though it was told before."""
         self._put(job, replayed=True)
+        if (ended := jobbook.end_of(job, self._clock.now_us())) is not None:
+            self._reporter.event(ended, replayed=True)
 
     def is_over(self, run: Unended) -> bool:
         """Whether the run has ended by what is known now."""
@@ -159,6 +166,7 @@ class JobWatch:
         self._unlisted.discard(namespace)
         if not self._unlisted:
             self.listed.set()
+            self._reporter.jobs_listed()
         self._health.well("jobs")
         changes = self._api.watch(
             jobs.collection(namespace), jobs.Job, version, query={"labelSelector": _LABELLED}
@@ -186,7 +194,7 @@ class JobWatch:
             if self._is_its_own(owner):
                 self._tell_active(owner)
                 self.on_end(owner.uid, "")
-        for schedule_uid, runs in self._reporter.shown_unended(namespace):
+        for schedule_uid, runs in self._reporter.unended(namespace):
             if (shown := self._reporter.owner(schedule_uid)) is not None:
                 self._tell_active(shown)
             self._lost.doubt(runs, patience_seconds=0)
@@ -199,6 +207,11 @@ class JobWatch:
         is_gone = job.metadata.deletion_timestamp is not None
         self._tell_if_back(seen, job)
         self._tell(seen, job, replayed=replayed, is_gone=is_gone)
+        begun = jobbook.begun(job)
+        if begun is None or seen.owner is None or not self._book.is_active(seen.owner, job):
+            return
+        if self._is_its_own(seen.owner):
+            self._reporter.runs_on(begun)
 
     def _note_gone(self, seen: Seen, job: jobs.Job) -> None:
         if seen.owner is not None and self._is_its_own(seen.owner):
@@ -231,8 +244,8 @@ class JobWatch:
             self.on_end(owner.uid, job.metadata.name)
 
     def _tell_active(self, owner: jobs.Owner) -> None:
-        references, count = self._book.active(owner, book.ACTIVE)
-        self._reporter.active(owner.uid, references, count)
+        references, _ = self._book.active(owner, book.ACTIVE)
+        self._reporter.active(owner.uid, references)
         self._podless.note(owner.uid)
 
     def _is_its_own(self, owner: jobs.Owner) -> bool:

@@ -29,12 +29,12 @@ _CHECKERS = 2
 class Sightings(Protocol):
     """What is known of Jobs."""
 
-    def has(self, owner: jobs.Owner, job_name: str) -> bool:
-        """Whether the Schedule has a Job of that name, as far as the watch has told."""
+    def runs(self, owner: jobs.Owner, job_name: str) -> bool:
+        """Whether a Job of that name of the Schedule is active, as far as the watch has told."""
         ...
 
     def see(self, job: jobs.Job) -> None:
-        """This Job exists."""
+        """This Job exists; if it has ended, its run has."""
         ...
 
     def is_over(self, run: Unended) -> bool:
@@ -76,7 +76,7 @@ class LostJobs:
     def doubt(self, runs: Iterable[Unended], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         """These are believed to be running; those that the watch does not show are asked for."""
         for run in runs:
-            if not self._sightings.has(_owner(run), run.job_name):
+            if not self._sightings.runs(_owner(run), run.job_name):
                 not_before = self._clock.monotonic() + patience_seconds
                 self._doubts.put(f"{run.namespace}/{run.job_name}", _Doubt(run, not_before))
 
@@ -85,7 +85,7 @@ class LostJobs:
         wait = doubt.not_before - self._clock.monotonic()
         if wait > 0:
             return wait
-        if self._sightings.has(_owner(run), run.job_name):
+        if self._sightings.runs(_owner(run), run.job_name):
             return None
         if self._sightings.is_over(run):
             self._sightings.let_go(run)

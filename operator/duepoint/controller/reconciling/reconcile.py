@@ -100,6 +100,8 @@ class Reconcile:
         self.collisions: dict[str, int] = {}
         #: What the API server or a worker has refused since this term began.
         self._refused: dict[str, Report] = {}
+        #: Generations of which a Job was created while no dry run had given a verdict.
+        self._proven: dict[str, int] = {}
 
     def fingerprint(self, seen: Sighting) -> bytes:
         """Of what a definition of this state would be made from."""
@@ -189,9 +191,14 @@ class Reconcile:
         """Nothing of this generation, nor of an older one, belongs into the queue any more."""
         self._refused[uid] = refusal
 
+    def prove(self, uid: str, generation: int) -> None:
+        """The API server has created a Job of this generation."""
+        self._proven[uid] = generation
+
     def forget(self, uid: str) -> None:
         """The object is gone, or what was found of it belongs to another state of it."""
         self._refused.pop(uid, None)
+        self._proven.pop(uid, None)
 
     def _refusal(self, seen: Sighting, shown: plan.Shown) -> Report | None:
         """What this generation was refused with, here or, by the API server, by a forerunner.
@@ -274,6 +281,11 @@ class Reconcile:
                 return Applied(report=None, definition=stored)
             if verdict is None:
                 verdict = await self._verdict(wanted, made, shown)
+            if (
+                isinstance(verdict, jobs.NotNow)
+                and self._proven.get(wanted.uid) == wanted.generation
+            ):
+                verdict = jobs.Valid()  # proven while the API server was asked
             if isinstance(verdict, jobs.InvalidTemplate):
                 await self.remove(seen)
                 return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
@@ -292,7 +304,12 @@ class Reconcile:
         target = wanted.action.target
         if not isinstance(target, actions.JobAction) or shown.has_accepted(wanted.generation):
             return jobs.Valid()
+        if self._is_proven(wanted):
+            return jobs.Valid()
         return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
+
+    def _is_proven(self, wanted: spec.ScheduleSpec) -> bool:
+        return self._proven.get(wanted.uid) == wanted.generation
 
     async def _perform(self, made: plan.Plan, blob: bytes, *, awaits_check: bool) -> messages.Armed:
         """Neither APPLIED nor HELD where the decision has to be made anew."""

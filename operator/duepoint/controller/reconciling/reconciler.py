@@ -243,6 +243,13 @@ class Reconciler:
         seen = sighting.of_name(namespace, name, uid, generation=generation)
         self._tasks.put(uid, _Task(seen=seen, since_us=self._clock.now_us()))
 
+    def prove(self, uid: str, generation: int) -> None:
+        """A Job of this generation was created: no dry run needs to say that it can be."""
+        self._reconcile.prove(uid, generation)
+        waiting = self._tasks.newest(uid)
+        if waiting is not None:
+            self._tasks.put(uid, waiting)
+
     def unapplied(self) -> int:
         """Objects that wait to be applied."""
         return len(self._tasks)

@@ -82,6 +82,10 @@ class Allowance:
         self._left = per_second
         self._at = now
 
+    def is_burst(self, waiting: int) -> bool:
+        """Whether so many with news are more than a few seconds' worth."""
+        return waiting > self._BURST_SECONDS * self._per_second
+
     def take(
         self,
         now: float,
@@ -100,9 +104,8 @@ class Allowance:
             is_rising: more and more have.
             patience_seconds: how long a burst may hold them up.
         """
-        is_burst = waiting > self._BURST_SECONDS * self._per_second
         over_seconds = waited_seconds - patience_seconds
-        if is_rising and is_burst and over_seconds <= 0:
+        if is_rising and self.is_burst(waiting) and over_seconds <= 0:
             return self._LOOK_SECONDS
         rate = self._per_second * (1 + max(0.0, over_seconds))
         self._left = min(rate, self._left + (now - self._at) * rate)

@@ -18,7 +18,15 @@ from duepoint.controller.jobs import unended
 from duepoint.controller.reconciling import plan, verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import UNKNOWN, Sighting
-from duepoint.controller.status import opentext, packed, receivertext, shown, statustext, worst
+from duepoint.controller.status import (
+    activetext,
+    opentext,
+    packed,
+    receivertext,
+    shown,
+    statustext,
+    worst,
+)
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import ENDED, RunEvent, RunState
@@ -32,7 +40,10 @@ from duepoint.schedules.rule import Policy
 #: How many of the next slots a status shows.
 UPCOMING = 5
 #: How many references to active Jobs a status holds; the count tells of all.
-ACTIVE = 20
+ACTIVE = activetext.MOST_LISTED
+#: A delivery that goes on by what was told, and that the queue does not hold, has ended unseen
+#: when its slot is as old as this.
+_UNSEEN_AFTER_US = 3_600_000_000
 
 _DERIVED = frozenset(
     {
@@ -62,12 +73,13 @@ class Entry(msgspec.Struct, kw_only=True):
         check: the newest check that a worker told of.
         refusals: slots in a row whose Jobs the API server has refused for their template.
         resumed_timing: generation of the timing whose suspension was seen to end.
-        active: references to Jobs that have not ended, as the API spells them; None = unknown.
+        active: references to Jobs that run, as the API spells them; None = none were seen yet.
         managed_by: our installation, as the status names it.
         was_written: by us, in this term.
         shows_overdue: whether the written status has a condition Overdue.
         lists_open: whether it lists open slots.
         may_show_unended: whether it may show a run that goes on.
+        next_us: the next slot that the written status shows; 0 = none.
         held_us: a held point stands for the slots from here on; the watermark stays below it. 0 =
             none does.
         holds: how many held points were told of.
@@ -92,7 +104,6 @@ class Entry(msgspec.Struct, kw_only=True):
     refusals: int = 0
     resumed_timing: int = -1
     active: tuple[dict[str, Any], ...] | None = None
-    active_count: int = 0
     held_us: int = 0
     holds: int = 0
     refused_pods: str = ""
@@ -102,6 +113,7 @@ class Entry(msgspec.Struct, kw_only=True):
     shows_overdue: bool = False
     lists_open: bool = False
     may_show_unended: bool = False
+    next_us: int = 0
     #: Reports taken before anybody wanted to know the runs: a takeover takes one of every object.
     _unread: tuple[Report, ...] = ()
     _settled_written: Settled | None = None
@@ -119,6 +131,7 @@ class Entry(msgspec.Struct, kw_only=True):
         self.lists_open = opentext.MARK in status
         self.shows_overdue = _OVERDUE_TEXT in status
         self.may_show_unended = unended.may_show_some(status)
+        self.next_us = shown.next_us(status)
 
     @property
     def settled_written(self) -> Settled:
@@ -161,7 +174,16 @@ class Entry(msgspec.Struct, kw_only=True):
                 summary = _after_report(summary, report)
             self._unread = ()
             self.summary = summary
+            self._open_what_runs(summary)
         return self.summary
+
+    def _open_what_runs(self, summary: summaries.Summary) -> None:
+        """The slot of a delivery that goes on is open; above the watermark no status lists it."""
+        for (slot_us, wanted_by), job in summary.running.jobs.items():
+            if not (job or wanted_by) and slot_us > summary.settled_us:
+                self.open.put(
+                    OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)
+                )
 
     def pass_over(self, report: Report) -> None:
         """What the report says of the runs counts; worked out when they are asked for."""
@@ -265,6 +287,9 @@ def fold(entry: Entry, event: RunEvent, now_us: int, *, replayed: bool, by_queue
     Only the queue opens or ends a slot: a Job that is watched may be one whose creation was never
     answered, and while it is asked for again its name must not become free.
     """
+    runs = entry.runs()
+    is_over = not event.job_name and event.trigger in summaries.REGULAR
+    is_over = is_over and event.slot_us not in entry.open and event.slot_us <= runs.settled_us
     if by_queue and event.trigger in summaries.REGULAR:
         if event.is_open:
             _open(entry, entry.runs(), event, now_us)
@@ -275,6 +300,7 @@ def fold(entry: Entry, event: RunEvent, now_us: int, *, replayed: bool, by_queue
         event,
         # What the queue tells first no status can say; a Job may have been seen before.
         replayed=replayed or not by_queue,
+        is_over=is_over,
         timing_generation=entry.timing_generation,
         ceiling_us=entry.ceiling_us(),
     )
@@ -303,10 +329,9 @@ def knows_end(entry: Entry, slot_us: int, *, of_job: bool) -> bool:
 
     A Job's slot ends with its creation; whatever else is running may be tried again.
     """
+    known = summaries.regular_state(entry.runs(), slot_us)
     if slot_us in entry.open and not of_job:
-        known = dict(entry.runs().recent).get((slot_us, ""))
         return known in ENDED
-    known = dict(entry.runs().recent).get((slot_us, ""))
     if known is None:
         return summaries.has_ended(entry.runs(), slot_us)
     return of_job or known is not RunState.RUNNING
@@ -325,6 +350,23 @@ def is_refused_for_good(entry: Entry, event: RunEvent, before: summaries.Summary
     return entry.refusals == verdicts.REFUSALS
 
 
+def is_as_written(entry: Entry, status: bytes) -> bool:
+    """Whether a status says what was written last; the API server orders fields its own way."""
+    if status == entry.written:
+        return True
+    try:
+        return bool(msgspec.json.decode(status) == entry.last())
+    except msgspec.DecodeError:
+        return False
+
+
+def awaits_dry_run(entry: Entry, generation: int) -> bool:
+    """Whether nobody knows yet that Jobs of this generation, the newest, can be created."""
+    return generation == entry.generation and any(
+        one.reason is Reason.DRY_RUN_PENDING for one in entry.told or ()
+    )
+
+
 def compare_open(entry: Entry, held: Iterable[OpenSlot], began_us: int) -> bool:
     """The queue was found to hold these open slots of the entry; whether more or less is open."""
     runs = entry.runs()
@@ -337,7 +379,74 @@ def compare_open(entry: Entry, held: Iterable[OpenSlot], began_us: int) -> bool:
     ]
     entry.open.compare(listed, began_us=began_us)
     entry.summary = summaries.settled(runs, 0, ceiling_us=entry.ceiling_us())
-    return entry.settled() != before
+    unseen = [
+        slot_us
+        for slot_us in _running_deliveries(entry)
+        if slot_us not in entry.open and slot_us < began_us - _UNSEEN_AFTER_US
+    ]
+    for slot_us in unseen:
+        _end_unseen(entry, slot_us, began_us, "the queue does not hold it, nobody saw how it ended")
+    return bool(unseen) or entry.settled() != before
+
+
+def end_refused(entry: Entry, now_us: int) -> None:
+    """Of a Schedule that is refused the queue holds nothing: no delivery is tried again."""
+    if entry.holds_nothing and (entry.summary is not None or entry.may_show_unended):
+        for slot_us in _running_deliveries(entry):
+            _end_unseen(entry, slot_us, now_us, "an edit that is refused took it out of the queue")
+
+
+def _running_deliveries(entry: Entry) -> list[int]:
+    """The regular slots whose deliveries go on."""
+    running = entry.runs().running.jobs.items()
+    return [slot_us for (slot_us, wanted_by), job in running if not (job or wanted_by)]
+
+
+def _end_unseen(entry: Entry, slot_us: int, now_us: int, why: str) -> None:
+    """The delivery of a slot has ended without a word."""
+    ended = RunEvent(
+        uid=entry.uid,
+        namespace=entry.namespace,
+        name=entry.name,
+        generation=0,
+        slot_us=slot_us,
+        trigger="Schedule",
+        state=RunState.FAILED,
+        reason=Reason.DELETED,
+        message=why,
+        at_us=now_us,
+        started_us=min(slot_us, now_us),
+        finished_us=now_us,
+    )
+    entry.summary = summaries.fold(entry.runs(), ended, ceiling_us=entry.ceiling_us())
+
+
+def is_running(entry: Entry, event: RunEvent) -> bool:
+    """Whether the run of which the event tells goes on, as far as is known."""
+    known = summaries.state_of(entry.runs(), event.slot_us, event.trigger, event.job_name)
+    return known is RunState.RUNNING
+
+
+def shown_jobs(entry: Entry) -> Iterable[str]:
+    """The names of the Jobs that the written status shows as running."""
+    status = entry.last()
+    shown_last = status.get("lastRun")
+    if isinstance(shown_last, dict) and shown_last.get("outcome") == RunState.RUNNING:
+        yield str(shown_last.get("jobName") or "")
+    for one in status.get("active") or ():
+        yield str(one.get("name") or "")
+
+
+def end_unlisted(entry: Entry) -> bool:
+    """All Jobs have been seen: runs of which only their number was known are over, unless seen.
+
+    Where deliveries go on beside them, these may be deliveries too, and are told of by the queue.
+    """
+    runs = entry.runs()
+    if not runs.running.unlisted or not all(runs.running.jobs.values()):
+        return False
+    entry.summary = summaries.without_unlisted(runs)
+    return True
 
 
 def settle_through(entry: Entry, through_us: int, *, completed: bool) -> None:
@@ -479,6 +588,15 @@ def next_change_us(entry: Entry, now_us: int) -> int | None:
     return min((at_us for at_us in changes if at_us is not None), default=None)
 
 
+def next_passes_us(entry: Entry) -> int | None:
+    """When the NEXT that is written is past: a slot is next until its due; None = never."""
+    if not entry.next_us:
+        return None
+    if entry.definition is None:
+        return entry.next_us
+    return plan.slots_of(entry.definition).due_slot(entry.next_us).due_us
+
+
 # -- the status --------------------------------------------------------------------------------
 
 
@@ -491,7 +609,7 @@ def status_at(entry: Entry, now_us: int) -> dict[str, Any]:
         "conditions": _conditions(entry, runs, last, now_us),
         **statustext.shown(runs, entry.open),
         **_upcoming(entry, runs, last, now_us),
-        **_active(entry, last),
+        **_active(entry, runs, last),
     }
     target = entry.target if entry.target is not None else last.get("target")
     if target:
@@ -609,9 +727,10 @@ def _upcoming(
     return {"nextScheduleTime": texts[0], "upcomingTimes": texts} if texts else {}
 
 
-def _active(entry: Entry, last: dict[str, Any]) -> dict[str, Any]:
-    if entry.active is None:
-        return {name: last[name] for name in ("active", "activeCount") if last.get(name)}
-    if not entry.active_count:
-        return {}
-    return {"active": list(entry.active[:ACTIVE]), "activeCount": entry.active_count}
+def _active(entry: Entry, runs: summaries.Summary, last: dict[str, Any]) -> dict[str, Any]:
+    references = entry.active
+    if references is None:
+        listed = last.get("active")
+        references = tuple(listed) if isinstance(listed, list) else ()
+    owner = activetext.Owner(namespace=entry.namespace, name=entry.name, uid=entry.uid)
+    return activetext.shown(runs.running, owner, references)

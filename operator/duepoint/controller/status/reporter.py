@@ -27,9 +27,10 @@ from duepoint.controller.jobs.podless import PodlessJob
 from duepoint.controller.jobs.unended import Unended
 from duepoint.controller.reconciling import verdicts
 from duepoint.controller.reconciling.report import Report
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.sighting import UNKNOWN, Sighting
 from duepoint.controller.status import book, news, pace
 from duepoint.controller.status.agenda import Agenda, Allowance
+from duepoint.controller.status.nextwheel import NextWheel
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.upkeep import otherinstalls
 from duepoint.kube import errors as kube_errors
@@ -38,6 +39,7 @@ from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.running import Running
 from duepoint.runs.settled import Settled
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
@@ -54,6 +56,13 @@ _APPLYING_SECONDS = 30.0
 
 #: While all objects are listed, it is looked this often whether statuses may be written.
 _ARMING_SECONDS = 0.25
+
+#: A Schedule none of whose runs has gone on for so long is idle: its status does not wait longer.
+_IDLE_SECONDS = 1.5
+
+#: A status that another writer writes again and again is put right at least this often.
+_LONGEST_CORRECTION_SECONDS = 600.0
+_MOST_CORRECTIONS = 16
 
 #: A burst of news goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
@@ -78,11 +87,22 @@ Started = Callable[[Unended], None]
 
 
 class _Line(msgspec.Struct):
-    """One object in the reporter's hands."""
+    """One object in the reporter's hands.
+
+    Attributes:
+        idle_at: since when none of its runs goes on, where that has not been written.
+        foreign: the status that was seen last, where it is not the one that we wrote last.
+        foreign_due: when that is written over, unless our own is seen before.
+        corrections: how often that was done of late, and when last.
+    """
 
     entry: book.Entry
     pace: pace.Pace = pace.Pace()
     changed_at: float | None = None
+    idle_at: float | None = None
+    foreign: bytes = b""
+    foreign_due: float = 0.0
+    corrections: tuple[int, float] = (0, 0.0)
     writing: bool = False
     due_after_write: float | None = None
     receipts: tuple[Receipt, ...] = ()
@@ -113,6 +133,8 @@ class Reporter:
         self._allowance = Allowance(writes_per_second, clock.monotonic())
         self.on_written: Written = lambda _uid: None
         self.on_refused: Refused = lambda *_: None
+        #: Told (uid, generation) of a Job that was created while its dry run had no verdict.
+        self.on_proven: Callable[[str, int], None] = lambda _uid, _generation: None
         self.on_started: Started = lambda _run: None
         self.on_run_event: RunTold = lambda *_: None
         #: Told of a run whose Job a worker is about to delete in favour of a newer slot.
@@ -131,6 +153,9 @@ class Reporter:
         #: When news of a status that had none came last.
         self._told_at = -_STILL_SECONDS
         self._agenda = Agenda()
+        self._nexts = NextWheel()
+        self._looks_per_second = max(1, int(writes_per_second / 2))
+        self._next_news = asyncio.Event()
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_PARALLEL_WRITES)
         self._pause_until = 0.0
@@ -146,11 +171,40 @@ class Reporter:
             if (until_us := seen.suspended_until_us()) is not None:
                 wait_us = max(0, until_us - self._clock.now_us())
                 self._look_in(seen.uid, line, max(_START_SECONDS, wait_us / 1e6))
+            self._note_next(line)
             return
         if line.entry.is_outdated:
             line.entry.believe(seen.status, self._clock.now_us())
+        self._compare(line, seen)
         if line.entry.was_written and self._mark not in seen.status:
             self.on_other_mark(seen)
+
+    def _compare(self, line: _Line, seen: Sighting) -> None:
+        """A status that somebody else wrote is written over; what we wrote is seen after a while.
+
+        Another writer who does the same finds us ever slower.
+        """
+        if seen.status == UNKNOWN or book.is_as_written(line.entry, seen.status):
+            line.foreign = b""
+        elif self._mark not in seen.status and otherinstalls.named(seen.status):
+            return  # another installation's, which nobody fights with over it
+        elif seen.generation >= line.entry.generation:  # else the object was restored
+            now, (count, last) = self._clock.monotonic(), line.corrections
+            if now - last > 2 * _LONGEST_CORRECTION_SECONDS:
+                line.corrections = count, last = 0, now
+            wait = min(pace.STALENESS_SECONDS * 2**count, _LONGEST_CORRECTION_SECONDS)
+            line.foreign, line.foreign_due = seen.status, now + wait
+            self._look_in(seen.uid, line, wait)
+
+    def _is_overwritten(self, line: _Line) -> bool:
+        """Whether somebody else's status is there, and is to be written over now."""
+        now = self._clock.monotonic()
+        if not line.foreign or now < line.foreign_due:
+            return False
+        if book.is_as_written(line.entry, line.foreign):
+            return False
+        line.corrections = min(line.corrections[0] + 1, _MOST_CORRECTIONS), now
+        return True
 
     def answered_generation(self, uid: str) -> int:
         line = self._lines.get(uid)
@@ -162,6 +216,7 @@ class Reporter:
             return
         is_new = news.has_any(report) and book.is_news(line.entry, report)
         if book.take(line.entry, report):
+            book.end_refused(line.entry, self._clock.now_us())
             self._answer(uid, line)
             if is_new:
                 self._tell_all(news.of_report(_about(line.entry), report))
@@ -238,8 +293,11 @@ class Reporter:
         if not summaries.same_result(before, entry.runs()):
             line.pace = line.pace.hurried()
         running = event.state is RunState.RUNNING
+        if event.job_name and book.awaits_dry_run(entry, event.generation):
+            self.on_proven(event.uid, event.generation)
         if running and event.job_name:
             self.on_started(_unended(event))
+        self._note_idle(line, before.running.count, entry.runs().running.count)
         self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
 
     def _check(self, line: _Line, event: RunEvent, receipt: Receipt | None) -> None:
@@ -288,16 +346,31 @@ class Reporter:
         for one in told:
             self._tell(one)
 
-    def active(self, uid: str, references: tuple[dict[str, Any], ...], count: int) -> None:
-        """These Jobs of the Schedule have not ended; at most ``book.ACTIVE`` references."""
+    def runs_on(self, event: RunEvent) -> None:
+        """The Job of a run is seen to be active: it has started, whatever became of that news."""
+        line = self._lines.get(event.uid)
+        if line is None or book.is_running(line.entry, event):
+            return
+        book.fold(line.entry, event, self._clock.now_us(), replayed=True, by_queue=False)
+        if book.is_running(line.entry, event):
+            self._due_in(event.uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def active(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
+        """These Jobs of the Schedule are seen to be active, of many the first by their names."""
         line = self._lines.get(uid)
-        if line is None or (line.entry.active == references and line.entry.active_count == count):
+        if line is None or line.entry.active == references:
             return
-        if line.entry.active is None and not count and not _shows_active(line.entry):
-            line.entry.active = ()
-            return
-        line.entry.active, line.entry.active_count = references, count
-        self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+        is_shown = bool(line.entry.active) or _shows_active(line.entry)
+        line.entry.active = references
+        if is_shown:
+            self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def jobs_listed(self) -> None:
+        """Every Job that exists has been seen."""
+        for uid, line in list(self._lines.items()):
+            entry = line.entry
+            if (entry.summary or entry.may_show_unended) and book.end_unlisted(entry):
+                self._due_in(uid, line, self._rest(line))
 
     def owner(self, uid: str) -> jobs.Owner | None:
         """The Schedule of that uid as the controller of its Jobs; None = it is not known."""
@@ -331,19 +404,20 @@ class Reporter:
             )
             self._tell(news.of_job_made_again(about, job))
 
-    def shown_unended(self, namespace: str | None) -> Iterator[tuple[str, tuple[Unended, ...]]]:
-        """By uid the runs of Jobs that written statuses show as running; None = everywhere."""
+    def unended(self, namespace: str | None) -> Iterator[tuple[str, tuple[Unended, ...]]]:
+        """By uid the runs of Jobs that are believed to go on; None = everywhere."""
         for uid, line in list(self._lines.items()):
             entry = line.entry
-            if namespace in (None, entry.namespace) and entry.may_show_unended:
-                yield uid, tuple(_shown_unended(entry))
+            may_run = entry.summary is not None or entry.may_show_unended
+            if may_run and namespace in (None, entry.namespace) and entry.runs().running.jobs:
+                yield uid, tuple(_unended_of(entry, entry.runs().running))
 
     def unended_names(self, uid: str) -> frozenset[str]:
         """The Jobs of a Schedule that its written status shows as running."""
         line = self._lines.get(uid)
         if line is None or not line.entry.may_show_unended:
             return frozenset()
-        return frozenset(run.job_name for run in _shown_unended(line.entry))
+        return frozenset(book.shown_jobs(line.entry))
 
     def is_over(self, run: Unended) -> bool:
         """Whether nobody believes any more that this run goes on."""
@@ -351,7 +425,7 @@ class Reporter:
         if line is None:
             return True
         known = summaries.state_of(line.entry.runs(), run.slot_us, run.trigger, run.job_name)
-        return not run.is_shown if known is None else known is not RunState.RUNNING
+        return known is not RunState.RUNNING
 
     def compare_open(self, held: Mapping[str, Collection[OpenSlot]], began_us: int) -> None:
         """The queue holds these open slots and, since before that instant, no others."""
@@ -454,6 +528,7 @@ class Reporter:
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._pass_nexts())
             while True:
                 self._news.clear()
                 wait = self._wait_seconds()
@@ -536,7 +611,7 @@ class Reporter:
         now_us = self._clock.now_us()
         book.resume(entry, now_us)
         wanted = book.status_at(entry, now_us)
-        if wanted == entry.last():
+        if wanted == entry.last() and not self._is_overwritten(line):
             telemetry.status_writes_total.labels("unchanged").inc()
             return True
         return await self._patch(line, wanted)
@@ -555,6 +630,8 @@ class Reporter:
             case status.Written():
                 line.pace = line.pace.written(self._clock.monotonic())
                 entry.note_written(wanted)
+                line.foreign = b""
+                self._note_next(line)
                 self.on_written(entry.uid)
                 telemetry.status_writes_total.labels("written").inc()
             case status.Replaced():
@@ -579,6 +656,64 @@ class Reporter:
             telemetry.logger.warning("statuses cannot be written", error=str(trouble))
         telemetry.status_writes_total.labels("failed").inc()
         self._retry(line, after)
+
+    # -- NEXT ------------------------------------------------------------------------------------
+
+    def _note_next(self, line: _Line) -> None:
+        passes_us = book.next_passes_us(line.entry)
+        if passes_us is not None:
+            at_us = passes_us + int(pace.STALENESS_SECONDS * 1e6)
+            if self._nexts.put(line.entry.uid, at_us):
+                self._next_news.set()
+
+    async def _pass_nexts(self) -> None:
+        """Look at each status whose NEXT is past although nothing was told that changes it."""
+        while True:
+            self._next_news.clear()
+            next_us = self._nexts.next_us()
+            wait = None if next_us is None else (next_us - self._clock.now_us()) / 1e6
+            if wait is None or wait > 0:
+                await clocks.wait_for(self._next_news, wait, self._clock)
+                continue
+            for number, uid in enumerate(self._nexts.take(self._clock.now_us()), start=1):
+                self._pass_next(uid)
+                if number % self._looks_per_second == 0:  # news of runs are not held up by these
+                    await self._clock.sleep(1.0)
+
+    def _pass_next(self, uid: str) -> None:
+        line = self._lines.get(uid)
+        if line is None:
+            return
+        if line.changed_at is not None:  # it is written soon anyhow, and then noted again
+            self._hurry_idle(line)
+            return
+        now_us = self._clock.now_us()
+        passes_us = book.next_passes_us(line.entry)
+        if passes_us is None or passes_us > now_us:
+            return  # written meanwhile
+        if self._is_burst():  # most of these are told of within moments
+            self._nexts.put(uid, now_us + int(_SAME_TROUBLE_SECONDS * 1e6))
+        else:
+            self._look_in(uid, line, self._rest(line))
+
+    def _note_idle(self, line: _Line, before: int, after: int) -> None:
+        """The last run has ended: unless the next one begins at once, that is written soon."""
+        if after:
+            line.idle_at = None
+        elif before:
+            line.idle_at = self._clock.monotonic()
+            at_us = self._clock.now_us() + int(_IDLE_SECONDS * 1e6)
+            if self._nexts.put(line.entry.uid, at_us):
+                self._next_news.set()
+
+    def _hurry_idle(self, line: _Line) -> None:
+        if line.idle_at is not None and self._clock.monotonic() - line.idle_at >= _IDLE_SECONDS:
+            line.idle_at = None
+            line.pace = line.pace.hurried()
+            self._due_in(line.entry.uid, line, self._rest(line))
+
+    def _is_burst(self) -> bool:
+        return self._allowance.is_burst(len(self._untold))
 
     # -- when ------------------------------------------------------------------------------------
 
@@ -659,10 +794,8 @@ def _unended(event: RunEvent) -> Unended:
     )
 
 
-def _shown_unended(entry: book.Entry) -> Iterator[Unended]:
-    return unended.of_status(
-        entry.last(), uid=entry.uid, namespace=entry.namespace, name=entry.name
-    )
+def _unended_of(entry: book.Entry, running: Running) -> Iterator[Unended]:
+    return unended.of(running, uid=entry.uid, namespace=entry.namespace, name=entry.name)
 
 
 def _about(entry: book.Entry) -> events.Object:

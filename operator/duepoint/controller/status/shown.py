@@ -59,9 +59,14 @@ class _Observed(msgspec.Struct, rename="camel"):
     observed_generation: int = -1
 
 
+class _Next(msgspec.Struct, rename="camel"):
+    next_schedule_time: str | None = None
+
+
 _NONE_OPEN = _OpenSlots()
 #: In the text of a status whose generation waits for something; few do.
 _UNKNOWN = b'"Unknown"'
+_next_decoder = msgspec.json.Decoder(_Next)
 _decoder = msgspec.json.Decoder(_Status)
 _verdicts_decoder = msgspec.json.Decoder(_Verdicts)
 _observed_decoder = msgspec.json.Decoder(_Observed)
@@ -137,3 +142,12 @@ def observed_generation(status: bytes) -> int:
         return _observed_decoder.decode(status).observed_generation
     except msgspec.DecodeError:
         return -1
+
+
+def next_us(status: bytes) -> int:
+    """The next slot that it shows; 0 = none."""
+    try:
+        text = _next_decoder.decode(status).next_schedule_time
+        return times.parse_us(text) if text else 0
+    except (msgspec.DecodeError, ValueError):
+        return 0

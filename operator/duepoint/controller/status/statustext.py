@@ -7,10 +7,11 @@ schedules of less than a second and exact replays need it. Pure.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from duepoint.controller.status import opentext, receivertext
+from duepoint.controller.status import activetext, opentext, receivertext
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import ENDED, RunState, is_retry
@@ -142,6 +143,8 @@ def _reason(text: str, *, succeeded: bool) -> Reason:
 def loaded(status: Mapping[str, Any]) -> summaries.Summary:
     """The summary behind a status that we, or an earlier process, wrote."""
     runs = _mapping(status.get("runs"))
+    counts = summaries.Counts(**{name: _count(runs, name) for name in _COUNTS})
+    running = activetext.loaded(status, counts.started - counts.ended)
     success_us = instant_us(status.get("lastSuccessfulTime"))
     failure_us = instant_us(status.get("lastFailureTime"))
     listed = _conditions(status)
@@ -149,7 +152,9 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
     last_slot_us = instant_us(status.get("lastScheduleTime"))
     return summaries.loaded(
         summaries.Summary(
-            counts=summaries.Counts(**{name: _count(runs, name) for name in _COUNTS}),
+            # A status of another version, or of somebody else, may not add up.
+            counts=dataclasses.replace(counts, started=counts.ended + running.count),
+            running=running,
             last_run=_loaded_run(_mapping(status.get("lastRun"))),
             last_slot_us=last_slot_us,
             last_success_us=success_us,
@@ -160,7 +165,8 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
             completed=_is_completed(listed),
             conflict=_loaded_conflict(listed, max(settled_us, last_slot_us)),
             receiver=receivertext.loaded(listed),
-        )
+        ),
+        opentext.loaded(status),
     )
 
 
