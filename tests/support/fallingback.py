@@ -260,9 +260,12 @@ class Scene:
             expected = set(range(began[name], int(last.timestamp())))
             slots += len(expected)
             phantoms += [(name, slot) for slot in of_name if slot not in expected]
-            status = (await self._stack.schedule(name))["status"]
-            missed = status.get("runs", {}).get("missed", 0)
-            lost[name] = len(expected) - len(expected & set(of_name)) - missed
+            known = await self._stack.schedule(name)
+            missed = known["status"].get("runs", {}).get("missed", 0)
+            left = len(expected) - len(expected & set(of_name)) - missed
+            # On a busy machine the first slots may be missed before the first Job is made.
+            early = began[name] - _seconds(known["metadata"]["creationTimestamp"])
+            lost[name] = left if left >= 0 else min(0, left + early)
         return Result(
             slots=slots,
             doubled=tuple(sorted(key for key, made in self._made.items() if len(made) > 1)),
