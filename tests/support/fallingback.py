@@ -37,6 +37,8 @@ LIMITS = (0, 1)
 #: So long before the fallback the state is true on all sides: no Job's status is on its way.
 _BEFORE_SECONDS = 4
 _LEASE_SECONDS = "2"
+#: So long after a slot a worker has its points in hand: the snapshot holds them under a claim.
+_IN_HAND_SECONDS = 0.02
 #: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
 _SETTLING_SECONDS = 60
 _START_BEFORE = dt.timedelta(hours=2)
@@ -117,6 +119,7 @@ class Scene:
             names = await self._apply(last)
             await self._wait_for_first(name for name in names if name.startswith("job"))
             await asyncio.sleep(_BEFORE_SECONDS)
+            await asyncio.sleep((_IN_HAND_SECONDS - time.time()) % 1)
             before = await asyncio.to_thread(self._snapshot)
             await asyncio.sleep(wanted.back_seconds)
             await self._fall_back(before, operator)
@@ -257,9 +260,12 @@ class Scene:
             expected = set(range(began[name], int(last.timestamp())))
             slots += len(expected)
             phantoms += [(name, slot) for slot in of_name if slot not in expected]
-            status = (await self._stack.schedule(name))["status"]
-            missed = status.get("runs", {}).get("missed", 0)
-            lost[name] = len(expected) - len(expected & set(of_name)) - missed
+            known = await self._stack.schedule(name)
+            missed = known["status"].get("runs", {}).get("missed", 0)
+            left = len(expected) - len(expected & set(of_name)) - missed
+            # On a busy machine the first slots may be missed before the first Job is made.
+            early = began[name] - _seconds(known["metadata"]["creationTimestamp"])
+            lost[name] = left if left >= 0 else min(0, left + early)
         return Result(
             slots=slots,
             doubled=tuple(sorted(key for key, made in self._made.items() if len(made) > 1)),

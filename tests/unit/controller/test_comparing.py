@@ -19,15 +19,21 @@ KNOWN = a_definition("*/5 * * * *")
 class Knowledge:
     """All that is known of one schedule."""
 
-    def __init__(self, settled: Settled, ended: tuple[int, ...]) -> None:
+    def __init__(
+        self, settled: Settled, ended: tuple[int, ...] = (), told: tuple[int, ...] = ()
+    ) -> None:
         self._settled = settled
         self._ended = ended
+        self._told = told
 
     def settled(self, _uid):
         return self._settled
 
     def has_ended(self, _known, slot_us):
         return slot_us in self._ended
+
+    def is_told_as_ended(self, _uid, slot_us):
+        return slot_us in self._told
 
     def run_has_ended(self, _run_uid, _slot_us):
         return None
@@ -60,3 +66,24 @@ def test_a_slot_that_a_status_calls_open_gets_a_point_again_unless_it_has_ended(
     added = [lost.point.slot_us for _, lost in found.compared.added]
     assert added == ([] if has_ended else [NOON + 5 * MINUTE])
     assert len(found.compared.gone) == 1
+
+
+@pytest.mark.parametrize(
+    ("replayed_us", "is_over"), [(0, True), (NOON, False)], ids=["as-it-was", "replayed-since"]
+)
+def test_a_slot_in_hand_at_the_snapshot_whose_end_a_status_tells_is_not_run_again(
+    replayed_us, is_over
+):
+    planned = DuePoint(
+        schedule_id=KNOWN.id,
+        timing_version=KNOWN.timing_version,
+        kind=PointKind.PLANNED,
+        due_us=points.HELD_US,
+        slot_us=NOON,
+    )
+    record = messages.OccurrenceRecord(replayed_us=replayed_us)
+    held = messages.HeldPoint(lane=1, point=planned, record=record, definition=KNOWN)
+    settled = Settled(through_us=NOON + 5 * MINUTE, waiting_us=(NOON,))
+    found = comparing.compare([held], Knowledge(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE)
+    assert found.compared.gone == ([held] if is_over else [])
+    assert [one for one, _ in found.compared.due] == ([] if is_over else [held])

@@ -35,9 +35,10 @@ class OpenReader:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
+        doubted = {one.shard for one in await self._queue.doubted()}
         try:
             for shard in sharding.all_shards(self._queue.known_layout()):
-                await self._read(shard, held, began_us)
+                await self._read(shard, held, began_us, is_doubted=shard in doubted)
         except scripting.LayoutChanged as change:
             raise errors.QueueUnavailable(
                 f"the index was made anew meanwhile: {change}"
@@ -45,7 +46,12 @@ class OpenReader:
         self._reporter.compare_open(held, began_us)
 
     async def _read(
-        self, shard: messages.ShardId, held: dict[str, list[OpenSlot]], now_us: int
+        self,
+        shard: messages.ShardId,
+        held: dict[str, list[OpenSlot]],
+        now_us: int,
+        *,
+        is_doubted: bool,
     ) -> None:
         kinds = _KINDS | {PointKind.HELD}
         found = [one async for one in self._queue.all_occurrences(shard) if one.kind in kinds]
@@ -57,9 +63,17 @@ class OpenReader:
                     continue
                 if one.kind is PointKind.HELD:
                     self._reporter.hold(definition.uid, one.record.from_us or one.slot_us)
-                else:
+                elif not (is_doubted and self._is_old(one, definition)):
                     slot = _open_slot(one, definition, now_us)
                     held.setdefault(definition.uid, []).append(slot)
+
+    def _is_old(self, one: messages.StoredOccurrence, known: Definition) -> bool:
+        """Whether the server went back to before the end of the slot.
+
+        Were it open, the status would say so soon, and the slot would run once more.
+        """
+        is_replayed = one.record.replayed_us > 0
+        return not is_replayed and self._reporter.is_told_as_ended(known.uid, one.slot_us)
 
 
 def _chunks(

@@ -460,6 +460,11 @@ class Reporter:
             return False
         return line.entry.settled_written.has_ended(slot_us) and slot_us not in line.entry.open
 
+    def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
+        """Whether the API server's status says that a slot has ended."""
+        line = self._lines.get(uid)
+        return line is not None and line.entry.settled_written.has_ended(slot_us)
+
     def settled(self, uid: str) -> Settled | None:
         """What has ended as it is known here; None = this process knows no more than the status."""
         line = self._lines.get(uid)

@@ -38,6 +38,10 @@ class Knowledge(Protocol):
         """Whether a regular slot has ended though its status may not say so yet."""
         ...
 
+    def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
+        """Whether a status that is written says that a regular slot has ended."""
+        ...
+
     def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
         """The same of a slot that a ScheduleRun wanted; None = nobody knows yet."""
         ...
@@ -102,6 +106,8 @@ def compare(
         else:
             slot_us = one.point.slot_us
             ended = settled.has_ended(slot_us) or knowledge.has_ended(known, slot_us)
+            if not one.record.replayed_us:  # what was replayed is open again since
+                ended = ended or knowledge.is_told_as_ended(known.uid, slot_us)
             _end_or_go_on(left, one, ended and not goes_back(known))
     return dataclasses.replace(left, waiting=waiting)
 

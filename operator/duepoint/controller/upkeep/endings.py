@@ -49,6 +49,9 @@ class Endings:
         owner = jobs.Owner(known.namespace, known.name, known.uid)
         return of_job and self._jobs.has(owner, jobs.name_of(known.name, slot_us))
 
+    def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
+        return self._reporter.is_told_as_ended(uid, slot_us)
+
     def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
         return self._runs.has_ended(run_uid, slot_us)
 
