@@ -166,7 +166,7 @@ bench-edits: $(STAMP) ## 10,000 random edits, none overtaken by an older generat
 bench-flush: $(STAMP) ## Redis emptied five times in 200 s under 40 webhooks whose receiver refuses half, with kills: none lost (SECONDS=, SCHEDULES=)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks flush
 
-bench-tenants: $(STAMP) ## a quiet namespace beside two hostile ones: as punctual as alone, 400 MB, none lost (SECONDS=, SMALL=1, CHECK=1)
+bench-tenants: $(STAMP) ## a quiet namespace beside two hostile ones: as punctual as alone, 400 MB, none lost (SECONDS=, SHARE=, SMALL=1, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks tenants
 
 bench-kube: $(STAMP) ## Jobs and Schedules at scale beside CronJob, about 30 min (SMALL=1 2 min, PART=burst|scale|restart, COUNT=, BESIDE=, TIMES=, CHECK=1)
