@@ -169,7 +169,7 @@ bench-flush: $(STAMP) ## Redis emptied five times in 200 s under 40 webhooks who
 bench-fallback: $(STAMP) ## Redis killed and back with a state 1, 10, 30 s and an hour older, leader alive and killed: no Job twice, none lost (CASES=, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks fallback
 
-bench-tenants: $(STAMP) ## a quiet namespace beside two hostile ones: as punctual as alone, 400 MB, none lost (SECONDS=, SMALL=1, CHECK=1)
+bench-tenants: $(STAMP) ## a quiet namespace beside two hostile ones: as punctual as alone, 400 MB, none lost (SECONDS=, SHARE=, SMALL=1, CHECK=1)
 	@$(PY) -m tools.devcluster run --tool helm -- $(PY) -m benchmarks tenants
 
 bench-kube: $(STAMP) ## Jobs and Schedules at scale beside CronJob, about 30 min (SMALL=1 2 min, PART=burst|scale|restart, COUNT=, BESIDE=, TIMES=, CHECK=1)
