@@ -165,3 +165,13 @@ async def test_a_missing_secret_is_an_event_and_the_dashboards_show_it(stack: St
     assert flux.status(found) == "inProgress"
     row = await kubectl(stack, "get", "schedules", "call", "-o", "wide")
     assert "spec.webhook.signing.secretKeyRefs[0]" in row
+
+
+async def test_the_operators_own_metrics_say_that_redis_answers(stack: Stack) -> None:
+    operator, worker = await stack.running()
+    for process in (operator, worker):
+
+        async def says_so(process=process) -> bool:
+            return "duepoint_redis_up 1.0" in await process.metrics()
+
+        await eventually(says_so, f"the {process.role} says that Redis answers")
