@@ -34,9 +34,9 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
     await made.queue.close()
 
 
-async def tell(harness, *calls, host=HOST, rule=RULE, probe=0, ask=0):
+async def tell(harness, *calls, host=HOST, rule=RULE, probe=0, ask=0, cause=""):
     """The receiver's circuit after these calls, None where nothing bad is known, and the probe."""
-    news = circuit.News(host=host, calls=calls, probe_us=probe, ask_us=ask)
+    news = circuit.News(host=host, calls=calls, probe_us=probe, ask_us=ask, cause=cause)
     board = await harness.queue.tell_circuits([news], rule=rule)
     return board.hosts.get(host), board.probes[0]
 
@@ -69,6 +69,27 @@ async def test_failures_in_a_row_open_a_circuit_whoever_tells_of_them(harness):
     known, _ = await tell(harness, -1)
     assert known.is_open
     assert known.until_us - known.since_us == RULE.first_wait_us
+
+
+async def test_an_open_circuit_says_what_its_newest_failure_was(harness):
+    await tell(harness, -1, cause="answered 500")
+    known, _ = await tell(harness, -1, cause="Connection refused")
+    assert (known.is_open, known.cause) == (False, "Connection refused")
+    known, _ = await tell(harness, -1)  # of a worker that does not say
+    assert known.is_open
+    assert circuit.trouble(known, RULE) == "3 failures in a row, the last: Connection refused"
+    given = await probe(harness)
+    known, _ = await tell(harness, -1, probe=given, cause="no answer within 5 s")
+    assert circuit.trouble(known, RULE) == "3 failures in a row, the last: no answer within 5 s"
+    assert (await harness.queue.circuits()).hosts[HOST].cause == "no answer within 5 s"
+
+
+async def test_a_circuit_that_half_of_its_calls_opened_says_so(harness):
+    await tell(harness, 1, -2, 1, -1, 1, -1, 1)
+    known, _ = await tell(harness, -1, cause="answered 503")
+    assert known.is_open
+    told = circuit.trouble(known, RULE)
+    assert told == "more than half of its requests failed within 600 s, the last: answered 503"
 
 
 async def test_a_success_begins_the_row_anew(harness):

@@ -42,22 +42,53 @@ async def test_an_operator_with_a_wrong_clock_arms_no_past_slot_and_skips_none(s
     assert found["status"]["runs"]["skipped"] < 30, "of an hour it would be 1,800"
 
 
-async def test_a_worker_whose_clock_is_ahead_signs_with_the_true_time_and_is_not_ready(stack):
-    timestamps: list[int] = []
+@pytest.fixture
+def timestamps(stack):
+    """What the receiver is sent as the time of signing, as it comes in."""
+    told: list[int] = []
     usual = stack.answer
 
     async def note(request, writer):
-        timestamps.append(int(request.header("webhook-timestamp")))
+        told.append(int(request.header("webhook-timestamp")))
         await usual(request, writer)
 
     stack.answer = note
+    return told
+
+
+async def wait_until_told(worker, words):
+    async def told() -> bool:
+        return words in await worker.troubles()
+
+    await eventually(told, f"the worker says {words!r}")
+
+
+async def test_a_worker_whose_clock_is_ahead_signs_with_the_true_time_and_is_not_ready(
+    stack, timestamps
+):
     operator, worker = stack.operator(), stack.worker(off=HOUR)
     await operator.wait_until_ready()
-    await stack.apply("signed", {"schedule": "@every 1s", "webhook": stack.webhook()})
-    await stack.wait_for_deliveries(3, "signed")
+    on_time = {"catchUpPolicy": "None", "startingDeadlineSeconds": 30}
+    await stack.apply("signed", {"schedule": "@every 1s", "webhook": stack.webhook(), **on_time})
+    delivered = await stack.wait_for_deliveries(3, "signed")
     assert all(abs(stamp - time.time()) < 60 for stamp in timestamps)
+    assert all(one.arrived_us - slot_us(one) < 30 * SECOND for one in delivered)
+    assert (await stack.schedule("signed"))["status"].get("runs", {}).get("missed", 0) == 0
+    await wait_until_told(worker, "3600.0 s ahead of Redis's")
 
-    async def told() -> bool:
-        return "3600.0 s ahead of Redis's" in await worker.troubles()
 
-    await eventually(told, "the worker says that its clock is wrong")
+async def test_a_worker_whose_clock_is_behind_leaves_slots_to_others_and_signs_with_the_true_time(
+    stack, timestamps
+):
+    operator, late = stack.operator(), stack.worker("late", off=-HOUR)
+    await operator.wait_until_ready()
+    two_hours_ago = f"@at {int(time.time() - 2 * HOUR)}"
+    once = {"schedule": two_hours_ago, "startingDeadlineSeconds": int(3 * HOUR)}
+    await stack.apply("once", {**once, "webhook": stack.webhook()})  # due by its clock, too
+    await stack.wait_for_deliveries(1, "once")
+    await wait_until_told(late, "3600.0 s behind Redis's: points are claimed late")
+    await stack.worker("right").wait_until_ready()
+    await stack.apply("steady", {"schedule": "@every 1s", "webhook": stack.webhook()})
+    for one in await stack.wait_for_deliveries(3, "steady"):
+        assert one.arrived_us - slot_us(one) < 60 * SECOND
+    assert all(abs(stamp - time.time()) < 60 for stamp in timestamps)

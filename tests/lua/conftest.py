@@ -57,12 +57,12 @@ class Bench:
         lanes = [self.lane] if lanes is None else lanes
         arguments = self.arguments(
             worker="w", lease=lease, cap=cap, batch=batch, lanes=[str(n) for n in lanes],
-            mark=mark, **{**TIME_ARGUMENTS, **named},
+            mark=mark, ran=self.names.ran, **{**TIME_ARGUMENTS, **named},
         )  # fmt: skip
         arguments.put("id", arguments.position(claim_id or os.urandom(12)))
         n = self.names
         arguments.run([server])
-        fixed = [n.meta, n.heads, n.claims, n.leases, n.occrec, n.runs, n.ran]
+        fixed = [n.meta, n.heads, n.claims, n.leases, n.occrec, n.runs]
         return await self.run("claim", [*fixed, *(n.lane(lane) for lane in lanes)], arguments)
 
     async def settle(

@@ -2,7 +2,8 @@
 
 Stands between a process and one of its servers. TLS passes through untouched. ``forward`` and
 ``backward`` are gates: closed, bytes of that direction wait; what was held goes on when the gate
-opens. With a TLS context of its own it takes TLS connections and hands on what is in them.
+opens. With a TLS context of its own it takes TLS connections and hands on what is in them. With a
+port for ``handshakes`` a connection that begins as a TLS handshake goes there, untouched.
 ``refuse`` makes the address one where nobody listens.
 """
 
@@ -14,6 +15,8 @@ import ssl
 from collections.abc import AsyncIterator
 
 from tests.support import listeners
+
+_HANDSHAKE = b"\x16"  # the type of the first TLS record
 
 
 class Proxy:
@@ -33,11 +36,13 @@ class Proxy:
         port: int = 0,
         tls: ssl.SSLContext | None = None,
         target_tls: ssl.SSLContext | None = None,
+        handshakes: int | None = None,
     ) -> None:
         self._target = (target, target_port)
         self._at = at
         self._tls = tls
         self._target_tls = target_tls
+        self._handshakes = handshakes
         self._listening = contextlib.AsyncExitStack()
         self.port = port
         self.connections = 0
@@ -59,13 +64,16 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        first = b"" if self._handshakes is None else await reader.read(65_536)
+        host, port = self._target
+        if first.startswith(_HANDSHAKE):
+            port = self._handshakes or port
         try:
-            far_reader, far_writer = await asyncio.open_connection(
-                *self._target, ssl=self._target_tls
-            )
+            far_reader, far_writer = await asyncio.open_connection(host, port, ssl=self._target_tls)
         except OSError:
             writer.transport.abort()
             return
+        far_writer.write(first)
         try:
             await asyncio.gather(
                 self._pump(reader, far_writer, self.forward),

@@ -20,7 +20,13 @@ COUNT = 3
 
 
 class Watched:
-    """Servers under Sentinel; the Sentinels want a password of their own."""
+    """Servers under Sentinel; the Sentinels want a password of their own.
+
+    Attributes:
+        scheme: of the URL that leads to them.
+    """
+
+    scheme = "redis+sentinel"
 
     def __init__(self, kind: str, folder: Path) -> None:
         self._kind = kind
@@ -29,9 +35,13 @@ class Watched:
         self._ports = [free_port() for _ in range(COUNT)]
         self._sentinels: list[subprocess.Popen[bytes]] = []
 
-    def _server(self, folder: Path) -> RedisServer:
+    def _server(self, folder: Path, *options: str) -> RedisServer:
         folder.mkdir(parents=True)
-        return RedisServer(self._kind, folder, "--repl-diskless-sync-delay", "0")
+        return RedisServer(self._kind, folder, "--repl-diskless-sync-delay", "0", *options)
+
+    def port_of(self, server: RedisServer) -> int:
+        """At which everybody is told to find it."""
+        return server.port
 
     @property
     def hosts(self) -> str:
@@ -43,7 +53,7 @@ class Watched:
         second.start()
         self.follow(second, first)
         for number, port in enumerate(self._ports):
-            self._sentinels.append(self._sentinel(number, port, first.port))
+            self._sentinels.append(self._sentinel(number, port, self.port_of(first)))
         wait_until(self._all_know, "every Sentinel knows the replica and the others")
 
     def _sentinel(self, number: int, port: int, primary: int) -> subprocess.Popen[bytes]:
@@ -70,7 +80,7 @@ class Watched:
 
     def follow(self, replica: RedisServer, primary: RedisServer) -> None:
         with replica.client() as client:
-            client.replicaof("127.0.0.1", primary.port)
+            client.replicaof("127.0.0.1", self.port_of(primary))
             wait_until(
                 lambda: client.info("replication")["master_link_status"] == "up",
                 "the replica follows",

@@ -21,32 +21,15 @@ from tests.support.redisserver import RedisServer, free_port
 from tests.support.tlsfiles import Authority, Issued
 
 
-class TlsEnd:
-    """Takes TLS connections on one port and hands on what they say to another, in a thread.
+class _Front:
+    """A proxy that runs in a thread of its own, at a port."""
 
-    Client certificates of ``authority`` are looked at where they are shown, and wanted once
-    ``want_certificates`` was called.
-    """
-
-    def __init__(self, behind: int, authority: Authority, issued: Issued, port: int) -> None:
+    def __init__(self, port: int) -> None:
         self.port = port
-        self._behind = behind
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.verify_mode = ssl.CERT_OPTIONAL
-        self._context.load_verify_locations(authority.file)
-        self.present(issued)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=f"tls-{port}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"front-{port}", daemon=True)
         self._is_listening = threading.Event()
         self._end: asyncio.Event
-
-    def present(self, issued: Issued) -> None:
-        """Show this certificate from the next connection on."""
-        self._context.load_cert_chain(issued.certificate, issued.key)
-
-    def want_certificates(self) -> None:
-        """From the next connection on, one that shows none is ended."""
-        self._context.verify_mode = ssl.CERT_REQUIRED
 
     def start(self) -> None:
         self._thread.start()
@@ -65,11 +48,53 @@ class TlsEnd:
     async def _serve(self) -> None:
         self._end = asyncio.Event()
         self._loop.set_exception_handler(lambda _loop, _context: None)  # handshakes that fail
-        proxy = Proxy("127.0.0.1", self._behind, port=self.port, tls=self._context)
+        proxy = self._proxy()
         await proxy.accept()
         self._is_listening.set()
         await self._end.wait()
         await proxy.refuse()
+
+    def _proxy(self) -> Proxy:
+        raise NotImplementedError
+
+
+class TlsEnd(_Front):
+    """Takes TLS connections on one port and hands on what they say to another.
+
+    Client certificates of ``authority`` are looked at where they are shown, and wanted once
+    ``want_certificates`` was called.
+    """
+
+    def __init__(self, behind: int, authority: Authority, issued: Issued, port: int) -> None:
+        super().__init__(port)
+        self._behind = behind
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.verify_mode = ssl.CERT_OPTIONAL
+        self._context.load_verify_locations(authority.file)
+        self.present(issued)
+
+    def present(self, issued: Issued) -> None:
+        """Show this certificate from the next connection on."""
+        self._context.load_cert_chain(issued.certificate, issued.key)
+
+    def want_certificates(self) -> None:
+        """From the next connection on, one that shows none is ended."""
+        self._context.verify_mode = ssl.CERT_REQUIRED
+
+    def _proxy(self) -> Proxy:
+        return Proxy("127.0.0.1", self._behind, port=self.port, tls=self._context)
+
+
+class Switch(_Front):
+    """Hands on a connection to one of two ports by whether it begins as a TLS handshake does."""
+
+    def __init__(self, plain: int, tls: int, port: int) -> None:
+        super().__init__(port)
+        self._plain = plain
+        self._tls = tls
+
+    def _proxy(self) -> Proxy:
+        return Proxy("127.0.0.1", self._plain, port=self.port, handshakes=self._tls)
 
 
 class _Addressed:

@@ -21,6 +21,7 @@ RESULT_STYLES = {
     "Failed": "red",
     "Stalled": "red",
     "Running": "cyan",
+    "Retrying": "yellow",
     "Suspended": "yellow",
     "Reconciling": "yellow",
 }

@@ -315,6 +315,7 @@ class Leadership:
             clock=clock,
             health=health,
         )
+        jobs.replacements.catch_up = outcomes.catch_up
         outcomes.on_doubt = fallback.look
         reporter.on_hold = fallback.look
 

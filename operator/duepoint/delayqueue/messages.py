@@ -94,6 +94,7 @@ class OccurrenceRecord:
         trigger: ``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``.
         run_uid: uid of the ScheduleRun, or empty.
         last_error: error class of the last attempt, or empty.
+        last_cause: the same in words, cut to ``run.CAUSE_LIMIT``; or empty.
         concurrency: a policy in place of the schedule's (``Forbid``, ...), or empty.
         payload: JSON text in place of the schedule's payload, or empty.
         seal: proves that an operator of this installation wrote ``payload`` (``records.sealed``).
@@ -119,6 +120,7 @@ class OccurrenceRecord:
     from_us: int = 0
     settled_us: int = 0
     ended_us: tuple[int, ...] = ()
+    last_cause: str = ""
 
 
 #: Definitions by id; None = there is none (any more).

@@ -1,7 +1,9 @@
 """How exactly one Job comes to exist for a slot, and what becomes of it.
 
 ``create`` relies on the name that ``jobbuilder`` gives (its names are offered here too): a 409
-becomes "it is ours already" only after a look at the owner's uid and the slot, never silently.
+becomes "it is ours already" only after a look at the owner and the slot, never silently. A Job is a
+Schedule's run where its controller is that Schedule, by namespace, name and uid, and where it names
+its slot: a uid alone proves nothing, because every receiver is sent it.
 ``dry_run`` asks the API server whether a template would do. Outages are exceptions
 (``errors.Unavailable``); everything that the caller decides upon is a value.
 """
@@ -11,11 +13,11 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from duepoint.kube import errors, port, templatewords, times, wire
+from duepoint.kube import errors, port, schedules, templatewords, times, wire
 from duepoint.kube.jobbuilder import (
     CRONJOB_SCHEDULED_TIMESTAMP,
     PAYLOAD,
@@ -210,10 +212,7 @@ async def _compare(
     existing = _existing(answer, "GET")
     if _is_same_slot(existing, wanted):
         return AlreadyOurs(existing.uid)
-    return NameConflict(
-        f"Job {namespace}/{wanted['name']} exists and is not this slot's: it is controlled by "
-        f"{_controller(existing)}; rename or delete one of them"
-    )
+    return NameConflict(_conflict(existing, wanted))
 
 
 def _existing(answer: bytes, verb: str) -> port.Metadata:
@@ -221,11 +220,29 @@ def _existing(answer: bytes, verb: str) -> port.Metadata:
 
 
 def _is_same_slot(existing: port.Metadata, wanted: Mapping[str, Any]) -> bool:
-    owner_uid = wanted["ownerReferences"][0]["uid"]
     slot = wanted["annotations"][SCHEDULED_TIME]
+    named = (existing.annotations or {}).get(SCHEDULED_TIME)
+    return _is_same_owner(existing, wanted) and named == slot
+
+
+def _is_same_owner(existing: port.Metadata, wanted: Mapping[str, Any]) -> bool:
+    """Of a Job that has the wanted name, and so is in the wanted namespace."""
+    owner = wanted["ownerReferences"][0]
+    found = _controlling(existing)
+    return found is not None and (found.name, found.uid) == (owner["name"], owner["uid"])
+
+
+def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
+    """Why the Job that has the name does not stand for the slot, and what to do."""
+    told = f"Job {wanted['namespace']}/{wanted['name']} exists and is not this slot's: "
+    if not _is_same_owner(existing, wanted):
+        return f"{told}it is controlled by {_controller(existing)}; rename or delete one of them"
+    slot = wanted["annotations"][SCHEDULED_TIME]
+    named = (existing.annotations or {}).get(SCHEDULED_TIME)
+    found = f"is {named}" if named else "is missing"
     return (
-        any(ref.controller and ref.uid == owner_uid for ref in existing.owner_references or ())
-        and (existing.annotations or {}).get(SCHEDULED_TIME) == slot
+        f"{told}its annotation {SCHEDULED_TIME} {found}; write {slot} there if it ran for this "
+        "slot, else delete the Job"
     )
 
 
@@ -319,10 +336,48 @@ def path(namespace: str, name: str) -> str:
     return f"{collection(namespace)}/{urllib.parse.quote(name, safe='')}"
 
 
-def is_controlled_by(job: Job, schedule_uid: str) -> bool:
-    """Whether this very Schedule made the Job."""
-    references = job.metadata.owner_references or ()
-    return any(ref.controller and ref.uid == schedule_uid for ref in references)
+class Owner(NamedTuple):
+    """A Schedule as the controller of Jobs: owners are in the namespace of what they own."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+def owner_of(job: Job) -> Owner | None:
+    """The Schedule that the Job says it is controlled by, or None."""
+    found = _controlling(job.metadata)
+    return None if found is None else Owner(job.metadata.namespace, found.name, found.uid)
+
+
+def _controlling(metadata: port.Metadata) -> port.OwnerReference | None:
+    for reference in metadata.owner_references or ():
+        is_schedule = (reference.api_version, reference.kind) == (
+            schedules.API_VERSION,
+            schedules.KIND,
+        )
+        if reference.controller and is_schedule:
+            return reference
+    return None
+
+
+def slot_us(job: Job) -> int | None:
+    """The slot that the Job says it runs for; None where it names none."""
+    text = (job.metadata.annotations or {}).get(SCHEDULED_TIME)
+    try:
+        return times.parse_us(text) if text else None
+    except ValueError:
+        return None
+
+
+def is_run_of(job: Job, owner: Owner) -> bool:
+    """Whether the Job runs a slot of this very Schedule."""
+    return owner_of(job) == owner and slot_us(job) is not None
+
+
+def is_released(job: Job) -> bool:
+    """Whether nothing controls the Job: its owner reference was removed."""
+    return not any(reference.controller for reference in job.metadata.owner_references or ())
 
 
 async def find(api: port.Api, namespace: str, name: str) -> Job | None:
@@ -338,7 +393,8 @@ async def of_schedule(
 ) -> tuple[Job, ...]:
     """All Jobs that this Schedule made and that still exist, in no particular order."""
     found = await labelled(api, namespace, schedule_name)
-    return tuple(job for job in found if is_controlled_by(job, schedule_uid))
+    owner = Owner(namespace, schedule_name, schedule_uid)
+    return tuple(job for job in found if is_run_of(job, owner))
 
 
 async def labelled(api: port.Api, namespace: str, schedule_name: str) -> tuple[Job, ...]:

@@ -56,11 +56,12 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     Attributes:
         is_open: whether calls wait.
-        in_a_row: failures since the last success.
+        in_a_row: failures since the last success; of an open one, those that opened it.
         until_us: of an open one: before this nobody may probe.
         wait_us: how long it was opened for the last time; 0 = it is closed.
         probe_us: until when the probe is somebody's, and so its name; 0 = nobody's.
         since_us: when it opened.
+        cause: what the newest failure was, in our words; empty where nobody said.
     """
 
     is_open: bool = False
@@ -70,6 +71,7 @@ class Circuit(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     probe_us: int = 0
     since_us: int = 0
     buckets: tuple[Bucket, ...] = ()
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +84,14 @@ class News:
         probe_us: the probe that ``calls`` is the outcome of, 0 = of none. Without an outcome the
             probe is given back.
         ask_us: a probe is asked for, to be held for so long; 0 = none is.
+        cause: what the newest failure among ``calls`` was, in words of ours.
     """
 
     host: str
     calls: tuple[int, ...] = ()
     probe_us: int = 0
     ask_us: int = 0
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +124,7 @@ def after(known: Circuit | None, news: News, *, now_us: int, rule: Rule) -> Circ
     """The circuit after the calls that ``news`` tells of; None = nothing bad is known."""
     circuit = known or Circuit()
     if not circuit.is_open:
-        return _after_calls(circuit, news.calls, now_us=now_us, rule=rule)
+        return _after_calls(circuit, news, now_us=now_us, rule=rule)
     if not news.probe_us or news.probe_us != circuit.probe_us:
         return circuit
     if not news.calls:
@@ -128,7 +132,13 @@ def after(known: Circuit | None, news: News, *, now_us: int, rule: Rule) -> Circ
     if news.calls[-1] > 0:
         return None
     wait_us = min(2 * circuit.wait_us, rule.most_wait_us)
-    return msgspec.structs.replace(circuit, until_us=now_us + wait_us, wait_us=wait_us, probe_us=0)
+    return msgspec.structs.replace(
+        circuit,
+        until_us=now_us + wait_us,
+        wait_us=wait_us,
+        probe_us=0,
+        cause=news.cause or circuit.cause,
+    )
 
 
 def asked(circuit: Circuit | None, news: News, *, now_us: int) -> tuple[Circuit | None, int]:
@@ -141,15 +151,23 @@ def asked(circuit: Circuit | None, news: News, *, now_us: int) -> tuple[Circuit 
     return msgspec.structs.replace(circuit, probe_us=probe_us), probe_us
 
 
-def _after_calls(
-    circuit: Circuit, calls: Sequence[int], *, now_us: int, rule: Rule
-) -> Circuit | None:
+def trouble(known: Circuit, rule: Rule) -> str:
+    """Why an open circuit is open, in words that stay the same until the cause is another."""
+    cause = f", the last: {known.cause}" if known.cause else ""
+    if known.in_a_row >= rule.most_in_a_row:
+        return f"{known.in_a_row} failures in a row{cause}"
+    seconds = rule.window_us // 1_000_000
+    return f"more than half of its requests failed within {seconds} s{cause}"
+
+
+def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: Rule) -> Circuit | None:
+    cause = news.cause or circuit.cause
     number = now_us * BUCKETS // rule.window_us
     buckets = [one for one in circuit.buckets if one.number > number - BUCKETS]
     if not buckets or buckets[-1].number < number:
         buckets.append(Bucket(number, 0, 0))
     in_a_row = circuit.in_a_row
-    for run in calls:
+    for run in news.calls:
         last = buckets[-1]
         failed, succeeded = max(-run, 0), max(run, 0)
         buckets[-1] = Bucket(number, last.succeeded + succeeded, last.failed + failed)
@@ -161,10 +179,11 @@ def _after_calls(
                 until_us=now_us + rule.first_wait_us,
                 wait_us=rule.first_wait_us,
                 since_us=now_us,
+                cause=cause,
             )
     if not in_a_row and not any(one.failed for one in buckets):
         return None
-    return Circuit(in_a_row=in_a_row, buckets=tuple(buckets))
+    return Circuit(in_a_row=in_a_row, buckets=tuple(buckets), cause=cause)
 
 
 def _is_too_much(buckets: Sequence[Bucket], in_a_row: int, rule: Rule) -> bool:

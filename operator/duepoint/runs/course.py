@@ -35,12 +35,16 @@ class OpenSlot:
         started_us: when its run began; 0 = not yet.
         job_name: of its Job, once that is known.
         attempts: of the newest attempt of which an event tells; 0 = of none.
+        is_replaced: a worker was about to delete its Job in favour of a newer slot.
+        trouble: why its delivery failed and is tried again, in words; empty = it runs.
     """
 
     standing: Standing = Standing.WANTED
     started_us: int = 0
     job_name: str = ""
     attempts: int = 0
+    is_replaced: bool = False
+    trouble: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +63,7 @@ class Course:
     started: int = 0
     succeeded: int = 0
     failed: int = 0
+    replaced: int = 0
     skipped: int = 0
     cursor_us: int | None = None
     open: dict[int, OpenSlot] = field(default_factory=dict)
@@ -72,7 +77,7 @@ class Course:
     @property
     def ended(self) -> int:
         """Slots that have ended, however they did."""
-        return self.succeeded + self.failed + self.skipped
+        return self.succeeded + self.failed + self.replaced + self.skipped
 
     @property
     def opened(self) -> int:
@@ -112,14 +117,18 @@ def told(course: Course, event: RunEvent) -> bool:
     one.attempts = max(one.attempts, event.attempts)
     match event.state:
         case RunState.RUNNING:
-            return _started(course, one, event)
-        case RunState.SUCCEEDED | RunState.FAILED:
+            is_news = _notes_trouble(one, event)
+            return _started(course, one, event) or is_news
+        case RunState.SUCCEEDED | RunState.FAILED | RunState.REPLACED:
             _started(course, one, event)
             _ended(course, event)
         case RunState.MISSED | RunState.SUPERSEDED | RunState.SKIPPED:
             _ended(course, event)
         case RunState.PENDING:
             return _waits(course, one, event)
+        case RunState.REPLACING:
+            one.is_replaced = True
+            return False
         case RunState.CHECKED:
             return False
     return True
@@ -138,6 +147,15 @@ def _started(course: Course, one: OpenSlot, event: RunEvent) -> bool:
     return True
 
 
+def _notes_trouble(one: OpenSlot, event: RunEvent) -> bool:
+    """Whether its run is tried again, or not any more, or for another reason than before."""
+    former = one.trouble
+    one.trouble = ""
+    if event.is_retrying:
+        one.trouble = f"{event.reason}: {event.message}" if event.message else event.reason
+    return one.trouble != former
+
+
 def _ended(course: Course, event: RunEvent) -> None:
     del course.open[event.slot_us]
     course.waits_for = ""
@@ -146,6 +164,8 @@ def _ended(course: Course, event: RunEvent) -> None:
     match event.state:
         case RunState.SUCCEEDED:
             course.succeeded += 1
+        case RunState.REPLACED:
+            course.replaced += 1
         case RunState.SKIPPED:
             course.skipped += 1
             course.skip_reason, course.skip_message = event.reason, event.message

@@ -8,6 +8,7 @@ change nothing that reading it once did not. Pure.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
@@ -20,25 +21,56 @@ _ValueT = TypeVar("_ValueT", str, int)
 
 #: Longest message of an event in a stream, in characters: as long as one of the API server's.
 MESSAGE_LIMIT = 800
+#: Longest last cause that is kept beside a retry and a circuit, in characters.
+CAUSE_LIMIT = 200
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or its beginning with an ellipsis where it is longer than so many characters."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def instant_text(instant_us: int) -> str:
+    """An instant in UTC to the second, the first one that is not before it, for people."""
+    seconds = -(-instant_us // 1_000_000)
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)  # noqa: DTZ001 - UTC
+    return f"{moment.isoformat()}Z"
 
 
 class RunState(enum.StrEnum):
     """How far a slot has come.
 
-    The first three are runs, the next three slots that ended without one. A pending slot has not
+    The first four are runs, the next three slots that ended without one. A pending slot has not
     ended: it was handed over or put off, and later slots may end before it. Neither has a running
-    one without a Job: its target has not taken it yet. Checked is no slot at
+    one without a Job: its target has not taken it yet. Replacing is said of a run right before its
+    Job is told to go in favour of a newer slot: it goes on, as Running does, until the Job is seen
+    to be gone or to have ended. Checked is no slot at
     all: what a generation refers to (Secrets) was looked at; an empty reason says that it is there.
     """
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    REPLACED = "Replaced"
     SKIPPED = "Skipped"
     MISSED = "Missed"
     SUPERSEDED = "Superseded"
     PENDING = "Pending"
     CHECKED = "Checked"
+    REPLACING = "Replacing"
+
+
+#: A run that has ended, however it did.
+ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.REPLACED})
+
+
+#: Reasons of a run that goes on without any trouble.
+_UNDER_WAY = frozenset({"", Reason.RUNNING.value, Reason.CREATED.value})
+
+
+def is_retry(reason: str, *, has_job: bool) -> bool:
+    """Whether a run that goes on for this reason is a delivery between two tries."""
+    return not has_job and reason not in _UNDER_WAY
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -93,6 +125,12 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         if self.state is RunState.RUNNING:
             return not self.job_name
         return self.state is RunState.PENDING
+
+    @property
+    def is_retrying(self) -> bool:
+        """Whether nothing runs: a delivery failed, and waits for its next try."""
+        is_running = self.state is RunState.RUNNING
+        return is_running and is_retry(self.reason, has_job=bool(self.job_name))
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -165,7 +203,7 @@ _decoder: msgspec.msgpack.Decoder[list[RunEvent] | _News] = msgspec.msgpack.Deco
 def _stored(event: RunEvent) -> Any:  # noqa: ANN401 - what msgspec writes as the same array
     """First starts of regular slots, nearly all there are, are written without the last fields."""
     if len(event.message) > MESSAGE_LIMIT:
-        event = msgspec.structs.replace(event, message=event.message[: MESSAGE_LIMIT - 1] + "…")
+        event = msgspec.structs.replace(event, message=cut(event.message, MESSAGE_LIMIT))
     stored = msgspec.structs.astuple(event)[:-1]
     if event.again:
         return stored

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from duepoint.runs import receiver as receivers
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 
 #: Slots remembered by name; older ones are told by the floors.
@@ -23,8 +23,7 @@ REMEMBERED = 32
 
 #: Triggers of a schedule's own slots.
 REGULAR = frozenset({"Schedule", "CatchUp"})
-_ENDED_RUN = frozenset({RunState.SUCCEEDED, RunState.FAILED})
-_RUN = _ENDED_RUN | {RunState.RUNNING}
+_RUN = ENDED | {RunState.RUNNING}
 _UNRUN = (RunState.MISSED.value, RunState.SKIPPED.value, RunState.SUPERSEDED.value)
 
 #: A slot as told apart from others: its time, and what it was run by or missed for.
@@ -38,6 +37,7 @@ class Counts:
     started: int = 0
     succeeded: int = 0
     failed: int = 0
+    replaced: int = 0
     missed: int = 0
     skipped: int = 0
     manual: int = 0
@@ -50,7 +50,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRun:
-    """The newest started run; its outcome is Running, Succeeded or Failed."""
+    """The newest started run; its outcome is Running, Succeeded, Failed or Replaced."""
 
     slot_us: int
     trigger: str
@@ -66,7 +66,7 @@ class LastRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How the newest finished run went."""
+    """How the newest run went that came to an end of its own; a replaced one did not."""
 
     at_us: int
     succeeded: bool
@@ -90,6 +90,7 @@ class Floors:
     started_us: int = 0
     success_us: int = 0
     failure_us: int = 0
+    replaced_us: int = 0
     settled_us: int = 0
 
 
@@ -112,6 +113,7 @@ class Summary:
     last_slot_us: int = 0
     last_success_us: int = 0
     last_failure_us: int = 0
+    last_replaced_us: int = 0
     verdict: Verdict | None = None
     settled_us: int = 0
     reached_us: int = 0
@@ -140,6 +142,7 @@ def loaded(summary: Summary) -> Summary:
         started_us=0 if summary.last_run is None else summary.last_run.started_us,
         success_us=summary.last_success_us,
         failure_us=summary.last_failure_us,
+        replaced_us=summary.last_replaced_us,
         settled_us=summary.settled_us,
     )
     return replace(summary, floors=floors)
@@ -240,7 +243,7 @@ def _run_key(slot_us: int, trigger: str, job_name: str) -> Key:
 def _fold_run(
     summary: Summary, event: RunEvent, known: RunState | None, *, replayed: bool
 ) -> Summary:
-    if known in _ENDED_RUN:
+    if known in ENDED:
         return summary
     is_counted = event.again or (replayed and _is_covered(summary, event))
     starts = known is None and not is_counted
@@ -253,7 +256,7 @@ def _fold_run(
         last_run=_newest(summary.last_run, event),
         last_slot_us=max(summary.last_slot_us, event.slot_us if _is_regular(event) else 0),
     )
-    return _fold_end(after, event, replayed=replayed) if event.state in _ENDED_RUN else after
+    return _fold_end(after, event, replayed=replayed) if event.state in ENDED else after
 
 
 def _is_regular(event: RunEvent) -> bool:
@@ -272,25 +275,38 @@ def _is_covered(summary: Summary, event: RunEvent) -> bool:
 
 
 def _fold_end(summary: Summary, event: RunEvent, *, replayed: bool) -> Summary:
-    succeeded = event.state is RunState.SUCCEEDED
     at_us = event.finished_us or event.at_us
-    floor_us = summary.floors.success_us if succeeded else summary.floors.failure_us
-    if replayed and at_us <= floor_us:
+    if replayed and at_us <= _end_floor_us(summary.floors, event.state):
         return summary
     counts = summary.counts
-    if succeeded:
-        counts = replace(counts, succeeded=counts.succeeded + 1)
-        summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
-    else:
-        counts = replace(counts, failed=counts.failed + 1)
-        summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
+    match event.state:
+        case RunState.SUCCEEDED:
+            counts = replace(counts, succeeded=counts.succeeded + 1)
+            summary = replace(summary, last_success_us=max(summary.last_success_us, at_us))
+        case RunState.REPLACED:
+            counts = replace(counts, replaced=counts.replaced + 1)
+            last_us = max(summary.last_replaced_us, at_us)
+            return replace(summary, counts=_with_start(counts, event), last_replaced_us=last_us)
+        case _:
+            counts = replace(counts, failed=counts.failed + 1)
+            summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
     counts = _with_start(counts, event)
     return replace(summary, counts=counts, verdict=_newest_verdict(summary.verdict, event, at_us))
 
 
+def _end_floor_us(floors: Floors, state: RunState) -> int:
+    match state:
+        case RunState.SUCCEEDED:
+            return floors.success_us
+        case RunState.REPLACED:
+            return floors.replaced_us
+        case _:
+            return floors.failure_us
+
+
 def _with_start(counts: Counts, event: RunEvent) -> Counts:
     """A run that has ended has started, whatever became of the news of it."""
-    if counts.succeeded + counts.failed <= counts.started:
+    if counts.succeeded + counts.failed + counts.replaced <= counts.started:
         return counts
     manual = counts.manual + (not _is_regular(event))
     return replace(counts, started=counts.started + 1, manual=manual)
@@ -321,7 +337,7 @@ def _newest(shown: LastRun | None, event: RunEvent) -> LastRun:
 
 
 def _updated(shown: LastRun, event: RunEvent) -> LastRun:
-    if shown.outcome in _ENDED_RUN:
+    if shown.outcome in ENDED:
         return shown
     return replace(
         shown,
@@ -382,7 +398,7 @@ def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
 
 
 def _remembering(summary: Summary, key: Key, state: RunState, known: RunState | None) -> Summary:
-    if known is not None and (known in _ENDED_RUN or known is state):
+    if known is not None and (known in ENDED or known is state):
         return summary
     others = tuple(entry for entry in summary.recent if entry[0] != key)
     return replace(summary, recent=_bounded((*others, (key, state))))

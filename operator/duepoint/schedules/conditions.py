@@ -31,6 +31,7 @@ class Reason(enum.StrEnum):
     INTERNAL_ERROR = "InternalError"
     # Reconciling, of a ScheduleRun
     RUNNING = "Running"
+    RETRYING = "Retrying"
     SCHEDULE_NOT_FOUND = "ScheduleNotFound"
     SCHEDULE_NOT_READY = "ScheduleNotReady"
     # Stalled
@@ -70,6 +71,7 @@ class Reason(enum.StrEnum):
     # Superseded
     STALE_VERSION = "StaleVersion"
     DELETED = "Deleted"
+    RELEASED = "Released"
     # outcomes of a run
     SUCCEEDED = "Succeeded"
     CREATED = "Created"

@@ -1,7 +1,8 @@
 """What the API server says of a Schedule's Jobs, for whoever decides by what is active.
 
 A Job is active until it has finished, was told to go (a deletion is not waited for) or is not
-there; a Job of that name which another owner controls is none of ours. All methods raise
+there; a Job of that name which another owner controls, or which names no slot, is no run of the
+Schedule. All methods raise
 ``kube.errors.ApiError`` where there is no answer; what that means is the caller's to say.
 """
 
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from duepoint.kube import errors, jobs, port, times, wire
+from duepoint.kube import errors, jobs, port, wire
 
 #: Of more Jobs than this, all Jobs of the Schedule are listed in one request.
 _MOST_LOOKED_AT = 8
@@ -33,10 +34,10 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A Job of the Schedule. ``slot_us`` is None where somebody took the annotation away."""
+    """A Job of the Schedule."""
 
     name: str
-    slot_us: int | None
+    slot_us: int
     state: JobState
 
 
@@ -53,7 +54,7 @@ class Jobs(Protocol):
         """How these Jobs stand now, each name answered for."""
         ...
 
-    async def delete(self, namespace: str, uid: str, name: str) -> None:
+    async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
         """The Job, if it is this Schedule's and has not finished, is told to go."""
         ...
 
@@ -87,23 +88,30 @@ class _Lists:
                     answer.set_exception(trouble)
                     answer.exception()  # whoever asked may have gone
             else:
-                for (_, uid), answer in asked.items():
-                    answer.set_result(tuple(found.get(uid, ())))
+                for key, answer in asked.items():
+                    answer.set_result(tuple(found.get(key, ())))
 
-    async def _listed(self, asked: Collection[tuple[str, str]]) -> Mapping[str, list[Listed]]:
-        """By the uid of the Schedule."""
+    async def _listed(
+        self, asked: Collection[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], list[Listed]]:
+        """By name and uid of the Schedule."""
         selector = jobs.SCHEDULE_LABEL
         if len(asked) == 1:
             ((name, _),) = asked
             selector = f"{selector}={name}"
-        found: dict[str, list[Listed]] = {uid: [] for _, uid in asked}
+        found: dict[tuple[str, str], list[Listed]] = {key: [] for key in asked}
         pages = self._api.list_pages(
             jobs.collection(self._namespace), jobs.Job, query={"labelSelector": selector}
         )
         async for page in pages:
             for job in page.items:
-                for uid in found.keys() & _controllers(job):
-                    found[uid].append(_listed(job, uid))
+                owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
+                if owner is None or slot_us is None or owner.namespace != self._namespace:
+                    continue
+                listed = found.get((owner.name, owner.uid))
+                if listed is not None:
+                    name, state = job.metadata.name, _state(job, owner)
+                    listed.append(Listed(name=name, slot_us=slot_us, state=state))
         return found
 
 
@@ -125,14 +133,16 @@ class ActiveJobs:
             listed = await self.of_schedule(namespace, schedule, uid)
             return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
         found = await _all(self._read(namespace, name) for name in names)
+        owner = jobs.Owner(namespace, schedule, uid)
         return {
-            name: JobState.ABSENT if job is None else _state(job, uid)
+            name: JobState.ABSENT if job is None else _state(job, owner)
             for name, job in zip(names, found, strict=True)
         }
 
-    async def delete(self, namespace: str, uid: str, name: str) -> None:
+    async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
         job = await self._read(namespace, name)
-        if job is not None and _state(job, uid) is JobState.ACTIVE:
+        owner = jobs.Owner(namespace, schedule, uid)
+        if job is not None and _state(job, owner) is JobState.ACTIVE:
             await jobs.delete(self._api, namespace, name, job.metadata.uid)
 
     async def _read(self, namespace: str, name: str) -> jobs.Job | None:
@@ -167,26 +177,9 @@ async def _all(reads: Iterable[Coroutine[Any, Any, jobs.Job | None]]) -> list[jo
     return list(await asyncio.gather(*reads))
 
 
-def _listed(job: jobs.Job, schedule_uid: str) -> Listed:
-    name = job.metadata.name
-    return Listed(name=name, slot_us=_slot_us(job), state=_state(job, schedule_uid))
-
-
-def _controllers(job: jobs.Job) -> set[str]:
-    return {ref.uid for ref in job.metadata.owner_references or () if ref.controller}
-
-
-def _state(job: jobs.Job, schedule_uid: str) -> JobState:
-    if not jobs.is_controlled_by(job, schedule_uid):
+def _state(job: jobs.Job, owner: jobs.Owner) -> JobState:
+    if not jobs.is_run_of(job, owner):
         return JobState.ABSENT
     if job.metadata.deletion_timestamp is not None or jobs.finished(job) is not None:
         return JobState.OVER
     return JobState.ACTIVE
-
-
-def _slot_us(job: jobs.Job) -> int | None:
-    text = (job.metadata.annotations or {}).get(jobs.SCHEDULED_TIME)
-    try:
-        return times.parse_us(text) if text else None
-    except ValueError:
-        return None

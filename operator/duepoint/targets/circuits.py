@@ -59,9 +59,10 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """It may not, for so long."""
+    """It may not, for so long, and why the circuit is open."""
 
     seconds: float
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -104,6 +105,7 @@ class Breaker:
         self._gone: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._calls: dict[str, list[int]] = {}
+        self._causes: dict[str, str] = {}
         self._gone_news: list[circuit.Gone] = []
         self._asking: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -176,18 +178,25 @@ class Breaker:
     def _put_off(self, known: _Known, seconds: float) -> Wait:
         spread = known.put_off * _SPACING_SECONDS % _MOST_SPREAD_SECONDS
         known.put_off += 1
-        return Wait(seconds + spread)
+        return Wait(seconds + spread, circuit.trouble(known.circuit, self._rule))
 
     # -- after a delivery ------------------------------------------------------------------------
 
-    def note(self, host: str, passed: Pass, succeeded: bool | None) -> None:  # noqa: FBT001 - the outcome
-        """What became of it; None = it tells nothing of the receiver."""
+    def note(
+        self,
+        host: str,
+        passed: Pass,
+        succeeded: bool | None,  # noqa: FBT001 - the outcome
+        cause: str = "",
+    ) -> None:
+        """What became of it, and of a failure why; None = it tells nothing of the receiver."""
         if passed.probe_us:
             calls = () if succeeded is None else (1 if succeeded else -1,)
-            news = circuit.News(host=host, calls=calls, probe_us=passed.probe_us)
+            news = circuit.News(host=host, calls=calls, probe_us=passed.probe_us, cause=cause)
             self._in_background(self._tell_quietly([news]))
         elif succeeded is False:
             _add(self._calls.setdefault(host, []), -1)
+            self._causes[host] = cause
             self._tell_now()
         elif succeeded and host in self._hosts:
             _add(self._calls.setdefault(host, []), 1)
@@ -218,8 +227,12 @@ class Breaker:
         await asyncio.sleep(0)  # what fails in this turn is told together
         self._will_tell = False
         told, self._calls = self._calls, {}
+        causes, self._causes = self._causes, {}
         gone, self._gone_news = self._gone_news, []
-        news = [circuit.News(host=host, calls=tuple(calls)) for host, calls in told.items()]
+        news = [
+            circuit.News(host=host, calls=tuple(calls), cause=causes.get(host, ""))
+            for host, calls in told.items()
+        ]
         await self._tell_quietly(news, gone)
 
     async def _tell_quietly(

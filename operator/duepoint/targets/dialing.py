@@ -43,7 +43,7 @@ class Dialer:
     async def connect(self, host: str, port: int, *, tls: bool) -> socket.socket:
         """A connected socket; raises Refused, egress.Blocked and other OSErrors."""
         route = await self._route(host, port, tls=tls)
-        dial = egress.Dial(route=route)
+        dial = egress.Dial(route=route, namespace=self._namespace)
         token = self._guard.begin(dial)
         try:
             await self._guard.prepare(host, dial)

@@ -31,13 +31,12 @@ import aiohttp.abc
 from aiohttp.connector import AddrInfoType
 
 from duepoint import redisurl, tlsrules
-from duepoint.targets import addresses, conversation, egressrules
+from duepoint.targets import addresses, conversation, egressrules, lookups
 
-#: Names looked up at one time; a hanging name server holds a thread for its own time only.
-_LOOKUP_THREADS = 32
 #: How long the addresses of our own Redis and API server are believed, and looked for.
 _OWN_SECONDS = 60.0
 _OWN_LOOKUP_SECONDS = 2.0
+_OWN_THREADS = 4
 #: From one look to the next while an address of ours is unknown.
 _OWN_RETRY_SECONDS = 1.0
 #: The resolver's definite answer that a name leads nowhere; anything else is no answer.
@@ -56,9 +55,13 @@ class Unready(OSError):
 
 @dataclass(slots=True)
 class Dial:
-    """One call's way through the guard: where it goes, and what was refused on the way."""
+    """One call's way through the guard: where it goes, for whom, and what was refused on the way.
+
+    ``namespace`` is the Schedule's; its names take no more than its share of the look-ups.
+    """
 
     route: egressrules.Route
+    namespace: str = ""
     denials: list[egressrules.Denied] = field(default_factory=list)
 
 
@@ -88,9 +91,10 @@ class Guard(aiohttp.abc.AbstractResolver):
         lookup: Lookup | None = None,
     ) -> None:
         self._policy = policy
-        self._pool = futures.ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="lookup")
+        self._lookups = lookups.Lookups()
         self._lookup = lookup or self._system_lookup
-        self._own = _OwnServers(own, self._lookup)
+        self._own_pool = futures.ThreadPoolExecutor(_OWN_THREADS, thread_name_prefix="own lookup")
+        self._own = _OwnServers(own, lookup or self._own_lookup)
 
     def connector(self, *, tls: ssl.SSLContext | None = None) -> conversation.Connector:
         """A connector that dials nothing without asking here; needs a running loop."""
@@ -157,7 +161,8 @@ class Guard(aiohttp.abc.AbstractResolver):
 
     async def close(self) -> None:
         """Let go of the look-up threads; those that hang end by themselves."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._lookups.close()
+        self._own_pool.shutdown(wait=False, cancel_futures=True)
 
     def _socket(self, info: AddrInfoType) -> socket.socket:
         """The last look: this address is what ``connect`` will be called with."""
@@ -171,10 +176,12 @@ class Guard(aiohttp.abc.AbstractResolver):
             _refuse(dial, judged)
 
     async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._pool, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return tuple(dict.fromkeys(str(info[4][0]) for info in found))
+        return await self._lookups.addresses(host, port, _current().namespace)
+
+    async def _own_lookup(self, host: str, port: int) -> Sequence[str]:
+        """Of a server of ours, in threads of their own: no tenant's names keep it waiting."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._own_pool, lookups.ask_system, host, port)
 
 
 class _OwnServers:

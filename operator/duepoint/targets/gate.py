@@ -62,7 +62,7 @@ class Gate:
             if firing.trigger != _BY_HAND and self._breaker.is_gone(firing.uid, firing.generation):
                 return _gone(firing)
             if (wait := self._breaker.wait_of(host)) is not None:
-                return _circuit_open(host, wait.seconds, firing, webhook, now_us)
+                return _circuit_open(host, wait, firing, webhook, now_us)
         seconds = await self._limits.enter(host, firing.namespace)
         if seconds:
             return _no_turn(host, seconds, firing, webhook, now_us)
@@ -70,11 +70,23 @@ class Gate:
             return Entry(host, circuits.PASS)
         return await self._admit(host, firing, webhook, now_us)
 
-    def leave(self, entry: Entry, firing: target.Firing, succeeded: bool | None) -> None:  # noqa: FBT001 - the outcome
-        """The delivery is over; None where it says nothing of the receiver, or was not made."""
+    def leave(
+        self,
+        entry: Entry,
+        firing: target.Firing,
+        succeeded: bool | None,  # noqa: FBT001 - the outcome
+        cause: str = "",
+    ) -> None:
+        """The delivery is over; None where it says nothing of the receiver, or was not made.
+
+        Args:
+            cause: why it failed, in words of ours.
+        """
         self._limits.leave(entry.host)
         if self._breaker is not None:
-            self._breaker.note(entry.host, entry.passed, succeeded)
+            # The message of the circuit names the receiver already.
+            said = cause.removeprefix(f"{_name(entry.host)}: ")
+            self._breaker.note(entry.host, entry.passed, succeeded, said)
             if succeeded and firing.trigger == _BY_HAND:
                 self._breaker.note_gone(firing.uid, 0)
 
@@ -100,7 +112,7 @@ class Gate:
             if not isinstance(admitted, circuits.Pass):
                 self._limits.leave(host)
         if isinstance(admitted, circuits.Wait):
-            return _circuit_open(host, admitted.seconds, firing, webhook, now_us)
+            return _circuit_open(host, admitted, firing, webhook, now_us)
         return Entry(host, admitted)
 
 
@@ -127,16 +139,17 @@ def _gone(firing: target.Firing) -> outcome.Outcome:
 
 def _circuit_open(
     host: str,
-    seconds: float,
+    wait: circuits.Wait,
     firing: target.Firing,
     webhook: actions.WebhookAction,
     now_us: int,
 ) -> outcome.Retry:
+    """The message stays the same for as long as the cause does: each change is a write."""
     message = (
-        f"{_spoken(host)} has failed too often; deliveries wait and one at a time tries it, "
-        "until one succeeds"
+        f"{_spoken(host)}: {wait.why}; deliveries wait and one at a time tries it, until one "
+        "succeeds"
     )
-    return _waiting(Reason.CIRCUIT_OPEN, message, seconds, firing, webhook, now_us)
+    return _waiting(Reason.CIRCUIT_OPEN, message, wait.seconds, firing, webhook, now_us)
 
 
 def _no_turn(
@@ -168,6 +181,12 @@ def _waiting(  # noqa: PLR0917 - called from here alone
         started=False,
         counted=False,
     )
+
+
+def _name(host: str) -> str:
+    """The name of a receiver's host."""
+    parts = host.split(" ")
+    return parts[2] if len(parts) == 4 else host
 
 
 def _spoken(host: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from duepoint import clock as clocks
+from duepoint import shares
 from duepoint.kube import api as apis
 from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
 from duepoint.schedules import actions
@@ -31,7 +32,9 @@ class JobBatches:
         self._clock = clock
         self._frames = _Frames()
         #: Of all batches together: a row begins when there is a connection for it.
-        self._places = asyncio.Semaphore(apis.REQUEST_CONNECTIONS)
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(
+            apis.REQUEST_CONNECTIONS, greed=None
+        )
 
     async def fire(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
         """The Jobs that were created; nothing is sent once the claim has run out."""
@@ -52,12 +55,16 @@ class JobBatches:
         )
 
     async def _create_in_turn(self, course: _Course) -> None:
-        async with self._places:
-            for row in course.rows:
+        namespace = course.batch.namespace
+        for row in course.rows:
+            await self._places.wait(namespace)  # for each: another's Job need not wait for all
+            try:
                 now = self._clock.monotonic()
                 if course.is_over or now >= course.until:
                     return
                 await self._create(course, row, now)
+            finally:
+                self._places.leave(namespace)
 
     async def _create(self, course: _Course, row: int, now: float) -> None:
         batch = course.batch

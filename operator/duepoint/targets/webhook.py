@@ -105,10 +105,12 @@ class WebhookTarget:
             entry = found
             seconds = target.seconds_left(firing, self._clock)
         is_well: bool | None = None
+        cause = ""
         try:
             given, is_well = await self._attempt(firing, webhook, seconds)
+            cause = given.message
         finally:
-            self._gate.leave(entry, firing, is_well)
+            self._gate.leave(entry, firing, is_well, cause)
         if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
             self._gate.note_gone(firing)
         return given
@@ -221,7 +223,7 @@ class WebhookTarget:
     ) -> answers.Answer | answers.Trouble:
         """The answer, as far as it is read; or why there is none."""
         host = ready.where.host
-        dial = egress.Dial(ready.where.route)
+        dial = egress.Dial(ready.where.route, firing.namespace)
         try:
             if not self._guard.is_ready_for(host):
                 await self._guard.prepare(host, dial)

@@ -29,7 +29,7 @@ from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import batches
 from duepoint.targets import target as targets
-from duepoint.worker import jobline, plainwork, settler
+from duepoint.worker import places, plainwork, settler
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 
 #: Fewer points go the usual road, which has less delay: nothing is read twice there.
@@ -70,9 +70,9 @@ class BatchRoad:
         target: targets.Target,
         clock: Clock,
         known: ActionCache,
-        line: jobline.JobLine,
+        given: places.Places,
     ) -> None:
-        self._line = line
+        self._places = given
         self._queue = queue
         self._target = target if isinstance(target, batches.BatchTarget) else None
         self._settled = target if isinstance(target, batches.SettledTarget) else None
@@ -82,9 +82,7 @@ class BatchRoad:
         #: Shards where the last claim that was looked at had work for this road.
         self._known: set[messages.ShardId] = set()
 
-    async def fire(
-        self, settling: settler.Settler, slots: asyncio.Semaphore, told: Told
-    ) -> messages.Claim:
+    async def fire(self, settling: settler.Settler, told: Told) -> messages.Claim:
         """The claim with the points that are left; the others' closing is with the settler."""
         claim = settling.claim
         chains = self._chains(claim)
@@ -96,7 +94,7 @@ class BatchRoad:
             self._barren_until[claim.shard] = self._clock.monotonic() + _BARREN_SECONDS
             return claim
         self._known.add(claim.shard)
-        left = await self._fire_all(settling, slots, chains, work.batches, told)
+        left = await self._fire_all(settling, chains, work.batches, told)
         return _part(claim, chains, sorted(itertools.chain(work.rest, left)))
 
     def note_targets(self, claim: messages.Claim, known: Iterable[definitions.Definition]) -> None:
@@ -112,7 +110,6 @@ class BatchRoad:
     async def _fire_all(
         self,
         settling: settler.Settler,
-        slots: asyncio.Semaphore,
         chains: claimedchains.ClaimedChains,
         found: Sequence[plainwork.Plain],
         told: Told,
@@ -121,34 +118,29 @@ class BatchRoad:
         settled = [batch for batch in found if self._is_settled(batch.action)]
         left: list[int] = []
         if settled:
-            async with slots:
-                left = await self._hand_over(settling, chains, settled)
+            left = await self._hand_over(settling, chains, settled)
         others = (batch for batch in found if not self._is_settled(batch.action))
-        more = [self._fire_in_turn(settling, slots, chains, batch, told) for batch in others]
+        more = [self._fire_in_turn(settling, chains, batch, told) for batch in others]
         return [*left, *itertools.chain.from_iterable(await asyncio.gather(*more) if more else ())]
 
     async def _fire_in_turn(
         self,
         settling: settler.Settler,
-        slots: asyncio.Semaphore,
         chains: claimedchains.ClaimedChains,
         batch: plainwork.Plain,
         told: Told,
     ) -> list[int]:
-        async with slots:
-            if not isinstance(batch.action.target, actions.JobAction):
-                return await self._fire_batch(
-                    settling, chains, self._firings(settling, batch), batch
-                )
-            with self._line.together(len(batch.indexes)) as note_end:
-                told.found_out()
+        if not isinstance(batch.action.target, actions.JobAction):
+            return await self._fire_batch(settling, chains, self._firings(settling, batch), batch)
+        with self._places.jobs.together(len(batch.indexes)) as note_end:
+            told.found_out()
 
-                def note_row() -> None:
-                    note_end()
-                    told.ended(1)
+            def note_row() -> None:
+                note_end()
+                told.ended(1)
 
-                firings = dataclasses.replace(self._firings(settling, batch), note_row=note_row)
-                return await self._fire_batch(settling, chains, firings, batch)
+            firings = dataclasses.replace(self._firings(settling, batch), note_row=note_row)
+            return await self._fire_batch(settling, chains, firings, batch)
 
     def _chains(self, claim: messages.Claim) -> claimedchains.ClaimedChains | None:
         """The claim by column, where it is one for this road."""

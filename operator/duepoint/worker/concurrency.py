@@ -18,6 +18,7 @@ from duepoint.delayqueue.firing import activeruns
 from duepoint.delayqueue.firing.activeruns import Facts, Verdict
 from duepoint.delayqueue.port import Queue
 from duepoint.kube import errors as kube_errors
+from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.outcome import Retry
 from duepoint.runs.run import RunEvent, RunState
@@ -37,6 +38,7 @@ LONGEST_BACKSTOP_US = 300_000_000
 #: one piece of the runs.
 _ROUNDS = 250
 _LOOK_AGAIN_US = 1_000_000
+_BY_A_NEWER_ONE = "a newer slot took its place"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,14 +274,31 @@ class Gate:
         replaced: tuple[activeruns.ActiveRun, ...],
     ) -> Start | Retry:
         """Its place is sure; what it replaces is told to go before it starts."""
-        namespace, _, uid = asked.place
         names = tuple(one.job for one in replaced)
+        told = f"the slot of {times.time_text(asked.attempt.slot_us)} took its place"
+        trouble = await self._delete(asked, replaced, told)
+        return trouble or Start(run=run, replaced=names)
+
+    async def _delete(
+        self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...], told: str
+    ) -> Retry | None:
+        """Their Jobs are told to go, and before that it is told why; None where all were.
+
+        In this order a deletion that the operator sees is never taken for somebody else's, however
+        late the word of it comes, whoever dies between the two.
+        """
+        if not replaced:
+            return None
+        settler, known = asked.settler, asked.attempt.definition
+        note = settlers.replacing(known, replaced, told, now_us=settler.now_us())
+        if not await settler.tell(note):
+            return target.not_started()
         try:
-            for name in names:
-                await self._jobs.delete(namespace, uid, name)
+            for one in replaced:
+                await self._jobs.delete(*asked.place, one.job)
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
-        return Start(run=run, replaced=names)
+        return None
 
     async def _cleared(
         self, asked: _Asked, replaced: tuple[activeruns.ActiveRun, ...]
@@ -300,16 +319,16 @@ class Gate:
             if not attempt.first_try_us:
                 return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=told)
             told = "a newer slot took its place; it is not tried again"
-            return End(state=RunState.FAILED, reason=Reason.REPLACED, message=told)
-        namespace, schedule, uid = asked.place
+            return End(state=RunState.REPLACED, reason=Reason.REPLACED, message=told)
         try:
-            states = await self._jobs.states(namespace, schedule, uid, [asked.job])
-            if states[asked.job] is not JobState.ABSENT:
-                await self._jobs.delete(namespace, uid, asked.job)
-                return Start(run=None)  # its Job exists, and the watch tells how it ended
+            states = await self._jobs.states(*asked.place, [asked.job])
         except kube_errors.ApiError as trouble:
             return _unasked(trouble)
-        return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=told)
+        if states[asked.job] is JobState.ABSENT:
+            return End(state=RunState.SKIPPED, reason=Reason.REPLACED, message=told)
+        # Its Job exists, and the watch tells how it ended.
+        refused = await self._delete(asked, (_run(attempt, asked.job),), _BY_A_NEWER_ONE)
+        return refused or Start(run=None)
 
     async def started(
         self, settler: settlers.Settler, attempt: Attempt, start: Start, answer: outcomes.Outcome
@@ -328,7 +347,11 @@ class Gate:
                 settler.claim, known, jobs=start.replaced, look=start.run.run
             )
             if found.state is activeruns.State.REPLACED:
-                await self._jobs.delete(known.namespace, known.uid, start.run.job)
+                now_us = settler.now_us()
+                note = settlers.replacing(known, [start.run], _BY_A_NEWER_ONE, now_us=now_us)
+                if await settler.tell(note):
+                    place = known.namespace, known.name, known.uid
+                    await self._jobs.delete(*place, start.run.job)
         except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:
             telemetry.logger.warning("replaced runs not told of", error=str(trouble))
 

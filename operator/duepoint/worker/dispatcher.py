@@ -1,9 +1,9 @@
 """A claimed batch -> inputs -> decisions -> targets, under bounds.
 
 The steps of one batch: read the definitions, assign, move on the chains that must not wait
-(``split``), read the actions, make the attempts, tell the settler. At most ``concurrency``
-attempts run at a time over all batches. Whatever goes wrong with one point, a bug of ours
-included, is an outcome of that point; the batch and its neighbours go on.
+(``split``), read the actions, make the attempts, tell the settler. Attempts wait for a place of
+their own kind (``places``), and none behind another namespace's. Whatever goes wrong with one
+point, a bug of ours included, is an outcome of that point; the batch and its neighbours go on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from duepoint.schedules.conditions import Reason
 from duepoint.targets import activejobs, batches
 from duepoint.targets import target as targets
 from duepoint.worker import assignment as assignments
-from duepoint.worker import concurrency, jobline, overrides, runlimits
+from duepoint.worker import concurrency, jobline, overrides, places, runlimits
 from duepoint.worker import settler as settlers
 from duepoint.worker.actioncache import ActionCache, ActionUnreadable
 from duepoint.worker.assignment import Assignment, Attempt
@@ -92,12 +92,12 @@ class Dispatcher:
         self._target = target
         self._clock = clock
         self._actions = ActionCache(queue)
-        self._slots = asyncio.Semaphore(bounds.concurrency)
         self.jobs = jobline.JobLine()
+        self._places = places.Places(clock, bounds.concurrency, self.jobs)
         self._dice = dice
         self._failures = FailureLog()
         self._settled_target = target if isinstance(target, batches.SettledTarget) else None
-        self._batches = BatchRoad(queue, target, clock, self._actions, self.jobs)
+        self._batches = BatchRoad(queue, target, clock, self._actions, self._places)
         self.ended_together: Ended = lambda _: None
         self._is_ending = False
         self._unbegun: set[Unbegun] = set()
@@ -159,7 +159,7 @@ class Dispatcher:
         informed = Told(ended=note_ended, found_out=found_out)
         rest = claim
         if not self._is_ending:
-            rest = await self._batches.fire(settler, self._slots, informed)
+            rest = await self._batches.fire(settler, informed)
         if together := len(claim.points) - len(rest.points) - told:
             self.ended_together(together)
             ended(together)
@@ -353,23 +353,48 @@ class Dispatcher:
         Until the chain has moved on, the claim holds the chain and not yet its planned slot.
         """
         for number, attempt in enumerate(group):
-            async with self._line_of(attempt), self._slots:
+            async with self._place_of(attempt) as put_off_seconds:
                 if not unbegun.begins(group[number:]):
                     break
-                closed = await self._try(handover, attempt, unbegun.split)
+                closed: settlers.Closing | None
+                if put_off_seconds:
+                    closed = self._put_off(handover.settler, attempt, put_off_seconds)
+                else:
+                    closed = await self._try(handover, attempt, unbegun.split)
             await unbegun.split.wait()
             if closed is not None:
                 handover.settler.add(closed)
             unbegun.add(group[number + 1 :])
         ended(1)
 
-    def _line_of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[object]:
+    def _place_of(self, attempt: Attempt) -> contextlib.AbstractAsyncContextManager[float]:
         """Where an attempt waits before its time begins."""
         known = attempt.definition
         action = self._actions.known(known.namespace, known.target)
-        if isinstance(action, actions.Action) and isinstance(action.target, actions.JobAction):
-            return self.jobs
-        return contextlib.nullcontext()
+        if isinstance(action, ActionUnreadable):
+            return places.NOWHERE  # nothing is tried
+        if self._settles(action):
+            return self._places.in_stream(known.namespace)
+        if isinstance(action.target, actions.JobAction):
+            return self._places.of_job(known.namespace)
+        return self._places.outside(known.namespace)
+
+    def _put_off(
+        self, settler: settlers.Settler, attempt: Attempt, seconds: float
+    ) -> settlers.Closing:
+        """No attempt: the namespace has as many under way as it may have."""
+        action, now_us = self._action(attempt), settler.now_us()
+        if isinstance(action, ActionUnreadable):
+            firing, answer = self._firing(settler, attempt, _STAND_IN), None
+        else:
+            firing = self._firing(settler, attempt, action)
+            answer = _too_late(attempt, action, firing, now_us)
+        give_up_us = targets.retry_limits(firing.action, firing, _deadline_us(attempt)).give_up_us
+        waits = places.put_off(seconds, firing.namespace, left_us=give_up_us - now_us)
+        closed = self._closed(settler, attempt, firing, answer or waits, now_us)
+        if concurrency.judges(attempt, firing.action):
+            return concurrency.leaving(closed, attempt, firing, waits)
+        return closed
 
     async def _try(
         self, handover: Handover, attempt: Attempt, split: asyncio.Event
@@ -477,7 +502,7 @@ class Dispatcher:
         """Look at what the definition refers to, and tell; nothing is fired."""
         known = attempt.definition
         action = self._actions.known(known.namespace, known.target)
-        async with self._slots:
+        async with self._places.of_check(known.namespace):
             found = (
                 _Unchecked(message=action.message)
                 if isinstance(action, ActionUnreadable)
@@ -658,11 +683,10 @@ def _too_late(
     give_up_us = targets.retry_limits(action, firing, _deadline_us(attempt)).give_up_us
     if not attempt.is_retry or now_us < give_up_us:
         return None
-    return outcomes.Rejected(
-        reason=Reason.DEADLINE_EXCEEDED,
-        message="no worker could try again before the time for it was over",
-        started=False,
-    )
+    message = "no worker could try again before the time for it was over"
+    if cause := attempt.record.last_cause or attempt.record.last_error:
+        message += f"; the last try: {cause}"
+    return outcomes.Rejected(reason=Reason.DEADLINE_EXCEEDED, message=message, started=False)
 
 
 def _closing_of(work: Assignment) -> settlers.Closing:

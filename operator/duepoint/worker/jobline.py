@@ -3,15 +3,17 @@
 A Job's attempt begins when it has a connection: waiting inside the attempt would use up its time,
 end it when it had hardly begun, and have the Job asked for a second time. What waits here is held
 by this worker and by no other, so a worker that makes Jobs takes only as many as keep its
-connections busy for the moment: of a burst of thousands, all workers then end at the same time.
+connections busy for the moment: of a burst of thousands, all workers then end at the same time. A
+connection that comes free is the namespace's that has the fewest, so nobody waits behind another's
+burst.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
+from duepoint import shares
 from duepoint.kube import api
 
 #: For each connection, the Job under way and three that follow at once.
@@ -19,7 +21,7 @@ _IN_HAND = 4
 
 
 class JobLine:
-    """Use it as an async context manager around each attempt.
+    """``turn`` is around each attempt.
 
     Attributes:
         length: attempts that wait or are under way.
@@ -27,7 +29,8 @@ class JobLine:
     """
 
     def __init__(self, places: int = api.REQUEST_CONNECTIONS) -> None:
-        self._places = asyncio.Semaphore(places)
+        # A creation ends by itself in a moment: nobody needs a reserve, only the order matters.
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
         self._in_hand = _IN_HAND * places
         self._least = places
         self._makes_jobs = False
@@ -71,15 +74,16 @@ class JobLine:
     def _found_out(self, points: int) -> None:
         self.unknown -= points
 
-    async def __aenter__(self) -> None:
+    @contextlib.asynccontextmanager
+    async def turn(self, namespace: str) -> AsyncIterator[float]:
+        """One attempt for this namespace; gives 0.0, as ``places`` do."""
         self._makes_jobs = True
         self.length += 1
         try:
-            await self._places.acquire()
-        except BaseException:
+            await self._places.wait(namespace)
+            try:
+                yield 0.0
+            finally:
+                self._places.leave(namespace)
+        finally:
             self.length -= 1
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self.length -= 1
-        self._places.release()

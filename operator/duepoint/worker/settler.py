@@ -145,7 +145,8 @@ def _tried_again(tried: Tried, wanted: outcomes.Retry) -> Closing:
     if due_us is None:
         return _given_up(tried, wanted)
     retry = _retry(tried, wanted, attempts_made=made, due_us=due_us)
-    return _end(tried, Closing(occurrences=(retry,), events=_news_of_retry(tried, wanted)))
+    events = _news_of_retry(tried, wanted, due_us=due_us)
+    return _end(tried, Closing(occurrences=(retry,), events=events))
 
 
 #: A check that found something missing is repeated after this; the first one sooner, because what
@@ -175,14 +176,17 @@ def checked(attempt: Attempt, found: targets.Checked | None, now_us: int) -> Clo
     again = messages.Occurrence(
         point=dataclasses.replace(attempt.point, due_us=now_us + wait_us),
         record=messages.OccurrenceRecord(
-            attempt=attempt.number, trigger=attempt.trigger, last_error=found.reason
+            attempt=attempt.number,
+            trigger=attempt.trigger,
+            last_error=found.reason,
+            last_cause=run.cut(found.message, run.CAUSE_LIMIT),
         ),
         source=attempt.point.member,
     )
     return Closing(occurrences=(again,), events=(event,))
 
 
-def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]:
+def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tuple[RunEvent, ...]:
     """A slot that was tried has started; one that was put off before it started is open.
 
     A Job starts with its Job, so its slot is open for as long as it is tried.
@@ -191,7 +195,8 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry) -> tuple[RunEvent, ...]
     status = wanted.http_status
     if wanted.started and tried.kind is not actions.JobAction:
         state = RunState.RUNNING
-        return (_event(tried, state, wanted.reason, wanted.message, http_status=status),)
+        told = f"{wanted.message}; next try at {run.instant_text(due_us)}"
+        return (_event(tried, state, wanted.reason, told, http_status=status),)
     has_started = _has_started(tried)
     if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
         return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)
@@ -249,6 +254,7 @@ def _retry(
         first_try_us=attempt.first_try_us or (tried.started_us if was_tried else 0),
         trigger=attempt.trigger,
         last_error=wanted.reason,
+        last_cause=run.cut(wanted.message, run.CAUSE_LIMIT),
     )
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)
@@ -325,6 +331,29 @@ def withdrawn(attempt: Attempt, now_us: int) -> Closing | None:
     return _note_to_run(attempt, Reason.DELETED, told, attempts=attempt.number, now_us=now_us)
 
 
+def replacing(
+    known: definitions.Definition, runs: Iterable[activeruns.ActiveRun], told: str, *, now_us: int
+) -> Closing:
+    """The Jobs of these runs are about to be deleted; how each of them ends is seen by its Job."""
+    events = tuple(
+        RunEvent(
+            uid=known.uid,
+            namespace=known.namespace,
+            name=known.name,
+            generation=known.generation,
+            slot_us=one.slot_us,
+            trigger="Manual" if one.is_wanted else "Schedule",
+            state=RunState.REPLACING,
+            reason=Reason.REPLACED,
+            message=told,
+            at_us=now_us,
+            job_name=one.job,
+        )
+        for one in runs
+    )
+    return Closing(events=events)
+
+
 def waiting(attempt: Attempt, message: str, *, now_us: int) -> Closing | None:
     """The slot waits for other runs to end; its ScheduleRun is told."""
     reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
@@ -360,6 +389,7 @@ def unrun(
 ) -> Closing:
     """The slot of an occurrence ends without this attempt."""
     known = attempt.definition
+    is_run = state in run.ENDED
     event = RunEvent(
         uid=known.uid,
         namespace=known.namespace,
@@ -372,9 +402,9 @@ def unrun(
         message=message,
         at_us=now_us,
         started_us=attempt.first_try_us,
-        finished_us=now_us if state is RunState.FAILED else 0,
+        finished_us=now_us if is_run else 0,
         attempts=attempt.number - 1,
-        again=attempt.first_try_us > 0 and state is RunState.FAILED,
+        again=attempt.first_try_us > 0 and is_run,
         settled_us=attempt.slot_us if attempt.is_regular else 0,
         completed=attempt.completes and attempt.is_regular,
         run_uid=attempt.run_uid,
@@ -502,6 +532,12 @@ class Settler:
     def end(self, attempt: Attempt) -> None:
         """It has ended."""
         self._open.pop(attempt.point.member, None)
+
+    async def tell(self, closed: Closing) -> bool:
+        """The queue is told now, with all that was gathered; False where the claim is lost."""
+        self.add(closed)
+        await self.flush()
+        return not self.lost
 
     def note_open(self) -> None:
         """Tell of attempts that have been under way for long, each once."""

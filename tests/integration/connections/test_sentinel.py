@@ -1,4 +1,7 @@
-"""Real Sentinels: the primary is asked for at each connection, and may become another one."""
+"""Real Sentinels: the primary is asked for at each connection, and may become another one.
+
+Every test runs with plain connections and over TLS, where Sentinels and servers show certificates.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,33 @@ from tests.support import queueing, redisusers
 from tests.support.queueing import moved
 from tests.support.redisserver import EACH_KIND
 from tests.support.sentinels import NAME, PASSWORD, Watched
+from tests.support.tlsfiles import Authority
+from tests.support.tlssentinels import TlsWatched
 from tests.support.waiting import LONGEST_SECONDS
+
+SERVER_NAME = "redis.example.com"
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path / "ca")
+
+
+@pytest.fixture(params=["plain", "tls"])
+def tls(request, authority):
+    """How the client verifies; None = it speaks plainly."""
+    if request.param == "plain":
+        return None
+    return connecting.Tls(ca_file=authority.file, server_name=SERVER_NAME)
 
 
 @pytest.fixture(params=EACH_KIND)
-def watched(request, tmp_path):
-    watched = Watched(request.param, tmp_path)
+def watched(request, tmp_path, authority, tls):
+    if tls is None:
+        watched = Watched(request.param, tmp_path)
+    else:
+        issued = authority.issue("server", SERVER_NAME)
+        watched = TlsWatched(request.param, tmp_path, authority, issued)
     try:
         watched.start()
         yield watched
@@ -34,16 +58,18 @@ def secret(tmp_path):
     return file
 
 
-def _queue(watched, prefix, secret=None, name=NAME, role="operator"):
+def _queue(watched, prefix, secret=None, name=NAME, role="operator", tls=None):
     login = f"{redisusers.name(role)}:{redisusers.password(role).replace(' ', '%20')}"
-    url = f"redis+sentinel://{login}@{watched.hosts}/{name}"
-    server = connecting.Server(url=url, sentinel_password_file=secret)
+    url = f"{watched.scheme}://{login}@{watched.hosts}/{name}"
+    server = connecting.Server(url=url, sentinel_password_file=secret, tls=tls or connecting.Tls())
     return delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=prefix, server=server)
 
 
-async def test_the_queue_goes_on_with_the_replica_that_was_promoted(watched, secret, key_prefix):
-    operator = _queue(watched, key_prefix, secret)
-    worker = _queue(watched, key_prefix, secret, role="worker")
+async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
+    watched, tls, secret, key_prefix
+):
+    operator = _queue(watched, key_prefix, secret, tls=tls)
+    worker = _queue(watched, key_prefix, secret, role="worker", tls=tls)
     await operator.start()
     await operator.open_layout(4, queueing.EPOCH)
     await worker.start()
@@ -54,7 +80,8 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(watched, sec
     await wakeups.start()
     for shard in await wakeups.wait_until_due(5.0):
         await worker.claim([shard], worker="w0", lease_seconds=0.1)
-    assert set(worker.server_hosts()) == {("127.0.0.1", one.port) for one in watched.servers}
+    ports = [watched.port_of(server) for server in watched.servers]
+    assert set(worker.server_hosts()) == {("127.0.0.1", port) for port in ports}
     before = operator.upheavals
     watched.servers[0].kill()
     async with asyncio.timeout(LONGEST_SECONDS):
@@ -90,12 +117,32 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(watched, sec
     await operator.close()
 
 
-async def test_sentinels_that_do_not_know_the_name_are_one_clear_line(watched, secret, key_prefix):
-    queue = _queue(watched, key_prefix, secret, name="nobody")
+async def test_sentinels_that_do_not_know_the_name_are_one_clear_line(
+    watched, tls, secret, key_prefix
+):
+    queue = _queue(watched, key_prefix, secret, name="nobody", tls=tls)
     with pytest.raises(errors.QueueUnavailable, match=r"no Sentinel knows the primary.*nobody"):
         await queue.start()
     await queue.close()
-    queue = _queue(watched, key_prefix)
+    queue = _queue(watched, key_prefix, tls=tls)
     with pytest.raises(errors.QueueUnavailable, match=r"no Sentinel knows the primary.*"):
+        await queue.start()
+    await queue.close()
+
+
+@pytest.mark.parametrize("tls", ["tls"], indirect=True)
+async def test_sentinels_and_servers_prove_who_they_are(watched, tls, secret, key_prefix, tmp_path):
+    others = Authority(tmp_path / "others")
+    for wrong in (
+        connecting.Tls(ca_file=others.file, server_name=SERVER_NAME),
+        connecting.Tls(ca_file=tls.ca_file),
+    ):
+        queue = _queue(watched, key_prefix, secret, tls=wrong)
+        with pytest.raises(errors.QueueUnavailable, match=r"no Sentinel knows.*CERTIFICATE_VERIFY"):
+            await queue.start()
+        await queue.close()
+    watched.present_to_clients_of_servers(others.issue("theirs", SERVER_NAME))
+    queue = _queue(watched, key_prefix, secret, tls=tls)
+    with pytest.raises(errors.QueueUnavailable, match="certificate verify failed"):
         await queue.start()
     await queue.close()

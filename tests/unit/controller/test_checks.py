@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from duepoint import errors
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
+from tests.unit.controller.test_reporter import FIRST, event
 from tests.unit.controller.world import NAMESPACE, World
 
 SIGNED = {
@@ -53,7 +55,7 @@ async def test_it_is_armed_at_once_and_ready_after_the_check(world):
         assert checks(world) == [1]
         assert world.ready() == ("Unknown", "SecretsPending")
         assert world.condition("Reconciling")["reason"] == "SecretsPending"
-        assert world.status()["observedGeneration"] == -1
+        assert world.status()["observedGeneration"] == 1
         await found(world, schedule)
         assert world.ready() == ("True", "Armed")
         assert world.condition("Reconciling") is None
@@ -67,20 +69,109 @@ async def test_what_a_check_misses_is_told_and_heals(world):
         told = world.condition("Reconciling")
         assert told["reason"] == "MissingSecret"
         assert told["message"].startswith("spec.webhook.signing: ")
-        assert world.status()["observedGeneration"] == -1
+        assert world.status()["observedGeneration"] == 1
         await found(world, schedule, "SecretForbidden", "kubectl create rolebinding ...")
         assert world.condition("Reconciling")["reason"] == "SecretForbidden"
         await found(world, schedule)
         assert world.ready() == ("True", "Armed")
 
 
-async def test_what_only_an_edit_mends_is_stalled(world):
+REFUSED = "spec.webhook.tls: is not allowed here"
+
+
+def news_of(world, reason):
+    return [one for one in world.news if one.reason == reason]
+
+
+async def test_what_only_an_edit_mends_is_stalled_and_does_not_fire(world):
     async with world.leader():
         schedule = await world.apply(webhook=SIGNED)
-        await found(world, schedule, "InvalidWebhook", "spec.webhook.tls: is not allowed here")
+        uid = schedule["metadata"]["uid"]
+        assert world.chain_due_us(uid) is not None
+        await found(world, schedule, "InvalidWebhook", REFUSED)
         assert world.ready() == ("False", "InvalidWebhook")
-        assert world.condition("Stalled")["message"] == "spec.webhook.tls: is not allowed here"
+        assert world.condition("Stalled")["message"] == REFUSED
         assert world.status()["observedGeneration"] == 1
+        assert world.chain_due_us(uid) is None
+        assert world.definition(uid) is None
+        assert len(news_of(world, "InvalidSchedule")) == 1
+        await world.resync.run()
+        await world.clock.advance(2)
+        assert world.definition(uid) is None
+        await world.apply(webhook={"url": SIGNED["url"]})
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid) is not None
+
+
+async def test_it_is_not_called_stalled_before_the_queue_has_let_go_of_it(world, monkeypatch):
+    async def away(*_):
+        raise errors.QueueUnavailable("the test took the queue away")
+
+    async with world.leader():
+        schedule = await world.apply(webhook=SIGNED)
+        await world.clock.advance(2)
+        with monkeypatch.context() as patched:
+            patched.setattr(world.queue, "remove", away)
+            await found(world, schedule, "InvalidWebhook", REFUSED)
+            assert world.definition(schedule["metadata"]["uid"]) is not None
+            assert world.ready()[0] == "Unknown"
+            assert world.condition("Stalled") is None
+        await world.clock.advance(30)
+        assert world.ready() == ("False", "InvalidWebhook")
+        assert world.definition(schedule["metadata"]["uid"]) is None
+
+
+async def test_what_was_refused_while_nobody_led_leaves_the_queue(world):
+    async with world.leader():
+        schedule = await world.apply(webhook=SIGNED)
+        await world.clock.advance(2)
+    await found(world, schedule, "InvalidWebhook", REFUSED)
+    async with world.leader(epoch=2):
+        await world.clock.advance(4)
+        assert world.ready() == ("False", "InvalidWebhook")
+        assert world.definition(schedule["metadata"]["uid"]) is None
+
+
+async def test_a_new_leader_has_it_looked_at_again_because_the_installation_may_allow_it_now(world):
+    async with world.leader():
+        schedule = await world.apply(webhook=SIGNED)
+        await found(world, schedule, "InvalidWebhook", REFUSED)
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("Unknown", "SecretsPending")
+        await found(world, schedule)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(schedule["metadata"]["uid"]) > world.clock.now_us()
+
+
+async def test_a_secret_that_cannot_be_read_is_an_event_once(world):
+    async with world.leader():
+        schedule = await world.apply(webhook=SIGNED)
+        for _ in range(3):
+            await found(world, schedule, "MissingSecret", "Secret reports/hook does not exist")
+        (told,) = news_of(world, "MissingSecret")
+        assert (told.warning, told.note) == (True, "Secret reports/hook does not exist")
+        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
+        (told,) = news_of(world, "SecretForbidden")
+        assert "annotation" in told.note
+    async with world.leader(epoch=2):
+        await found(world, schedule, "SecretForbidden", "its annotation does not name the host")
+        assert len(news_of(world, "SecretForbidden")) == 1
+
+
+async def test_a_secret_that_is_lost_later_is_an_event_of_the_run_once(world):
+    async with world.leader():
+        schedule = await world.apply(webhook=SIGNED)
+        await found(world, schedule)
+        for number in range(3):
+            lost = event(
+                schedule, FIRST + number, RunState.RUNNING,
+                reason="MissingSecret", message="Secret reports/hook does not exist",
+            )  # fmt: skip
+            await world.tell(schedule["metadata"]["uid"], lost)
+        (told,) = news_of(world, "MissingSecret")
+        assert told.note.endswith("waits: Secret reports/hook does not exist")
 
 
 async def test_a_plain_webhook_is_ready_without_a_check(world):

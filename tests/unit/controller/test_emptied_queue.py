@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 
 import pytest
 
+from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.testing.recordingtarget import RecordingTarget
 from tests.support.builders import at
+from tests.unit.controller.test_falling_back import a_cluster
 from tests.unit.controller.test_open_slots import a_worker, put_off
 from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.test_runends import workers
 from tests.unit.controller.world import World
 
 S = 1_000_000
 REFUSED = outcomes.Retry(reason=Reason.REJECTED, message="503", started=True, http_status=503)
+SECRET = {"connectionSecretRef": {"name": "elsewhere"}}
+#: Targets whose deliveries may fail and are tried again.
+TARGETS = {
+    "webhook": {"webhook": {"url": "https://hooks.example.com/x"}},
+    "stream-elsewhere": {"stream": {"name": "ticks", **SECRET}},
+    "kafka": {"kafka": {"topic": "ticks", **SECRET}},
+}
+each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
 
 class Receiver:
@@ -51,11 +63,12 @@ async def emptied(world: World, epoch: int = 1) -> None:
     await world.resync.run()
 
 
-async def test_a_webhook_whose_first_try_failed_is_tried_again_after_the_queue_was_emptied():
+@each_target
+async def test_a_delivery_whose_first_try_failed_is_tried_again_after_the_queue_was_emptied(target):
     world = World()
     receiver = Receiver(world, refuses=lambda slot_us: slot_us == FIRST)
     async with world.leader():
-        await world.apply()
+        await world.apply(**target)
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 310)
         assert world.status()["openSlots"]["started"] == "2026-03-01T12:05:00Z"
@@ -76,7 +89,7 @@ async def test_no_run_stays_running_for_ever_after_the_queue_was_emptied():
         await world.apply(schedule="5 12 1 3 *")
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 5)
-        assert world.status()["lastRun"]["outcome"] == "Running"
+        assert world.status()["lastRun"]["outcome"] == "Retrying"
     receiver.refuses = lambda _slot_us: False
     world.queue.flush()
     async with world.leader(epoch=2):
@@ -122,6 +135,62 @@ async def test_a_slot_that_waits_is_given_up_when_it_is_too_old_and_stays_given_
         async with a_worker(world, receiver.target):
             await world.clock.advance(120)
         assert receiver.asked == []
+
+
+@each_target
+async def test_a_delivery_that_was_rejected_stays_rejected_after_the_queue_was_emptied(target):
+    world = World()
+    receiver = Receiver(world, refuses=lambda _slot_us: True)
+    async with world.leader():
+        await world.apply(**target, schedule="5 12 1 3 *")
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(FIRST_AFTER + 5)
+        assert world.status()["openSlots"]["count"] == 1
+        await emptied(world)
+        receiver.target.always_reply(outcomes.Rejected(reason=Reason.REJECTED, message="410"))
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert world.status()["lastRun"]["outcome"] == "Failed"
+        assert "openSlots" not in world.status()
+        tries = len(receiver.target.fired)
+        await emptied(world)
+        async with a_worker(world, receiver.target):
+            await world.clock.advance(60)
+        assert len(receiver.target.fired) == tries
+        assert world.status()["runs"]["failed"] == 1
+
+
+async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job():
+    """Its outcome is of the lost index: it must not let the history delete what proves the slot."""
+    world = World()
+    settle, may_settle = world.queue.settle, asyncio.Event()
+
+    async def late(*of):
+        await may_settle.wait()
+        return await settle(*of)
+
+    async def away(*_of, **_named):
+        raise errors.QueueUnavailable("no further claim of this worker comes through")
+
+    async with world.leader(), a_cluster(world) as cluster:
+        await world.apply_job(successfulJobsHistoryLimit=0, schedule="5 12 1 3 *")
+        with pytest.MonkeyPatch.context() as slow:
+            slow.setattr(world.queue, "settle", late)
+            async with workers(world, "a"):
+                await world.clock.advance(FIRST_AFTER + 2)
+                assert sum(cluster.made.values()) == 1
+                slow.setattr(world.queue, "claim", away)
+                await emptied(world)
+                await world.clock.advance(1)
+                may_settle.set()
+                await world.clock.advance(5)
+        await world.clock.advance(30)  # the Job has ended, and its history may keep none
+        async with workers(world, "b"):
+            await world.clock.advance(30)
+        assert sum(cluster.made.values()) == 1
+        assert world.status()["runs"]["started"] == 1
+        assert world.status()["runs"]["succeeded"] == 1
+        assert world.api.all_stored("jobs") == []
 
 
 async def test_what_the_leader_knows_counts_although_no_status_tells_it_yet():

@@ -8,6 +8,7 @@ import pytest
 
 from duepoint.controller.jobs import history
 from duepoint.controller.jobs.history import FinishedJob
+from duepoint.controller.reconciling import verdicts
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
@@ -235,7 +236,8 @@ async def test_the_jobs_of_a_template_that_came_to_be_refused_obey_its_limits():
             world.api.end_job(NAMESPACE, name)
             await world.clock.advance(5)
         generation = metadata["generation"]
-        world.reconciler.refuse(NAMESPACE, "nightly", metadata["uid"], generation, "it is bad")
+        refusal = verdicts.refused_again_and_again(generation, "it is bad")
+        world.reconciler.refuse(NAMESPACE, "nightly", metadata["uid"], refusal)
         await world.clock.advance(5)
         assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
         assert len(world.api.all_stored("jobs")) == 2

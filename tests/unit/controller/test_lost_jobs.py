@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.jobs import lostjobs
+from duepoint.controller.jobs import gone, lostjobs
 from duepoint.kube import jobs
 from duepoint.runs.run import RunState
 from tests.support.builders import at
@@ -48,7 +48,8 @@ async def test_a_job_that_vanished_while_the_operator_was_down_is_not_active_for
         assert "active" not in status
         assert "activeCount" not in status
         assert status["lastRun"]["outcome"] == "Failed"
-        assert status["lastRun"]["message"] == lostjobs.GONE
+        assert status["lastRun"]["reason"] == "Deleted"
+        assert status["lastRun"]["message"] == gone.lost().message
         counts = status["runs"]
         assert (counts["started"], counts["succeeded"], counts["failed"]) == (1, 0, 1)
         assert world.condition("LastRunSucceeded")["status"] == "False"

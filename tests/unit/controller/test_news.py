@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from duepoint.runs.run import RunState
 from tests.unit.controller.test_open_slots import S, put_off
 from tests.unit.controller.test_reporter import FIRST, event
@@ -63,6 +65,28 @@ async def test_a_missed_slot_is_told_by_the_word_that_helps_most():
             event(made, THIRD_SLOT, RunState.MISSED, reason="InvalidJobTemplate", message="no"),
         )
         assert reasons(world) == ["NameConflict", "RunSkipped", "InvalidJobTemplate"]
+
+
+@pytest.mark.parametrize("reason", ["ConcurrencyForbidden", "Replaced", "MaxRuns", "Suspended"])
+async def test_a_slot_that_is_skipped_as_its_spec_asks_is_told_and_is_no_warning(reason):
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(610)
+        await world.tell(
+            made["metadata"]["uid"], event(made, FIRST, RunState.SKIPPED, reason=reason)
+        )
+        assert [(one.reason, one.warning) for one in world.news] == [("RunSkipped", False)]
+        assert world.news[0].note.endswith(reason)
+
+
+async def test_a_slot_that_finds_its_queue_full_is_a_warning():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(610)
+        await world.tell(
+            made["metadata"]["uid"], event(made, FIRST, RunState.SKIPPED, reason="QueueFull")
+        )
+        assert [(one.reason, one.warning) for one in world.news] == [("RunSkipped", True)]
 
 
 async def test_a_quota_that_holds_a_slot_up_is_told():

@@ -176,7 +176,7 @@ async def test_without_redis_an_edit_is_told_to_wait_and_applied_when_it_is_back
         await world.clock.advance(30)
         assert world.ready() == ("Unknown", "QueueUnavailable")
         assert world.condition("Reconciling")["reason"] == "QueueUnavailable"
-        assert world.status()["observedGeneration"] == 1
+        assert world.status()["observedGeneration"] == 2
         assert "queue" in world.health.troubles()
         world.queue.available = True
         await world.clock.advance(10)
@@ -364,7 +364,7 @@ async def test_without_a_verdict_the_schedule_is_armed_and_asked_about_again(tro
         world.api.fail_next(trouble, verb="POST", resource="jobs")
         uid = (await world.apply_job())["metadata"]["uid"]
         assert world.ready() == ("Unknown", "DryRunPending")
-        assert world.status()["observedGeneration"] == -1
+        assert world.status()["observedGeneration"] == 1
         assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
         await world.clock.advance(5)
         assert world.ready() == ("True", "Armed")
@@ -418,3 +418,34 @@ async def test_nothing_is_armed_while_no_two_clocks_agree():
         world.clock.distrust = ""
         await world.clock.advance(1)
         assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
+
+
+async def test_what_was_looked_at_while_redis_was_away_says_so_and_counts_from_its_creation():
+    world = World()
+    async with world.leader():
+        world.queue.available = False
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.clock.advance(400)
+        assert world.ready() == ("Unknown", "QueueUnavailable")
+        assert world.status()["observedGeneration"] == 1
+    world.queue.available = True
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid) == at("2026-03-01 12:05:00")
+
+
+async def test_an_edit_seen_while_redis_was_away_counts_from_the_edit_although_nothing_was_armed():
+    world = World()
+    async with world.leader():
+        world.queue.available = False
+        uid = (await world.apply())["metadata"]["uid"]
+        await world.clock.advance(400)
+        await world.apply(schedule="*/7 * * * *")
+        await world.clock.advance(30)
+        assert world.status()["observedGeneration"] == 2
+    world.queue.available = True
+    async with world.leader(epoch=2):
+        await world.clock.advance(2)
+        assert world.ready() == ("True", "Armed")
+        assert world.chain_due_us(uid) == at("2026-03-01 12:14:00")

@@ -158,6 +158,7 @@ class World:
             clock=self.clock,
             health=self.health,
         )
+        self.jobwatch.replacements.catch_up = self.outcomes.catch_up
         self.outcomes.on_doubt = self.reporter.on_hold = self.fallbacks.look
         version = str(self.api._version)
         running = self.running = [
@@ -220,7 +221,7 @@ class World:
     async def apply(self, name: str = "nightly", **fields: Any) -> dict[str, Any]:
         """Create or edit a Schedule; a webhook every five minutes unless told otherwise."""
         spec = {"schedule": "*/5 * * * *", **fields}
-        if not {"webhook", "jobTemplate", "stream"} & spec.keys():
+        if not {"webhook", "jobTemplate", "stream", "kafka"} & spec.keys():
             spec["webhook"] = {"url": "https://hooks.example.com/x"}
         manifest = {"metadata": {"namespace": NAMESPACE, "name": name}, "spec": spec}
         applied = await self.api.apply("schedules", manifest)

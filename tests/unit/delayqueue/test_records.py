@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from duepoint import errors
@@ -32,3 +34,16 @@ def test_a_due_that_could_be_taken_for_a_claim_is_never_stored(due):
 @pytest.mark.parametrize("due", [0, points.DUE_LIMIT_US - 1])
 def test_the_dues_at_the_borders_are_stored(due):
     assert records.checked_due(due) == due
+
+
+def test_the_last_cause_is_kept_in_bounded_length_and_an_older_version_does_without_it():
+    record = messages.OccurrenceRecord(
+        attempt=2, first_try_us=300, last_error="Network", last_cause="c" * 5_000
+    )
+    packed = records.pack(record)
+    assert len(packed) < 300
+    read = records.unpack(packed)
+    assert read.last_cause == "c" * 199 + "…"
+    assert (read.attempt, read.last_error) == (2, "Network")
+    assert not read.back_us
+    assert records.unpack(records.pack(dataclasses.replace(record, last_cause=""))).last_cause == ""

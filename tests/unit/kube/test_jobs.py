@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from duepoint import errors as base
-from duepoint.kube import errors, jobs, port
+from duepoint.kube import errors, jobs, port, schedules
 from duepoint.schedules.conditions import Reason
 from duepoint.testing.fakekubernetes import FakeKubernetes
 
@@ -324,11 +324,54 @@ def test_the_end_of_a_job_is_read_off_its_conditions(status: Any, expected: Any)
 
 
 def test_only_the_controller_of_a_job_is_its_maker():
-    def owned(**reference: Any) -> jobs.Job:
-        return jobs.Job(
-            metadata=port.Metadata(owner_references=(port.OwnerReference(**reference),))
-        )
+    assert jobs.owner_of(owned()) == OWNER
+    assert jobs.owner_of(owned(controller=None)) is None
 
-    assert jobs.is_controlled_by(owned(uid="a", controller=True), "a")
-    assert not jobs.is_controlled_by(owned(uid="a"), "a")
-    assert not jobs.is_controlled_by(owned(uid="b", controller=True), "a")
+
+OWNER = jobs.Owner("reports", "nightly", "a")
+
+
+def owned(
+    *, namespace: str = "reports", slot: str = "2026-11-22T01:30:00Z", **reference: Any
+) -> jobs.Job:
+    told = {
+        "uid": "a", "name": "nightly", "kind": schedules.KIND,
+        "api_version": schedules.API_VERSION, "controller": True, **reference,
+    }  # fmt: skip
+    return jobs.Job(
+        metadata=port.Metadata(
+            namespace=namespace,
+            owner_references=(port.OwnerReference(**told),),
+            annotations={jobs.SCHEDULED_TIME: slot} if slot else None,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"namespace": "elsewhere"},
+        {"name": "hourly"},
+        {"uid": "b"},
+        {"kind": "CronJob"},
+        {"api_version": "batch/v1"},
+        {"controller": None},
+        {"slot": ""},
+        {"slot": "at noon"},
+    ],
+    ids=["namespace", "name", "uid", "kind", "api", "no controller", "no slot", "junk slot"],
+)
+def test_a_job_is_a_run_of_the_schedule_of_its_namespace_with_its_owners_name_and_uid(forged: Any):
+    assert jobs.is_run_of(owned(), OWNER)
+    assert not jobs.is_run_of(owned(**forged), OWNER)
+
+
+async def test_a_job_of_ours_without_its_slot_is_not_said_to_be_controlled_by_another():
+    api = FakeKubernetes()
+    job = jobs.job_for(a_template(), replace(FACTS, namespace="reports"))
+    stripped = {**job, "metadata": {**job["metadata"], "annotations": {}}}
+    await api.request("POST", jobs.collection("reports"), stripped)
+    found = await jobs.create(api, "reports", job)
+    assert isinstance(found, jobs.NameConflict)
+    assert "controlled by" not in found.message
+    assert f"its annotation {jobs.SCHEDULED_TIME} is missing; write 2026-" in found.message

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.kube import errors, jobs
+from duepoint.kube import errors, jobs, port
 from duepoint.targets.activejobs import NO_JOBS, ActiveJobs, JobState
 from duepoint.testing.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE
@@ -119,16 +119,40 @@ async def test_only_a_running_job_of_the_schedule_is_deleted(api):
     foreign = await make(api, "other")
     api.end_job(NAMESPACE, ended)
     for name in (running, ended, foreign, "gone-1"):
-        await ActiveJobs(api).delete(NAMESPACE, "uid-of-report", name)
+        await ActiveJobs(api).delete(NAMESPACE, "report", "uid-of-report", name)
     left = {job["metadata"]["name"] for job in api.all_stored("jobs")}
     assert left == {ended, foreign}
+
+
+async def _forge(api: FakeKubernetes, name: str, *, owner: str = "", slot: bool = True) -> None:
+    """Somebody writes the metadata of this Job."""
+    metadata = api.stored("jobs", NAMESPACE, name)["metadata"]
+    if owner:
+        metadata["ownerReferences"][0]["name"] = owner
+    kept = {"ownerReferences": metadata["ownerReferences"]}
+    if not slot:
+        kept["annotations"] = {jobs.SCHEDULED_TIME: None}
+    path = jobs.path(NAMESPACE, name)
+    await api.request("PATCH", path, {"metadata": kept}, content_type=port.MERGE_PATCH)
+
+
+@pytest.mark.parametrize("forged", [{"owner": "other"}, {"slot": False}], ids=["name", "no slot"])
+async def test_a_uid_alone_makes_no_job_a_run_that_is_active_or_may_be_deleted(api, forged):
+    name = await make(api, "report")
+    await _forge(api, name, **forged)
+    asked = ActiveJobs(api)
+    place = NAMESPACE, "report", "uid-of-report"
+    assert await asked.of_schedule(*place) == ()
+    assert await asked.states(*place, [name]) == {name: JobState.ABSENT}
+    await asked.delete(*place, name)
+    assert api.stored("jobs", NAMESPACE, name) is not None
 
 
 async def test_without_an_api_server_nothing_is_known():
     for call in (
         NO_JOBS.of_schedule("a", "b", "c"),
         NO_JOBS.states("a", "b", "c", []),
-        NO_JOBS.delete("a", "b", "c"),
+        NO_JOBS.delete("a", "b", "c", "d"),
     ):
         with pytest.raises(errors.Unavailable):
             await call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 
 import pytest
@@ -88,6 +89,40 @@ async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_us
         assert not given.started
         assert given.after_us > 0
         assert len(hears.requests) == asked
+
+
+async def test_the_cause_stays_while_a_circuit_is_open_and_names_no_path():
+    async with workers(2, rule=LONG) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        for one in targets:
+            given = await one.fire(a_firing(hears, path="/hook?token=canary"))
+            assert given.reason is Reason.CIRCUIT_OPEN
+            assert given.message == (
+                f"http://127.0.0.1:{hears.port}: 3 failures in a row, the last: answered 503; "
+                "deliveries wait and one at a time tries it, until one succeeds"
+            )
+
+
+async def test_a_closed_port_is_the_cause_of_its_circuit_and_the_host_is_named_once():
+    async with workers(rule=LONG) as (_, targets, shared):
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))  # nobody listens
+            port = held.getsockname()[1]
+            action = firings.a_webhook(f"http://127.0.0.1:{port}/x", timeout_seconds=5)
+            for _ in range(LONG.most_in_a_row):
+                given = await targets[0].fire(firings.a_firing(action, due_us=now_us()))
+                assert given.reason is Reason.NETWORK
+            await settle(shared)
+            given = await targets[0].fire(firings.a_firing(action, due_us=now_us()))
+        assert given.reason is Reason.CIRCUIT_OPEN
+        assert "3 failures in a row, the last: cannot be reached: Connection refused" in (
+            given.message
+        )
+        assert given.message.count("127.0.0.1") == 1
+
+
+def now_us():
+    return time.time_ns() // 1000
 
 
 async def test_what_one_worker_finds_the_others_know(monkeypatch):

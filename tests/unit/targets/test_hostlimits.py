@@ -8,7 +8,7 @@ import time
 import pytest
 
 from duepoint import clock
-from duepoint.targets import hostlimits
+from duepoint.targets import hostlimits, pace
 from duepoint.testing import fakeclock
 
 
@@ -29,7 +29,7 @@ async def test_a_receiver_gets_so_many_at_a_time():
 
 
 async def test_a_burst_at_a_receiver_that_answers_waits_for_its_turns(monkeypatch):
-    monkeypatch.setattr(hostlimits, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(pace, "PATIENCE_SECONDS", 60.0)
     given = limits(per_host=4)
     most = running = 0
 
@@ -55,7 +55,7 @@ async def test_at_one_that_hangs_nobody_waits_long_and_later_ones_not_at_all():
     await asyncio.gather(*(given.enter("host", "team") for _ in range(5)))
     begun = time.monotonic()
     put_off = [await given.enter("host", "team") for _ in range(5)]
-    assert time.monotonic() - begun < 5 * hostlimits.PATIENCE_SECONDS  # what five would wait
+    assert time.monotonic() - begun < 5 * pace.PATIENCE_SECONDS  # what five would wait
     assert put_off == sorted(put_off)  # one after the other
     assert 0 < put_off[0] < put_off[-1] <= 30.0
 
@@ -77,13 +77,20 @@ async def test_who_is_put_off_by_one_receiver_is_not_by_another():
     assert await enter(given, host="another") == [0.0]
 
 
-async def test_scarce_places_are_shared_among_receivers():
-    given = limits(per_host=32, places=64)
-    first = [await given.enter(f"host {n}", f"team {n}") for n in range(4) for _ in range(8)]
-    assert not any(first)  # half of the places
-    seconds = await asyncio.gather(given.enter("host 0", "team 0"), given.enter("new", "team"))
+async def test_scarce_places_of_a_namespace_are_shared_among_its_receivers():
+    given = limits(per_host=32, places=64)  # 48 for one namespace, 32 of them without sharing
+    first = [await given.enter(f"host {n}", "team") for n in range(4) for _ in range(8)]
+    assert not any(first)
+    seconds = await asyncio.gather(given.enter("host 0", "team"), given.enter("new", "team"))
     assert seconds[0] > 0  # has its part
     assert seconds[1] == 0.0
+
+
+async def test_many_receivers_of_one_namespace_leave_a_neighbours_receiver_its_turns():
+    given = limits(per_host=32, places=256)
+    for number in range(250):
+        await given.enter(f"host {number}", "greedy")
+    assert await enter(given, host="quiet's", namespace="quiet", times=20) == [0.0] * 20
 
 
 async def test_no_namespace_gets_all_places_however_many_receivers_it_names():
@@ -113,5 +120,5 @@ async def test_nothing_is_kept_of_receivers_that_nobody_calls():
         await given.enter(f"host {number}", "team")
         given.leave(f"host {number}")
     assert not given._hosts
-    assert not given._namespaces
-    assert given._running == 0
+    assert not given._called
+    assert given._shares.taken == 0

@@ -234,7 +234,41 @@ async def test_the_newer_job_takes_the_place_of_the_one_that_runs(place):
         await place.clock.advance(31)
     assert place.jobs_there() == [name(30)]
     states = [(slot, state) for slot, state, _ in await place.told()]
-    assert states == [(slot, RunState.RUNNING) for slot in (10, 20, 30)]
+    running, replacing = RunState.RUNNING, RunState.REPLACING
+    assert states == [
+        (10, running),
+        (10, replacing),
+        (20, running),
+        (20, replacing),
+        (30, running),
+    ]
+
+
+async def test_what_is_replaced_is_told_before_it_is_deleted(place):
+    """Who sees the deletion, finds the word of it already there, whoever dies in between."""
+    known = await place.schedule("Replace")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+        place.api.fail_next(DOWN, verb="DELETE")
+        await place.clock.advance(9.2)
+        assert place.jobs_there() == [name(10)]
+        (told,) = [one for one in await place.events() if one.state is RunState.REPLACING]
+    assert (told.uid, told.job_name, told.reason) == (known.uid, name(10), Reason.REPLACED)
+    assert told.message == "the slot of 2026-03-01T12:00:20Z took its place"
+
+
+async def test_nothing_is_deleted_by_a_worker_that_cannot_say_so(place):
+    await place.schedule("Replace")
+    async with place.working(place.a_worker()):
+        await place.clock.advance(11)
+
+        async def lost(_settler, _closed):
+            return False
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("duepoint.worker.settler.Settler.tell", lost)
+            await place.clock.advance(10)
+            assert place.jobs_there() == [name(10)]
 
 
 async def test_a_finished_job_is_not_replaced(place):
@@ -271,14 +305,14 @@ async def test_a_slot_whose_job_exists_already_replaces_nothing(place):
     assert place.api.stored("jobs", "default", name(60)) == before
 
 
-async def test_the_retries_of_a_replaced_delivery_end_as_a_failed_run(place):
+async def test_the_retries_of_a_replaced_delivery_end_as_a_replaced_run(place):
     await place.schedule("Replace", WEBHOOK)
     place.webhooks.reply(outcomes.Retry(reason=Reason.NETWORK, message="x", after_us=60 * SECOND))
     async with place.working(place.a_worker()):
         await place.clock.advance(21)
     assert place.fired() == [10, 20]
     told = await place.told()
-    assert (10, RunState.FAILED, Reason.REPLACED) in told
+    assert (10, RunState.REPLACED, Reason.REPLACED) in told
     assert (20, RunState.SUCCEEDED, Reason.SUCCEEDED) in told
 
 

@@ -364,7 +364,7 @@ async def test_workers_share_a_burst_of_jobs_evenly(place):
         await place.arm(every("10s", uid=f"uid-{number}", name=f"s-{number}"), job)
     workers = [place.a_worker(name, concurrency=256) for name in ("a", "b")]
     for worker in workers:
-        async with worker._dispatcher.jobs:
+        async with worker._dispatcher.jobs.turn("team"):
             pass  # each has made a Job before
     place.target.hold()
     async with place.working(*workers):

@@ -41,16 +41,18 @@ class _Counts(msgspec.Struct, frozen=True):
     started: int = 0
     succeeded: int = 0
     failed: int = 0
+    replaced: int = 0
     skipped: int = 0
 
     @property
     def ended(self) -> int:
-        return self.succeeded + self.failed + self.skipped
+        return self.succeeded + self.failed + self.replaced + self.skipped
 
 
 class _Condition(msgspec.Struct, frozen=True):
     type: str = ""
     status: str = ""
+    reason: str = ""
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -63,10 +65,15 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def state(self) -> str:
-        """``Complete``, ``Failed``, ``Running``, or ``Pending`` before anybody looked at it."""
+        """``Complete``, ``Failed``, ``Running``, ``Retrying``, ``Pending`` before anybody looked.
+
+        Retrying: what has started failed, and waits for its next try.
+        """
         for one in self.conditions or ():
             if one.type in ("Complete", "Failed") and one.status == "True":
                 return one.type
+            if one.type == "Reconciling" and one.reason == "Retrying":
+                return one.reason
         return "Pending" if self.observed_generation < 0 else "Running"
 
 

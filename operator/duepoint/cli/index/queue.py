@@ -222,7 +222,7 @@ def peek(
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
         rows = [sightings.of_point(point, now_us) for point in found]
         return listing.write(
-            rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="schedule"
+            rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="last error"
         )
 
     connection.run(given, look)
@@ -240,7 +240,7 @@ async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, shap
         output.complain(f"{known.known.identity} has no point: {sightings.why_no_point(known)}")
     rows = [sightings.of_point(point, known.now_us) for point in known.points]
     return listing.write(
-        rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="schedule"
+        rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="last error"
     )
 
 
@@ -253,7 +253,13 @@ def _point_cells(row: listing.Row) -> listing.Cells:
         "scheduledTime": listing.text(row["scheduledTime"]),
         "attempt": listing.text(row["attempt"]),
         "schedule": listing.name(row),
+        "last error": _last_error(row),
     }
+
+
+def _last_error(row: listing.Row) -> str:
+    """Of a retry: the reason, and the cause in words where it was kept."""
+    return ": ".join(text for text in (row["lastError"], row["lastCause"]) if text)
 
 
 def _until(seconds: float) -> str:

@@ -61,6 +61,7 @@ def of_point(sight: sights.PointSight, now_us: int) -> listing.Row:
         "state": _state(due_us, now_us),
         "attempt": None if sight.record is None else sight.record.attempt + 1,
         "lastError": "" if sight.record is None else sight.record.last_error,
+        "lastCause": "" if sight.record is None else sight.record.last_cause,
         "shard": shard_number(sight.shard),
     }
 

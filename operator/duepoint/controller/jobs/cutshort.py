@@ -1,4 +1,4 @@
-"""Runs whose Job was deleted while it ran: a failure, unless its Schedule was deleted.
+"""Runs whose Job was taken away while it ran: how they ended is told a moment later.
 
 Kubernetes deletes the Jobs of a Schedule right after it, and the watch of Jobs may show that before
 the watch of Schedules shows the other. So such an end is told a moment later, when the Schedule is
@@ -7,9 +7,10 @@ either still known or not; the reporter passes over what is told of an unknown o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.reconciling.workqueue import WorkQueue
 from duepoint.runs.run import RunEvent
@@ -28,13 +29,14 @@ class _End:
 class CutShort:
     """Ends that wait for their moment; one for each term of a leader."""
 
-    def __init__(self, *, clock: Clock, tell: Callable[[RunEvent], None]) -> None:
+    def __init__(self, *, clock: Clock, tell: Callable[[RunEvent], Awaitable[None]]) -> None:
         self._clock = clock
         self._tell = tell
+        self._waits: dict[str, Iterator[float]] = {}
         self._ends: WorkQueue[_End] = WorkQueue(clock)
 
     def note(self, event: RunEvent) -> None:
-        """The Job of this run was deleted before it had ended."""
+        """The Job of this run was deleted or released before it had ended."""
         self._ends.put(event.job_uid, _End(event, self._clock.monotonic() + GRACE_SECONDS))
 
     async def run(self) -> None:
@@ -45,5 +47,12 @@ class CutShort:
         wait = end.not_before - self._clock.monotonic()
         if wait > 0:
             return wait
-        self._tell(end.event)
+        job_uid = end.event.job_uid
+        try:
+            await self._tell(end.event)
+        except errors.TryLater as trouble:
+            telemetry.logger.debug("the end of a job not told yet", error=str(trouble))
+            backoff = services.backoff(first_seconds=0.5, most_seconds=30.0)
+            return next(self._waits.setdefault(job_uid, backoff))
+        self._waits.pop(job_uid, None)
         return None

@@ -1,18 +1,22 @@
 """The Jobs of every Schedule, as the watch shows them.
 
 Takes Jobs in, tells what is new: a Job that has ended since it was last looked at, a Schedule whose
-set of active Jobs is another. Only Jobs controlled by a Schedule count; the label alone proves
-nothing. No I/O.
+set of active Jobs is another. Only Jobs count that are controlled by a Schedule, by its namespace,
+name and uid, and that name their slot; the label alone proves nothing, and a uid does not either.
+A Job that counted and does so no more was released: it is no run of the Schedule from then on. No
+I/O.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from duepoint.controller.jobs import gone
 from duepoint.controller.jobs.history import FinishedJob
 from duepoint.controller.jobs.podless import PodlessJob
-from duepoint.kube import jobs, port, schedules, times
+from duepoint.kube import jobs, times
+from duepoint.kube.jobs import Owner
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
@@ -22,127 +26,169 @@ from duepoint.schedules.conditions import Reason
 class _Owned:
     """Jobs of one Schedule, by uid."""
 
-    active: dict[str, dict[str, Any]] = field(default_factory=dict)
+    active: dict[str, _Active] = field(default_factory=dict)
     finished: dict[str, FinishedJob] = field(default_factory=dict)
     podless: dict[str, PodlessJob] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Active:
+    """A Job that has not ended, with what its run is known by."""
+
+    reference: dict[str, Any]
+    slot_us: int
+    trigger: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a look at a Job has shown.
+
+    Attributes:
+        owner: the Schedule whose Jobs may be others now; None = no Schedule's.
+        ended: the end of its run, where that is news.
+        cut_short: the end of a run whose Job was taken away before its end was seen.
+        claimed: the Schedule that the Job says it is controlled by without naming a slot, where
+            that is news.
+    """
+
+    owner: Owner | None = None
+    ended: RunEvent | None = None
+    cut_short: RunEvent | None = None
+    claimed: Owner | None = None
+
+
 class JobBook:
-    """Jobs by the uid of their Schedule."""
+    """Jobs by their Schedule."""
 
     def __init__(self) -> None:
-        self._by_schedule: dict[str, _Owned] = {}
-        self._names: set[tuple[str, str]] = set()
+        self._by_schedule: dict[Owner, _Owned] = {}
+        self._owners: dict[str, Owner] = {}
+        self._names: set[tuple[Owner, str]] = set()
+        #: Jobs that say that they are a Schedule's and name no slot: their namespaces by uid.
+        self._without_slot: dict[str, str] = {}
 
-    def has(self, namespace: str, job_name: str) -> bool:
-        """Whether a Job of that name is there."""
-        return (namespace, job_name) in self._names
+    def has(self, owner: Owner, job_name: str) -> bool:
+        """Whether the Schedule has a Job of that name."""
+        return (owner, job_name) in self._names
 
-    def put(self, job: jobs.Job) -> tuple[str, RunEvent | None]:
-        """The Schedule's uid ("" for a Job that is none's), and its end where that is news."""
-        owner = _owner(job)
-        if owner is None:
-            return "", None
-        owned = self._by_schedule.setdefault(owner.uid, _Owned())
-        self._names.add((job.metadata.namespace, job.metadata.name))
-        ended = jobs.finished(job)
+    def put(self, job: jobs.Job, now_us: int) -> Seen:
+        """The Job exists."""
+        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         uid = job.metadata.uid
+        if slot_us is None or owner is None or self._owners.get(uid, owner) != owner:
+            return self._put_other(job, owner if slot_us is None else None, now_us)
+        owned = self._by_schedule.setdefault(owner, _Owned())
+        self._owners[uid] = owner
+        self._names.add((owner, job.metadata.name))
+        ended = jobs.finished(job)
         since_us = jobs.without_pods_since_us(job)
         owned.podless.pop(uid, None)
         if since_us is not None:
             owned.podless[uid] = _podless(job, since_us)
         if ended is None:
-            owned.active[uid] = _reference(job)
-            return owner.uid, None
+            owned.active[uid] = _active(job, slot_us)
+            return Seen(owner=owner)
         owned.active.pop(uid, None)
         if uid in owned.finished:
-            return owner.uid, None
+            return Seen(owner=owner)
         if job.metadata.deletion_timestamp is None:
-            owned.finished[uid] = _finished(job, ended)
-        return owner.uid, _event(job, owner, ended)
+            owned.finished[uid] = _finished(job, slot_us, ended)
+        return Seen(owner=owner, ended=_event(job, owner, slot_us, ended, now_us))
 
-    def drop(self, job: jobs.Job) -> tuple[str, RunEvent | None, RunEvent | None]:
-        """The Job is gone: the Schedule's uid, or "", and its end where that is news.
+    def drop(self, job: jobs.Job, now_us: int) -> Seen:
+        """The Job is gone."""
+        uid = job.metadata.uid
+        self._without_slot.setdefault(uid, job.metadata.namespace)  # it is too late to tell of it
+        seen = self.put(job, now_us)
+        del self._without_slot[uid]
+        owner = self._owners.get(uid)
+        if owner is None:
+            return seen
+        run = self._by_schedule[owner].active.get(uid)
+        self.drop_uid(owner, uid)
+        if run is None:
+            return seen
+        at_us = _instant_us(job.metadata.deletion_timestamp) or now_us
+        return replace(seen, cut_short=_taken(job, owner, run, gone.deleted(), min(at_us, now_us)))
 
-        The third is the end of a run that was cut short: nobody saw it end.
-        """
-        schedule_uid, ended = self.put(job)
-        if not schedule_uid:
-            return "", None, None
-        was_active = job.metadata.uid in self._by_schedule[schedule_uid].active
-        self.drop_uid(schedule_uid, job.metadata.uid)
-        self._names.discard((job.metadata.namespace, job.metadata.name))
-        return schedule_uid, ended, _deleted_event(job) if was_active else None
-
-    def drop_uid(self, schedule_uid: str, job_uid: str) -> None:
+    def drop_uid(self, owner: Owner, job_uid: str) -> None:
         """The Job of that uid is gone."""
-        owned = self._by_schedule.get(schedule_uid)
+        owned = self._by_schedule.get(owner)
         if owned is None:
             return
+        self._owners.pop(job_uid, None)
         owned.podless.pop(job_uid, None)
-        reference = owned.active.pop(job_uid, None)
-        if reference is not None:
-            self._names.discard((reference["namespace"], reference["name"]))
+        run = owned.active.pop(job_uid, None)
+        if run is not None:
+            self._names.discard((owner, run.reference["name"]))
         job = owned.finished.pop(job_uid, None)
         if job is not None:
-            self._names.discard((job.namespace, job.name))
+            self._names.discard((owner, job.name))
         if not owned.active and not owned.finished:
-            del self._by_schedule[schedule_uid]
+            del self._by_schedule[owner]
 
-    def keep_only(self, namespace: str | None, job_uids: set[str]) -> set[str]:
+    def keep_only(self, namespace: str | None, job_uids: set[str]) -> set[Owner]:
         """A complete list of a namespace (None = all) is known; Schedules that lost Jobs by it."""
-        lost: set[str] = set()
-        for schedule_uid, owned in list(self._by_schedule.items()):
-            places = {uid: ref["namespace"] for uid, ref in owned.active.items()} | {
-                uid: job.namespace for uid, job in owned.finished.items()
-            }
-            for uid, place in places.items():
-                if uid not in job_uids and namespace in (None, place):
-                    self.drop_uid(schedule_uid, uid)
-                    lost.add(schedule_uid)
+        lost: set[Owner] = set()
+        for uid, owner in list(self._owners.items()):
+            if uid not in job_uids and namespace in (None, owner.namespace):
+                self.drop_uid(owner, uid)
+                lost.add(owner)
+        for uid, place in list(self._without_slot.items()):
+            if uid not in job_uids and namespace in (None, place):
+                del self._without_slot[uid]
         return lost
 
-    def active(self, schedule_uid: str, most: int) -> tuple[tuple[dict[str, Any], ...], int]:
+    def active(self, owner: Owner, most: int) -> tuple[tuple[dict[str, Any], ...], int]:
         """References to the active Jobs, at most so many, by name; and how many there are."""
-        owned = self._by_schedule.get(schedule_uid)
+        owned = self._by_schedule.get(owner)
         if owned is None:
             return (), 0
-        listed = sorted(owned.active.values(), key=lambda reference: str(reference["name"]))
+        references = (run.reference for run in owned.active.values())
+        listed = sorted(references, key=lambda reference: str(reference["name"]))
         return tuple(listed[:most]), len(listed)
 
-    def podless(self, schedule_uid: str) -> PodlessJob | None:
+    def podless(self, owner: Owner) -> PodlessJob | None:
         """The Job that has been without Pods for longest, of those that could have some."""
-        owned = self._by_schedule.get(schedule_uid)
+        owned = self._by_schedule.get(owner)
         if owned is None or not owned.podless:
             return None
         return min(owned.podless.values(), key=lambda job: (job.since_us, job.name))
 
-    def finished(self, schedule_uid: str) -> tuple[FinishedJob, ...]:
+    def finished(self, owner: Owner) -> tuple[FinishedJob, ...]:
         """The finished Jobs that still exist."""
-        owned = self._by_schedule.get(schedule_uid)
+        owned = self._by_schedule.get(owner)
         return () if owned is None else tuple(owned.finished.values())
 
+    def _put_other(self, job: jobs.Job, claimed: Owner | None, now_us: int) -> Seen:
+        """A Job that is no run of a Schedule, or not of the one that it was a run of."""
+        uid = job.metadata.uid
+        if claimed is not None and uid in self._without_slot:
+            claimed = None
+        if claimed is not None:
+            self._without_slot[uid] = job.metadata.namespace
+        owner = self._owners.get(uid)
+        if owner is None:
+            return Seen(claimed=claimed)
+        run = self._by_schedule[owner].active.get(uid)
+        self.drop_uid(owner, uid)
+        if run is None:
+            return Seen(owner=owner, claimed=claimed)
+        cut_short = _taken(job, owner, run, gone.released(), now_us)
+        return Seen(owner=owner, cut_short=cut_short, claimed=claimed)
 
-def _owner(job: jobs.Job) -> port.OwnerReference | None:
-    for reference in job.metadata.owner_references or ():
-        if (
-            reference.controller
-            and reference.kind == schedules.KIND
-            and (reference.api_version == schedules.API_VERSION)
-        ):
-            return reference
-    return None
 
-
-def _reference(job: jobs.Job) -> dict[str, Any]:
+def _active(job: jobs.Job, slot_us: int) -> _Active:
     metadata = job.metadata
-    return {
+    reference = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "namespace": metadata.namespace,
         "name": metadata.name,
         "uid": metadata.uid,
     }
+    return _Active(reference=reference, slot_us=slot_us, trigger=_trigger(job))
 
 
 def _podless(job: jobs.Job, since_us: int) -> PodlessJob:
@@ -152,44 +198,58 @@ def _podless(job: jobs.Job, since_us: int) -> PodlessJob:
     )
 
 
-def _finished(job: jobs.Job, ended: jobs.Finished) -> FinishedJob:
+def _finished(job: jobs.Job, slot_us: int, ended: jobs.Finished) -> FinishedJob:
     return FinishedJob(
         namespace=job.metadata.namespace,
         name=job.metadata.name,
         uid=job.metadata.uid,
-        slot_us=_slot_us(job),
+        slot_us=slot_us,
         succeeded=ended.succeeded,
         created_us=_instant_us(job.metadata.creation_timestamp),
         is_wanted=_trigger(job) not in summaries.REGULAR,
     )
 
 
-def _deleted_event(job: jobs.Job) -> RunEvent | None:
-    """Somebody deleted the Job before it ended; nothing else will ever tell of this run."""
-    owner = _owner(job)
-    if owner is None:
-        return None
-    told = "the Job was deleted before it ended"
-    at_us = _instant_us(job.metadata.deletion_timestamp)
-    ended = jobs.Finished(succeeded=False, reason=Reason.DELETED, message=told, at_us=at_us or None)
-    return _event(job, owner, ended)
+def _taken(job: jobs.Job, owner: Owner, run: _Active, why: gone.Gone, at_us: int) -> RunEvent:
+    """The Job was taken away before it ended; nothing else will ever tell of this run."""
+    return _ended(
+        job, owner, run.slot_us, run.trigger, RunState.FAILED, why.reason, why.message, at_us
+    )
 
 
-def _event(job: jobs.Job, owner: port.OwnerReference, ended: jobs.Finished) -> RunEvent:
-    created_us = _instant_us(job.metadata.creation_timestamp)
-    at_us = ended.at_us or created_us
+def _event(
+    job: jobs.Job, owner: Owner, slot_us: int, ended: jobs.Finished, now_us: int
+) -> RunEvent:
+    state, reason, message = RunState.SUCCEEDED, Reason.SUCCEEDED, ""
+    if not ended.succeeded:
+        state, reason = RunState.FAILED, Reason.JOB_FAILED
+        message = f"{ended.reason}: {ended.message}"
+    at_us = ended.at_us or now_us
+    return _ended(job, owner, slot_us, _trigger(job), state, reason, message, at_us)
+
+
+def _ended(  # noqa: PLR0917 - the fields in their order
+    job: jobs.Job,
+    owner: Owner,
+    slot_us: int,
+    trigger: str,
+    state: RunState,
+    reason: Reason,
+    message: str,
+    at_us: int,
+) -> RunEvent:
     return RunEvent(
         uid=owner.uid,
-        namespace=job.metadata.namespace,
+        namespace=owner.namespace,
         name=owner.name,
         generation=0,
-        slot_us=_slot_us(job),
-        trigger=_trigger(job),
-        state=RunState.SUCCEEDED if ended.succeeded else RunState.FAILED,
-        reason=Reason.SUCCEEDED if ended.succeeded else Reason.JOB_FAILED,
-        message="" if ended.succeeded else f"{ended.reason}: {ended.message}",
+        slot_us=slot_us,
+        trigger=trigger,
+        state=state,
+        reason=reason,
+        message=message,
         at_us=at_us,
-        started_us=created_us,
+        started_us=_instant_us(job.metadata.creation_timestamp),
         finished_us=at_us,
         job_name=job.metadata.name,
         job_uid=job.metadata.uid,
@@ -198,12 +258,6 @@ def _event(job: jobs.Job, owner: port.OwnerReference, ended: jobs.Finished) -> R
 
 def _trigger(job: jobs.Job) -> str:
     return (job.metadata.annotations or {}).get(jobs.TRIGGER, "Schedule")
-
-
-def _slot_us(job: jobs.Job) -> int:
-    """From the annotation; from the creation where somebody removed that."""
-    text = (job.metadata.annotations or {}).get(jobs.SCHEDULED_TIME)
-    return _instant_us(text) or _instant_us(job.metadata.creation_timestamp)
 
 
 def _instant_us(text: str | None) -> int:

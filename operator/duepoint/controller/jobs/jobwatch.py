@@ -1,10 +1,12 @@
 """Jobs of Schedules, watched: how they end, which are active, and which are too many.
 
-A raw watch of every Job with our label, for each watched namespace or for the cluster. Ends of
-Jobs become run events for the reporter, told again after every list because the fold knows what it
-has seen. Finished Jobs beyond the history limits are deleted in the background, also of a
-suspended Schedule, and never of a slot that has not ended by what the API server has, nor before
-the status tells how they ended: a leader that takes over would find them shown as running and gone.
+A raw watch of every Job with our label, for each watched namespace or for the cluster. What a Job
+says of its owner is believed only where the Schedule of that uid has that name and is in the Job's
+namespace. Ends of Jobs become run events for the reporter, told again after every list because the
+fold knows what it has seen. Finished Jobs beyond the history limits are deleted in the background,
+also of a suspended Schedule, and never of a slot that has not ended by what the API server has, nor
+before the status tells how they ended: a leader that takes over would find them shown as running
+and gone.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.jobs import history
-from duepoint.controller.jobs.cutshort import CutShort
-from duepoint.controller.jobs.jobbook import JobBook
+from duepoint.controller.jobs import history, unended
+from duepoint.controller.jobs.cutshort import GRACE_SECONDS, CutShort
+from duepoint.controller.jobs.jobbook import JobBook, Seen
 from duepoint.controller.jobs.lostjobs import LostJobs
-from duepoint.controller.jobs.podless import Podless
+from duepoint.controller.jobs.podless import Podless, PodlessJob
+from duepoint.controller.jobs.replacements import Replacements
 from duepoint.controller.jobs.unended import Unended
 from duepoint.controller.reconciling.workqueue import WorkQueue
 from duepoint.controller.status import book
+from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.status.reporter import Reporter
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
@@ -49,8 +53,9 @@ class JobWatch:
     Attributes:
         keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
             tell yet how it ended; whoever says so calls ``look`` once it may go.
-        on_end: told the uid of a Schedule and which of its Jobs has ended or was told to go; an
-            empty name where one is gone that was not seen to end.
+        on_end: told the uid of a Schedule and which of its Jobs has ended, was released or was told
+            to go; an empty name where one is gone that was not seen to end.
+        replacements: Jobs that workers delete in favour of newer slots.
     """
 
     def __init__(
@@ -75,10 +80,13 @@ class JobWatch:
         self.listed = asyncio.Event()
         self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
-        self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=reporter.event)
-        self._cut_short = CutShort(clock=clock, tell=reporter.event)
-        self._podless = Podless(api=api, clock=clock, jobs=self._book, tell=reporter.pods_refused)
+        self.replacements = Replacements(reporter.event)
+        tell_gone = self.replacements.end
+        self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=tell_gone)
+        self._cut_short = CutShort(clock=clock, tell=tell_gone)
+        self._podless = Podless(api=api, clock=clock, jobs=self, tell=reporter.pods_refused)
         reporter.on_started = lambda run: self._lost.doubt([run])
+        reporter.on_replacing = self._note_replacing
         self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
         self.on_end: Callable[[str, str], None] = lambda _schedule_uid, _name: None
 
@@ -94,12 +102,17 @@ class JobWatch:
 
     def look(self, schedule_uid: str) -> None:
         """The watermark or the limits of a Schedule may have moved: there may be Jobs to delete."""
-        if self._book.finished(schedule_uid):
+        if self._finished(schedule_uid):
             self._cleaning.put(schedule_uid, schedule_uid)
 
-    def has(self, namespace: str, job_name: str) -> bool:
-        """Whether a Job of that name is there, by the watch."""
-        return self._book.has(namespace, job_name)
+    def has(self, owner: jobs.Owner, job_name: str) -> bool:
+        """Whether the Schedule has a Job of that name, by the watch."""
+        return self._book.has(owner, job_name)
+
+    def podless(self, schedule_uid: str) -> PodlessJob | None:
+        """The Job of a Schedule that has been without Pods for longest."""
+        owner = self._reporter.owner(schedule_uid)
+        return None if owner is None else self._book.podless(owner)
 
     def see(self, job: jobs.Job) -> None:
         """The Job was found otherwise."""
@@ -108,6 +121,10 @@ class JobWatch:
     def is_over(self, run: Unended) -> bool:
         """Whether the run has ended by what is known now."""
         return self._reporter.is_over(run)
+
+    def let_go(self, run: Unended) -> None:
+        """The run has ended, and no end of its Job is waited for."""
+        self.replacements.let_go(run.uid, run.job_name)
 
     # -- watching --------------------------------------------------------------------------------
 
@@ -137,11 +154,8 @@ class JobWatch:
         )
         async for change in changes:
             if change.type is port.ChangeType.DELETED:
-                schedule_uid, ended, cut_short = self._book.drop(change.item)
-                self._tell(schedule_uid, ended, replayed=False)
-                if cut_short is not None:
-                    self._cut_short.note(cut_short)
-                self._tell_end(schedule_uid, change.item)
+                seen = self._book.drop(change.item, self._clock.now_us())
+                self._tell(seen, change.item, replayed=False, is_gone=True)
             else:
                 self._put(change.item, replayed=False)
 
@@ -156,36 +170,54 @@ class JobWatch:
             for job in page.items:
                 seen.add(job.metadata.uid)
                 self._put(job, replayed=True)
-        for schedule_uid in self._book.keep_only(namespace, seen):
-            self._tell_active(schedule_uid)
-            self.on_end(schedule_uid, "")
+        for owner in self._book.keep_only(namespace, seen):
+            if self._is_its_own(owner):
+                self._tell_active(owner)
+                self.on_end(owner.uid, "")
         for schedule_uid, runs in self._reporter.shown_unended(namespace):
-            self._tell_active(schedule_uid)
+            if (shown := self._reporter.owner(schedule_uid)) is not None:
+                self._tell_active(shown)
             self._lost.doubt(runs, patience_seconds=0)
         return version
 
     def _put(self, job: jobs.Job, *, replayed: bool) -> None:
-        schedule_uid, ended = self._book.put(job)
-        self._tell(schedule_uid, ended, replayed=replayed)
-        if ended is not None or job.metadata.deletion_timestamp is not None:
-            self._tell_end(schedule_uid, job)
+        seen = self._book.put(job, self._clock.now_us())
+        is_gone = job.metadata.deletion_timestamp is not None
+        self._tell(seen, job, replayed=replayed, is_gone=is_gone)
 
-    def _tell_end(self, schedule_uid: str, job: jobs.Job) -> None:
-        if schedule_uid:
-            self.on_end(schedule_uid, job.metadata.name)
-
-    def _tell(self, schedule_uid: str, ended: RunEvent | None, *, replayed: bool) -> None:
-        if not schedule_uid:
+    def _tell(self, seen: Seen, job: jobs.Job, *, replayed: bool, is_gone: bool) -> None:
+        if seen.claimed is not None and self._is_its_own(seen.claimed):
+            self._reporter.job_without_slot(seen.claimed.uid, job.metadata.name, job.metadata.uid)
+        owner = seen.owner
+        if owner is None or not self._is_its_own(owner):
             return
-        self._tell_active(schedule_uid)
-        if ended is not None:
-            self._reporter.event(ended, replayed=replayed)
-            self.look(schedule_uid)
+        self._tell_active(owner)
+        if seen.ended is not None:
+            self._reporter.event(seen.ended, replayed=replayed)
+            self.replacements.let_go(owner.uid, seen.ended.job_name)
+            self.look(owner.uid)
+        if seen.cut_short is not None:
+            self._cut_short.note(seen.cut_short)
+        if seen.ended is not None or seen.cut_short is not None or is_gone:
+            self.on_end(owner.uid, job.metadata.name)
 
-    def _tell_active(self, schedule_uid: str) -> None:
-        references, count = self._book.active(schedule_uid, book.ACTIVE)
-        self._reporter.active(schedule_uid, references, count)
-        self._podless.note(schedule_uid)
+    def _tell_active(self, owner: jobs.Owner) -> None:
+        references, count = self._book.active(owner, book.ACTIVE)
+        self._reporter.active(owner.uid, references, count)
+        self._podless.note(owner.uid)
+
+    def _is_its_own(self, owner: jobs.Owner) -> bool:
+        """Whether no other Schedule is meant by this uid; of one that is gone nobody knows."""
+        return self._reporter.owner(owner.uid) in (None, owner)
+
+    def _finished(self, schedule_uid: str) -> tuple[history.FinishedJob, ...]:
+        owner = self._reporter.owner(schedule_uid)
+        return () if owner is None else self._book.finished(owner)
+
+    def _note_replacing(self, event: RunEvent, receipt: Receipt | None) -> None:
+        """A worker deletes the Job of this run; one that the watch does not show is asked for."""
+        self.replacements.note(event, receipt)
+        self._lost.doubt([unended.of_event(event)], patience_seconds=GRACE_SECONDS)
 
     # -- cleaning --------------------------------------------------------------------------------
 
@@ -203,7 +235,7 @@ class JobWatch:
 
     async def _delete_excess(self, schedule_uid: str) -> bool:
         """False where something is to be looked at again though nothing may be told of it."""
-        finished = self._book.finished(schedule_uid)
+        finished = self._finished(schedule_uid)
         if not finished:
             return True
         known = await self._reporter.definition(schedule_uid)
@@ -220,7 +252,7 @@ class JobWatch:
     async def _delete_of_refused(self, schedule_uid: str, keeps: Policy) -> bool:
         """The queue holds nothing of it, so no slot of it is tried again but those in flight."""
         over_us = self._clock.now_us() - _IN_FLIGHT_US
-        finished = history.too_many(self._book.finished(schedule_uid), keeps)
+        finished = history.too_many(self._finished(schedule_uid), keeps)
         ended = [
             job
             for job in finished
@@ -235,7 +267,9 @@ class JobWatch:
             if job.name in shown or self.keeps(job.namespace, job.name):
                 continue
             await jobs.delete(self._api, job.namespace, job.name, job.uid)
-            self._book.drop_uid(schedule_uid, job.uid)
+            owner = self._reporter.owner(schedule_uid)
+            if owner is not None:
+                self._book.drop_uid(owner, job.uid)
 
 
 #: A slot that a ScheduleRun wants and whose Job has ended is settled within moments.

@@ -8,31 +8,29 @@ that does not exist has failed as far as anybody knows. A calm cluster is asked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.jobs import gone
 from duepoint.controller.jobs.unended import Unended
 from duepoint.controller.reconciling.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.schedules.conditions import Reason
 
 #: A watch shows a new Job within this, or is broken.
 PATIENCE_SECONDS = 30.0
 _CHECKERS = 2
 
-GONE = "Deleted: the Job is gone, and nobody saw how it ended"
-
 
 class Sightings(Protocol):
     """What is known of Jobs."""
 
-    def has(self, namespace: str, job_name: str) -> bool:
-        """Whether a Job of that name is or was there, as far as the watch has told."""
+    def has(self, owner: jobs.Owner, job_name: str) -> bool:
+        """Whether the Schedule has a Job of that name, as far as the watch has told."""
         ...
 
     def see(self, job: jobs.Job) -> None:
@@ -41,6 +39,10 @@ class Sightings(Protocol):
 
     def is_over(self, run: Unended) -> bool:
         """Whether the run is not believed to be running any more."""
+        ...
+
+    def let_go(self, run: Unended) -> None:
+        """Nothing more will be told of a run that is over."""
         ...
 
 
@@ -59,7 +61,7 @@ class LostJobs:
         api: port.Api,
         clock: Clock,
         sightings: Sightings,
-        tell: Callable[[RunEvent], None],
+        tell: Callable[[RunEvent], Awaitable[None]],
     ) -> None:
         self._api = api
         self._clock = clock
@@ -74,7 +76,7 @@ class LostJobs:
     def doubt(self, runs: Iterable[Unended], *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         """These are believed to be running; those that the watch does not show are asked for."""
         for run in runs:
-            if not self._sightings.has(run.namespace, run.job_name):
+            if not self._sightings.has(_owner(run), run.job_name):
                 not_before = self._clock.monotonic() + patience_seconds
                 self._doubts.put(f"{run.namespace}/{run.job_name}", _Doubt(run, not_before))
 
@@ -83,21 +85,30 @@ class LostJobs:
         wait = doubt.not_before - self._clock.monotonic()
         if wait > 0:
             return wait
-        if self._sightings.has(run.namespace, run.job_name) or self._sightings.is_over(run):
+        if self._sightings.has(_owner(run), run.job_name):
+            return None
+        if self._sightings.is_over(run):
+            self._sightings.let_go(run)
             return None
         try:
             job = await jobs.find(self._api, run.namespace, run.job_name)
+            if job is not None and jobs.is_run_of(job, _owner(run)):
+                self._sightings.see(job)
+            else:
+                is_released = job is not None and jobs.is_released(job)
+                why = gone.released() if is_released else gone.lost()
+                await self._tell(_lost(run, why, self._clock.now_us()))
         except (kube_errors.ApiError, errors.TryLater) as trouble:
             telemetry.logger.debug("a missing job was not asked for", error=str(trouble))
             return PATIENCE_SECONDS
-        if job is not None and jobs.is_controlled_by(job, run.uid):
-            self._sightings.see(job)
-        else:
-            self._tell(_lost(run, self._clock.now_us()))
         return None
 
 
-def _lost(run: Unended, now_us: int) -> RunEvent:
+def _owner(run: Unended) -> jobs.Owner:
+    return jobs.Owner(run.namespace, run.schedule_name, run.uid)
+
+
+def _lost(run: Unended, why: gone.Gone, now_us: int) -> RunEvent:
     return RunEvent(
         uid=run.uid,
         namespace=run.namespace,
@@ -106,8 +117,8 @@ def _lost(run: Unended, now_us: int) -> RunEvent:
         slot_us=run.slot_us,
         trigger=run.trigger,
         state=RunState.FAILED,
-        reason=Reason.JOB_FAILED,
-        message=GONE,
+        reason=why.reason,
+        message=why.message,
         at_us=now_us,
         started_us=min(run.slot_us, now_us),  # or it would be the newest run, begun now
         finished_us=now_us,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint.controller.status import statustext
+from duepoint.runs.run import RunEvent
 
 #: ``<schedule>-<slot in seconds>``, behind it ten hexadecimal digits for a ScheduleRun.
 _JOB_NAME = re.compile(r".+?-([0-9]+)(-[0-9a-f]{10})?")
@@ -55,6 +56,19 @@ def of_status(
         if found is not None and job_name != shown:
             trigger = _MANUAL if found[2] else _REGULAR
             yield _unended(uid, namespace, name, job_name, int(found[1]) * 1_000_000, trigger)
+
+
+def of_event(event: RunEvent) -> Unended:
+    """The run that an event tells of, as one that a status may show."""
+    return Unended(
+        uid=event.uid,
+        namespace=event.namespace,
+        schedule_name=event.name,
+        job_name=event.job_name,
+        slot_us=event.slot_us,
+        trigger=event.trigger,
+        is_shown=True,
+    )
 
 
 def _unended(  # noqa: PLR0917 - the fields in their order

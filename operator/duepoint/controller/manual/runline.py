@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from duepoint.controller.jobs import gone
 from duepoint.controller.manual import runstatus
 from duepoint.controller.manual.runsighting import RunSighting
 from duepoint.controller.status.receipts import Receipt
@@ -239,6 +240,14 @@ def open_through(line: Line, slot_us: int) -> None:
 # -- what becomes of them ------------------------------------------------------------------------
 
 
+def is_told_by(line: Line, event: RunEvent) -> bool:
+    """Whether the event may tell of this one; a Job tells only of its own Schedule's runs."""
+    if not event.job_uid:
+        return True
+    is_its_own = event.uid in (line.schedule_uid, line.begins_with)
+    return is_its_own and (event.namespace, event.name) == line.schedule_key
+
+
 def take(line: Line, event: RunEvent, receipt: Receipt | None) -> bool:
     """The event counts from now on; False where it tells nothing new, or has to wait."""
     if line.known is None:
@@ -319,10 +328,17 @@ def _resolve(line: Line, slot_us: int, job: jobs.Job | None, is_held: bool) -> N
     if is_held:
         one.standing = Standing.HANDED
     elif one.job_name:
-        told = "its Job was deleted before its end was seen"
-        courses.told(line.course, _event(line, slot_us, RunState.FAILED, Reason.DELETED, told))
+        courses.told(line.course, _gone(line, slot_us))
     else:
         one.standing = Standing.WANTED
+
+
+def _gone(line: Line, slot_us: int) -> RunEvent:
+    """Its Job is not there, and its end was not seen."""
+    if line.course.open[slot_us].is_replaced:
+        return _event(line, slot_us, RunState.REPLACED, Reason.REPLACED, "")
+    why = gone.lost()
+    return _event(line, slot_us, RunState.FAILED, why.reason, why.message)
 
 
 def _events(line: Line, slot_us: int, job: jobs.Job) -> Iterator[RunEvent]:
@@ -382,7 +398,7 @@ def slots_of(line: Line, found: Iterable[jobs.Job]) -> set[int]:
 
 def _slot_us(job: jobs.Job) -> int:
     """From the annotation; 0 for a Job without one, which is nobody's."""
-    return _instant_us((job.metadata.annotations or {}).get(jobs.SCHEDULED_TIME))
+    return jobs.slot_us(job) or 0
 
 
 def _instant_us(text: str | None) -> int:

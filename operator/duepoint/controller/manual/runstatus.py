@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.status import statustext
+from duepoint.runs import run
 from duepoint.runs.course import Course, OpenSlot, Standing
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
@@ -49,6 +50,7 @@ class _Slot(msgspec.Struct, frozen=True, rename="camel"):
     scheduled_time: str = ""
     start_time: str = ""
     job_name: str = ""
+    trouble: str = ""
 
 
 class _Counts(msgspec.Struct, frozen=True):
@@ -56,6 +58,7 @@ class _Counts(msgspec.Struct, frozen=True):
     started: int = 0
     succeeded: int = 0
     failed: int = 0
+    replaced: int = 0
     skipped: int = 0
 
 
@@ -105,6 +108,7 @@ def loaded(status: bytes) -> Course:
         started=counts.started,
         succeeded=counts.succeeded,
         failed=counts.failed,
+        replaced=counts.replaced,
         skipped=counts.skipped,
         cursor_us=statustext.instant_us(read.cursor) if read.cursor else None,
         open={statustext.instant_us(one.scheduled_time): _open(one) for one in read.active or ()},
@@ -118,6 +122,7 @@ def _open(one: _Slot) -> OpenSlot:
         standing=Standing.UNKNOWN,
         started_us=statustext.instant_us(one.start_time),
         job_name=one.job_name,
+        trouble=one.trouble,
     )
 
 
@@ -156,10 +161,8 @@ def cut_off(wanted: Wanted, schedule: str, course: Course, planned: int) -> Verd
         return _ended(wanted, course, planned)
     said = (
         f"Schedule {schedule} was deleted: of {_runs(planned)} {course.succeeded} succeeded, "
-        f"{course.failed} failed"
+        f"{course.failed} failed{_without_an_end(course)}"
     )
-    if course.skipped:
-        said += f", {course.skipped} skipped ({course.skip_reason})"
     if left := max(0, planned - course.ended):
         said += f", {left} never started"
     said += _newest_failure(course)
@@ -170,26 +173,33 @@ def standing(wanted: Wanted, course: Course, planned: int) -> Verdict:
     """How far it is."""
     if course.ended >= planned and not course.open:
         return _ended(wanted, course, planned)
-    running = sum(1 for one in course.open.values() if one.started_us)
+    started = [one for one in course.open.values() if one.started_us]
+    retried = [one.trouble for one in started if one.trouble]
+    running = len(started) - len(retried)
     said = f"{course.ended} of {planned} slots ended, {running} running"
+    if retried:
+        said += f", {len(retried)} tried again: {retried[-1]}"
     if course.waits_for:
         said += f"; waiting: {course.waits_for}"
     said += _newest_failure(course)
-    return Verdict(told=conditions.reconciling(Reason.RUNNING, said), message=said)
+    reason = Reason.RETRYING if retried and not running else Reason.RUNNING
+    return Verdict(told=conditions.reconciling(reason, said), message=said)
 
 
 def _ended(wanted: Wanted, course: Course, planned: int) -> Verdict:
     if course.failed:
         said = f"{course.failed} of {_runs(planned)} failed{_newest_failure(course)}"
         return _failed(Reason.RUN_FAILED, said)
+    if course.replaced and isinstance(wanted.slots, Trigger):
+        said = "the run was replaced: a newer slot took its place"
+        return _failed(Reason.REPLACED, said)
     if course.skipped and isinstance(wanted.slots, Trigger):
         reason = _known(course.skip_reason)
         return _failed(reason, f"the run was skipped: {course.skip_message or reason}")
     said = "there is no slot in the range"
     if planned:
         said = f"{course.succeeded} of {_runs(planned)} succeeded"
-    if course.skipped:
-        said += f", {course.skipped} skipped ({course.skip_reason})"
+    said += _without_an_end(course)
     told = (
         *conditions.ready(Reason.COMPLETED, said),
         _condition(ConditionType.COMPLETE, Reason.COMPLETED, said),
@@ -207,6 +217,12 @@ def _failed(reason: Reason, said: str) -> Verdict:
 
 def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
     return Condition(type=kind, status="True", reason=reason, message=said)
+
+
+def _without_an_end(course: Course) -> str:
+    """Slots that neither succeeded nor failed."""
+    said = f", {course.replaced} replaced" if course.replaced else ""
+    return said + (f", {course.skipped} skipped ({course.skip_reason})" if course.skipped else "")
 
 
 def _newest_failure(course: Course) -> str:
@@ -267,13 +283,14 @@ def shown(
 
 
 def _counts(course: Course, planned: int) -> dict[str, int]:
-    return {
+    counts = {
         "planned": planned,
         "started": course.started,
         "succeeded": course.succeeded,
         "failed": course.failed,
         "skipped": course.skipped,
     }
+    return counts | {"replaced": course.replaced} if course.replaced else counts
 
 
 def _slot(slot_us: int, one: OpenSlot) -> dict[str, str]:
@@ -282,6 +299,8 @@ def _slot(slot_us: int, one: OpenSlot) -> dict[str, str]:
         told["startTime"] = statustext.instant(one.started_us)
     if one.job_name:
         told["jobName"] = one.job_name
+    if one.trouble:
+        told["trouble"] = run.cut(one.trouble, run.CAUSE_LIMIT)
     return told
 
 

@@ -49,7 +49,7 @@ class RunWriter:
             return 0.0
         now = self._clock.monotonic()
         wait = 0.0
-        if verdict.told[0].reason is Reason.RUNNING:
+        if verdict.told[0].reason in (Reason.RUNNING, Reason.RETRYING):
             wait = (line.written_at or -_PACE_SECONDS) + _PACE_SECONDS - now
         return wait if wait > 0 else self._allowance.take(now)
 

@@ -160,7 +160,7 @@ class ScheduleRuns:
             key = (event.namespace, event.job_name)
             uid, slot_us = self._by_job.get(key, ("", slot_us))
         line = self._lines.get(uid)
-        if line is None or line.ended_us is not None:
+        if line is None or line.ended_us is not None or not runline.is_told_by(line, event):
             return
         if runline.take(line, handingover.of_slot(event, slot_us), receipt):
             self._tasks.put(uid, uid)
@@ -445,7 +445,10 @@ class ScheduleRuns:
                 for (run_uid, slot_us), one in leaving.withdrawn.items()
                 if run_uid == of_this
             }
-        found = await jobs.labelled(self._api, *line.schedule_key)
+        owner = jobs.Owner(*line.schedule_key, line.begins_with)
+        labelled = await jobs.labelled(self._api, *line.schedule_key)
+        # Those that lost their owner with their Schedule are runs of it all the same.
+        found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
         windingup.account(line, found, now=now, now_us=self._clock.now_us())
         self._guard(line)
         verdict = windingup.verdict(line)

@@ -36,12 +36,13 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What the status says, as far as a decision needs it.
 
     Attributes:
-        observed_generation: -1 = nobody has looked at the object yet.
+        observed_generation: the newest that was looked at; -1 = nobody has looked yet.
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
         started_us, waiting_us: open slots, as ``Settled`` has them.
         armed, suspended: Ready says so.
         stalled: why that generation is refused; empty where it is not.
+        waits: that generation was looked at, and neither accepted nor refused.
         started: runs of regular slots so far, as the status counts them.
         timing_hash: of the timing that the watermark and the open slots belong to; empty = none.
     """
@@ -54,6 +55,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     armed: bool = False
     suspended: bool = False
     stalled: str = ""
+    waits: bool = False
     started: int = 0
     timing_hash: str = ""
 
@@ -64,8 +66,14 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_new(self) -> bool:
-        """Whether this object has never been accepted or refused."""
-        return self.observed_generation < 0
+        """Whether no generation of this object was ever armed or refused.
+
+        The first one may have been looked at, while Redis was away: its slots still count from the
+        creation. A later one counts from the edit, whatever became of the first.
+        """
+        if self.observed_generation < 0:
+            return True
+        return self.waits and self.observed_generation == 1 and self.settled_us is None
 
     def has_accepted(self, generation: int) -> bool:
         """Whether this generation is the one that was accepted."""

@@ -98,7 +98,8 @@ class Reconcile:
         self._enlisted: set[tuple[str, str]] = set()
         #: Only of the few whose first id belonged to somebody else.
         self.collisions: dict[str, int] = {}
-        self._refused: dict[str, tuple[int, str]] = {}
+        #: What the API server or a worker has refused since this term began.
+        self._refused: dict[str, Report] = {}
 
     def fingerprint(self, seen: Sighting) -> bytes:
         """Of what a definition of this state would be made from."""
@@ -133,9 +134,9 @@ class Reconcile:
     async def _looked_at(
         self, seen: Sighting, shown: plan.Shown, decide: _Decide, *, is_absent: bool
     ) -> Applied:
-        if refusal := self._refusal(seen, shown):
+        if (refusal := self._refusal(seen, shown)) is not None:
             await self.remove(seen)
-            return Applied(report=verdicts.refused_again_and_again(seen.generation, refusal))
+            return Applied(report=refusal)
         try:
             wanted = self._parsed(seen, shown)
             return await self._apply(seen, wanted, shown, decide, is_absent=is_absent)
@@ -159,7 +160,7 @@ class Reconcile:
 
     def _new(self, look: Look) -> _New | None:
         seen = look.seen
-        if self._refusal(seen, look.shown) or seen.uid in self.collisions:
+        if self._refusal(seen, look.shown) is not None or seen.uid in self.collisions:
             return None
         try:
             wanted = self._parsed(seen, look.shown)
@@ -184,24 +185,28 @@ class Reconcile:
             return True
         return self._dry_runs.is_valid(made.definition, target, wanted.action.payload)
 
-    def refuse(self, uid: str, generation: int, message: str) -> None:
+    def refuse(self, uid: str, refusal: Report) -> None:
         """Nothing of this generation, nor of an older one, belongs into the queue any more."""
-        self._refused[uid] = (generation, message)
+        self._refused[uid] = refusal
 
     def forget(self, uid: str) -> None:
         """The object is gone, or what was found of it belongs to another state of it."""
         self._refused.pop(uid, None)
 
-    def _refusal(self, seen: Sighting, shown: plan.Shown) -> str:
-        """Why the API server refuses the Jobs of this generation, known here or to a forerunner."""
+    def _refusal(self, seen: Sighting, shown: plan.Shown) -> Report | None:
+        """What this generation was refused with, here or, by the API server, by a forerunner.
+
+        What a worker refused in a former term is looked at anew: the installation's settings may
+        allow it by now.
+        """
         if (known := self._refused.get(seen.uid)) is not None:
-            generation, message = known
-            if generation >= seen.generation:
-                return message
+            if known.generation >= seen.generation:
+                return replace(known, generation=seen.generation)
             del self._refused[seen.uid]
         is_of_this = shown.observed_generation == seen.generation
-        is_refused = is_of_this and shown.stalled.startswith(verdicts.REFUSED)
-        return shown.stalled if is_refused else ""
+        if is_of_this and shown.stalled.startswith(verdicts.REFUSED):
+            return verdicts.refused_again_and_again(seen.generation, shown.stalled)
+        return None
 
     async def remove(self, seen: Sighting) -> None:
         """The queue holds nothing of this uid."""

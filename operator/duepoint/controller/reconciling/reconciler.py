@@ -26,7 +26,7 @@ from duepoint import agreedclock, errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import sighting
 from duepoint.controller.reconciling import plan, reconcile, verdicts
-from duepoint.controller.reconciling.report import Reports
+from duepoint.controller.reconciling.report import Report, Reports
 from duepoint.controller.reconciling.workqueue import Together, WorkQueue
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status import shown
@@ -217,9 +217,10 @@ class Reconciler:
         if uid not in self._deleted:
             self._bury(sighting.of_name(namespace, name, uid, deleted=True))
 
-    def refuse(self, namespace: str, name: str, uid: str, generation: int, message: str) -> None:
-        """The API server refuses the Jobs of this generation: it leaves the queue until an edit."""
-        self._reconcile.refuse(uid, generation, message)
+    def refuse(self, namespace: str, name: str, uid: str, refusal: Report) -> None:
+        """This generation is refused after it was armed: it leaves the queue until an edit."""
+        generation = refusal.generation
+        self._reconcile.refuse(uid, refusal)
         waiting = self._tasks.newest(uid)
         is_old = waiting is not None and waiting.seen.generation >= generation
         if is_old or uid in self._deleted or self._applied.get(uid, -1) > generation:
@@ -429,7 +430,7 @@ class Reconciler:
     def _tell_waiting(self, task: _Task, reason: Reason, message: str) -> None:
         """Only of a change that is not applied; the others lack nothing that they would see."""
         seen = task.seen
-        if seen.deleted or self._reports.observed_generation(seen.uid) >= seen.generation:
+        if seen.deleted or self._reports.answered_generation(seen.uid) >= seen.generation:
             return
         self._reports.report(seen.uid, verdicts.waiting(seen.generation, reason, message))
 

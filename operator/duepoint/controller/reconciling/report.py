@@ -22,7 +22,8 @@ class Report:
 
     Attributes:
         generation: metadata.generation that was looked at.
-        is_settled: Ready or Stalled: the generation counts as observed from now on.
+        is_settled: Ready or Stalled: the generation is accepted or refused. It counts as observed
+            either way.
         definition: what the queue holds; None where it holds nothing of this generation.
         target: the target in one line; None leaves the line that is shown.
         settled_us: every slot up to here is none of this generation's; 0 = says nothing.
@@ -51,8 +52,11 @@ class Reports(Protocol):
         """Take note of an object; its status counts as last written when it is new to us."""
         ...
 
-    def observed_generation(self, uid: str) -> int:
-        """The newest generation that the status shows, or soon will; -1 = none."""
+    def answered_generation(self, uid: str) -> int:
+        """The newest generation that the status shows, or soon will, as accepted or refused.
+
+        -1 = none.
+        """
         ...
 
     def settled(self, uid: str) -> Settled | None:

@@ -44,11 +44,14 @@ def as_checked(report: Report, check: RunEvent | None) -> Report:
         return dataclasses.replace(report, conditions=told, is_settled=False)
     if not check.reason:
         return report
-    reason = _known(check.reason)
-    if reason is Reason.INVALID_WEBHOOK:
-        return dataclasses.replace(report, conditions=conditions.stalled(reason, check.message))
-    told = conditions.reconciling(reason, check.message)
+    # Also of what only an edit mends: it is Stalled once the queue holds nothing of it.
+    told = conditions.reconciling(_known(check.reason), check.message)
     return dataclasses.replace(report, conditions=told, is_settled=False)
+
+
+def is_final(check: RunEvent) -> bool:
+    """Whether what a worker found can be mended by an edit only."""
+    return check.reason == Reason.INVALID_WEBHOOK
 
 
 def _known(reason: str) -> Reason:
@@ -114,6 +117,11 @@ def refused_again_and_again(generation: int, message: str) -> Report:
     return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, told)
 
 
+def refused_by_worker(generation: int, message: str) -> Report:
+    """A worker found that the installation does not allow what the spec asks for."""
+    return _stalled(generation, Reason.INVALID_WEBHOOK, message)
+
+
 def _stalled(generation: int, reason: Reason, message: str) -> Report:
     return Report(
         generation=generation, conditions=conditions.stalled(reason, message), is_settled=True
@@ -127,6 +135,11 @@ def waiting(generation: int, reason: Reason, message: str) -> Report:
         conditions=conditions.reconciling(reason, message),
         is_settled=False,
     )
+
+
+def standing(reason: Reason, known: Definition | None, started: int) -> str:
+    """How an armed or completed Schedule stands where nothing is wrong with it."""
+    return completion(known, started) if reason is Reason.COMPLETED else _ARMED[1]
 
 
 def completion(known: Definition | None, started: int) -> str:

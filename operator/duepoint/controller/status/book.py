@@ -18,10 +18,10 @@ from duepoint.controller.jobs import unended
 from duepoint.controller.reconciling import plan, verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import UNKNOWN, Sighting
-from duepoint.controller.status import opentext, packed, receivertext, shown, statustext
+from duepoint.controller.status import opentext, packed, receivertext, shown, statustext, worst
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
-from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.settled import Settled
 from duepoint.schedules import conditions
 from duepoint.schedules import rule as rules
@@ -50,7 +50,8 @@ class Entry(msgspec.Struct, kw_only=True):
 
     Attributes:
         generation: the newest one reported or written.
-        observed: value for observedGeneration.
+        observed: value for observedGeneration: the newest generation that was looked at.
+        answered: the newest generation that was accepted or refused.
         told: conditions of the newest report; None = those written stay.
         definition: what the queue holds, once known.
         holds_nothing: the queue holds nothing of this Schedule (refused).
@@ -78,6 +79,7 @@ class Entry(msgspec.Struct, kw_only=True):
     uid: str
     generation: int
     observed: int
+    answered: int = -1
     told: tuple[Condition, ...] | None = None
     target: str | None = None
     definition: Definition | None = None
@@ -176,6 +178,7 @@ class Entry(msgspec.Struct, kw_only=True):
         self._unread = ()
         self.resumed_timing = -1
         self.observed = max(self.observed, shown.observed_generation(status))
+        self.answered = max(self.answered, shown.answered_generation(status))
         self.is_outdated = False
         self._settled_written = None
 
@@ -192,7 +195,8 @@ class Entry(msgspec.Struct, kw_only=True):
 
 def entry_of(seen: Sighting, managed_by: str = "", *, now_us: int = 0) -> Entry:
     """The entry of an object seen for the first time."""
-    observed = -1 if seen.status == UNKNOWN else shown.observed_generation(seen.status)
+    is_known = seen.status != UNKNOWN
+    observed = shown.observed_generation(seen.status) if is_known else -1
     entry = Entry(
         namespace=seen.namespace,
         name=seen.name,
@@ -200,8 +204,9 @@ def entry_of(seen: Sighting, managed_by: str = "", *, now_us: int = 0) -> Entry:
         managed_by=managed_by,
         generation=observed,
         observed=observed,
+        answered=shown.answered_generation(seen.status) if is_known else -1,
     )
-    if seen.status != UNKNOWN:
+    if is_known:
         entry.written = seen.status
         entry.load_open(now_us)
     return entry
@@ -212,6 +217,7 @@ def go_back(entry: Entry, status: bytes) -> None:
     entry.runs()
     entry.written = status
     entry.generation = entry.observed = shown.observed_generation(status)
+    entry.answered = shown.answered_generation(status)
     entry.told = entry.target = entry.unchecked = entry.check = None
     entry.refusals = 0
     entry.is_outdated = False
@@ -299,7 +305,7 @@ def knows_end(entry: Entry, slot_us: int, *, of_job: bool) -> bool:
     """
     if slot_us in entry.open and not of_job:
         known = dict(entry.runs().recent).get((slot_us, ""))
-        return known in (RunState.SUCCEEDED, RunState.FAILED)
+        return known in ENDED
     known = dict(entry.runs().recent).get((slot_us, ""))
     if known is None:
         return summaries.has_ended(entry.runs(), slot_us)
@@ -342,7 +348,7 @@ def settle_through(entry: Entry, through_us: int, *, completed: bool) -> None:
 
 def is_news(entry: Entry, report: Report) -> bool:
     """Whether the report says of its generation what was never shown of it."""
-    if report.generation > entry.observed:
+    if report.generation > entry.answered:
         return True
     told = entry.told
     if told is None:
@@ -368,8 +374,9 @@ def take(entry: Entry, report: Report) -> bool:
         entry.keeps = report.keeps
     elif (known := report.definition or entry.definition) is not None:
         entry.keeps = known.rule.policy
+    entry.observed = max(entry.observed, report.generation)
     if report.is_settled:
-        entry.observed = max(entry.observed, report.generation)
+        entry.answered = max(entry.answered, report.generation)
         entry.holds_nothing = report.definition is None
         if entry.holds_nothing:
             entry.open = OpenSlots()
@@ -392,7 +399,8 @@ def _written_check(entry: Entry, generation: int) -> RunEvent | None:
     """What the former leader was told of this generation; until it is told again it holds."""
     for one in entry.last().get("conditions") or ():
         known = isinstance(one, dict) and one.get("observedGeneration") == generation
-        if known and one.get("type") == ConditionType.RECONCILING:
+        is_told = known and one.get("type") == ConditionType.RECONCILING
+        if is_told and one.get("reason") != Reason.QUEUE_UNAVAILABLE:
             return RunEvent(
                 uid=entry.uid,
                 namespace=entry.namespace,
@@ -515,18 +523,33 @@ def _conditions(
     if runs.completed:
         why = verdicts.completion(entry.definition, runs.counts.regular)
         told = tuple(_completed(one, why) for one in told)
-    derived = (
+    derived = tuple(one for one in _derived(entry, runs, late, previous) if one is not None)
+    started = runs.counts.regular
+    told = tuple(
+        worst.told(one, verdicts.standing(one.reason, entry.definition, started), derived, runs)
+        for one in told
+    )
+    return conditions.rendered(
+        (*told, *derived),
+        generation=entry.generation,
+        now=statustext.instant(now_us - now_us % 1_000_000),
+        previous=previous,
+    )
+
+
+def _derived(
+    entry: Entry,
+    runs: summaries.Summary,
+    late: OpenSlot | None,
+    previous: list[dict[str, Any]],
+) -> tuple[Condition | None, ...]:
+    """What follows from runs and slots."""
+    return (
         statustext.last_run_condition(runs),
         None if late is None else statustext.overdue_condition(late, previous),
         None if runs.conflict is None else statustext.conflict_condition(runs.conflict),
         _pods_condition(entry, previous),
         *receivertext.conditions(runs.receiver, entry.generation),
-    )
-    return conditions.rendered(
-        (*told, *(one for one in derived if one is not None)),
-        generation=entry.generation,
-        now=statustext.instant(now_us - now_us % 1_000_000),
-        previous=previous,
     )
 
 

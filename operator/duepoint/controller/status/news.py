@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.status.statustext import instant
+from duepoint.kube import jobs
 from duepoint.kube.events import News, Object
 from duepoint.runs.receiver import Receiver
 from duepoint.runs.run import RunEvent, RunState
@@ -18,13 +19,19 @@ from duepoint.schedules.conditions import ConditionType, Reason
 
 RUN_FAILED = "RunFailed"
 RUN_RECOVERED = "RunRecovered"
+RUN_REPLACED = "RunReplaced"
 RUN_MISSED = "RunMissed"
 RUN_SKIPPED = "RunSkipped"
+JOB_WITHOUT_SLOT = "JobWithoutSlot"
 
 #: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
 #: that cannot be accepted is an InvalidSchedule.
 _OF_MISSED = frozenset({Reason.QUOTA_EXCEEDED, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
+#: What a worker may not read, or does not find: somebody has to act.
+_OF_SECRETS = frozenset({Reason.MISSING_SECRET, Reason.SECRET_FORBIDDEN})
 _OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
+#: A slot that is skipped is what the spec asks for, except where it was meant to wait for its turn.
+_UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
 
 
 def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) -> Iterator[News]:
@@ -32,18 +39,35 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     slot = instant(event.slot_us)
     if event.state is RunState.PENDING and event.reason == Reason.QUOTA_EXCEEDED:
         yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
+    if event.reason in _OF_SECRETS and _newest_reason(before) != event.reason:
+        yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
     if after.counts.failed > before.counts.failed:
         yield _of_run(about, event, RUN_FAILED, f"the run of {slot} failed: {_why(event)}")
+    if after.counts.replaced > before.counts.replaced:
+        note = f"the run of {slot} was replaced: {event.message}"
+        yield _of_run(about, event, RUN_REPLACED, note)
     if _has_recovered(before, after):
         yield _of_run(about, event, RUN_RECOVERED, f"the run of {slot} succeeded after a failure")
     if missed := after.counts.missed - before.counts.missed:
         reason = event.reason if event.reason in _OF_MISSED else RUN_MISSED
         yield _warning(about, "Run", reason, f"{_slots(missed, slot)} missed: {_why(event)}")
     if skipped := after.counts.skipped - before.counts.skipped:
-        yield _warning(about, "Run", RUN_SKIPPED, f"{_slots(skipped, slot)} skipped: {_why(event)}")
+        yield _of_skip(about, event, f"{_slots(skipped, slot)} skipped: {_why(event)}")
     if after.completed and not before.completed:
         yield _change(about, Reason.COMPLETED, "no slot is left")
     yield from _of_receiver(about, before.receiver, after.receiver)
+
+
+def of_check(about: Object, check: RunEvent, before: RunEvent | None) -> Iterator[News]:
+    """What a look at the Secrets of a generation has found, where it was not found before."""
+    if check.reason not in _OF_SECRETS:
+        return
+    if before is None or _found(before) != _found(check):
+        yield _warning(about, "Reconcile", check.reason, check.message)
+
+
+def _found(check: RunEvent) -> tuple[int, str, str]:
+    return check.generation, check.reason, check.message
 
 
 def has_any(report: Report) -> bool:
@@ -76,6 +100,22 @@ def of_report(about: Object, report: Report) -> Iterator[News]:
         yield _change(about, Reason.COMPLETED, "no slot is left")
 
 
+def of_job_without_slot(about: Object, job_name: str, job_uid: str) -> News:
+    """A Job that says that it is a run of the Schedule, and does not say of which slot."""
+    return News(
+        regarding=about,
+        reason=JOB_WITHOUT_SLOT,
+        action="Watch",
+        note=(
+            f"Job {job_name} names this Schedule as its controller and is no run of it: it lacks "
+            f"the annotation {jobs.SCHEDULED_TIME}; it is neither counted nor deleted. To run a "
+            "Schedule by hand, create a ScheduleRun"
+        ),
+        warning=True,
+        related=_job(about, job_name, job_uid),
+    )
+
+
 def of_refused_pods(about: Object, job: Object, message: str) -> News:
     """A Job gets no Pods."""
     return News(
@@ -98,6 +138,10 @@ def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[N
             yield _warning(about, "Run", reason, note.message)
 
 
+def _newest_reason(runs: Summary) -> str:
+    return "" if runs.last_run is None else runs.last_run.reason
+
+
 def _has_recovered(before: Summary, after: Summary) -> bool:
     if before.verdict is None or after.verdict is None:
         return False
@@ -115,13 +159,7 @@ def _slots(count: int, newest: str) -> str:
 def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
     related = None
     if event.job_name:
-        related = Object(
-            namespace=about.namespace,
-            name=event.job_name,
-            uid=event.job_uid,
-            kind="Job",
-            api_version="batch/v1",
-        )
+        related = _job(about, event.job_name, event.job_uid)
     return News(
         regarding=about,
         reason=reason,
@@ -130,6 +168,15 @@ def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
         warning=reason == RUN_FAILED,
         related=related,
     )
+
+
+def _of_skip(about: Object, event: RunEvent, note: str) -> News:
+    unwanted = event.reason in _UNWANTED_SKIPS
+    return News(regarding=about, reason=RUN_SKIPPED, action="Run", note=note, warning=unwanted)
+
+
+def _job(about: Object, name: str, uid: str) -> Object:
+    return Object(namespace=about.namespace, name=name, uid=uid, kind="Job", api_version="batch/v1")
 
 
 def _warning(about: Object, action: str, reason: str, note: str) -> News:

@@ -78,6 +78,7 @@ def _open_slot(one: messages.StoredOccurrence, known: Definition, now_us: int) -
         due_us=one.record.first_try_us or one.slot_us,
         told_us=now_us,
         reason=one.record.last_error,
+        message=one.record.last_cause,
         # A Job starts with its Job, and then its slot has ended.
         started=one.record.first_try_us > 0 and not known.rule.whole_seconds,
     )

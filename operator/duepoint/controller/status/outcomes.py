@@ -48,7 +48,7 @@ _COMPARE_SECONDS = 600.0
 _EntryKey = tuple[messages.ShardId, str]
 _EntryId = tuple[int, int]
 
-_RUNS = frozenset({runs.RunState.RUNNING, runs.RunState.SUCCEEDED, runs.RunState.FAILED})
+_RUNS = runs.ENDED | {runs.RunState.RUNNING, runs.RunState.REPLACING}
 
 
 class Outcomes:

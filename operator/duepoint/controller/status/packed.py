@@ -21,7 +21,7 @@ _LEVEL = 2  # half the time of the best one, for a tenth more room
 #: The rarest words first: what stands near the end is found at the least cost.
 _WORDS = b"""
 "Stalled","status":"False","reason":"InvalidSchedule","message":"Suspended"NameConflict"Overdue"
-"CircuitOpen"EndpointGone"PodsRefused"Manual"Backfill"CatchUp"httpStatus":200,"Skipped"Missed"
+"replaced":1,"lastReplacedTime":"Replaced"CircuitOpen"EndpointGone"PodsRefused"Manual"Backfill"CatchUp"httpStatus":200,"Skipped"Missed"
 "openSlots":{"count":1,"oldest":"","started":"","waiting":""},"active":[{"apiVersion":"batch/v1","kind":"Job","namespace":"default","name":"","uid":""}],
 "Failed","reason":"JobFailed","lastFailure":{"slot":"
 "lastTransitionTime":"2026-01-01T00:00:00Z","message":"","observedGeneration":1,"reason":"Scheduled",

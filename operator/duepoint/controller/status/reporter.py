@@ -24,6 +24,7 @@ from duepoint.clock import Clock
 from duepoint.controller.jobs import unended
 from duepoint.controller.jobs.podless import PodlessJob
 from duepoint.controller.jobs.unended import Unended
+from duepoint.controller.reconciling import verdicts
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status import book, news, pace
@@ -31,7 +32,7 @@ from duepoint.controller.status.agenda import Agenda, Allowance
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.upkeep import otherinstalls
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, port, status
+from duepoint.kube import events, jobs, port, status
 from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
@@ -63,8 +64,8 @@ _PARALLEL_WRITES = 16
 
 #: Reads what the queue holds for (uid, namespace); raises QueueUnavailable.
 Definitions = Callable[[str, str], Awaitable[Definition | None]]
-#: Told (namespace, name, uid, generation, message) of a template that is refused for good.
-Refused = Callable[[str, str, str, int, str], None]
+#: Told (namespace, name, uid, what to report) of a generation that must leave the queue.
+Refused = Callable[[str, str, str, Report], None]
 #: Told of every event, for those whom it concerns beside the Schedule.
 RunTold = Callable[[RunEvent, Receipt | None], None]
 #: Told (uid) when a status has been written.
@@ -113,6 +114,8 @@ class Reporter:
         self.on_refused: Refused = lambda *_: None
         self.on_started: Started = lambda _run: None
         self.on_run_event: RunTold = lambda *_: None
+        #: Told of a run whose Job a worker is about to delete in favour of a newer slot.
+        self.on_replacing: RunTold = lambda *_: None
         self.on_other_mark: OtherMark = lambda _seen: None
         #: While a takeover lists all objects no status is written: beside 100,000 of them one
         #: write costs the API server as much time as a page of the list.
@@ -148,9 +151,9 @@ class Reporter:
         if line.entry.was_written and self._mark not in seen.status:
             self.on_other_mark(seen)
 
-    def observed_generation(self, uid: str) -> int:
+    def answered_generation(self, uid: str) -> int:
         line = self._lines.get(uid)
-        return -1 if line is None else line.entry.observed
+        return -1 if line is None else line.entry.answered
 
     def report(self, uid: str, report: Report) -> None:
         line = self._lines.get(uid)
@@ -161,6 +164,7 @@ class Reporter:
             self._answer(uid, line)
             if is_new:
                 self._tell_all(news.of_report(_about(line.entry), report))
+            self._refuse_what_is_final(line.entry)
 
     def held(self, uid: str, definition: Definition) -> None:
         line = self._lines.get(uid)
@@ -196,6 +200,9 @@ class Reporter:
         line = self._lines.get(event.uid)
         if line is None:
             return  # of a Schedule that is gone
+        if event.state is RunState.REPLACING:
+            self.on_replacing(event, receipt)
+            return
         if event.reason == Reason.REDIS_WENT_BACK:
             book.hold(line.entry, event.slot_us)
             self._held.add(event.uid)
@@ -222,7 +229,7 @@ class Reporter:
         entry = line.entry
         self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
         if book.is_refused_for_good(entry, event, before):
-            self.on_refused(entry.namespace, entry.name, entry.uid, entry.generation, event.message)
+            self._refuse(entry, verdicts.refused_again_and_again(entry.generation, event.message))
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
@@ -235,16 +242,29 @@ class Reporter:
 
     def _check(self, line: _Line, event: RunEvent, receipt: Receipt | None) -> None:
         """What a generation refers to was looked at."""
-        observed = line.entry.observed
+        answered, before = line.entry.answered, line.entry.check
         report = book.note_check(line.entry, event)
         if report is None:
             return  # of an older generation, or nobody waited for it
         if receipt is not None:
             receipt.expect()
             line.receipts = (*line.receipts, receipt)
-        if report.generation > observed:
+        if report.generation > answered:
             self._tell_all(news.of_report(_about(line.entry), report))
+        self._tell_all(news.of_check(_about(line.entry), event, before))
         self._answer(event.uid, line)
+        self._refuse_what_is_final(line.entry)
+
+    def _refuse_what_is_final(self, entry: book.Entry) -> None:
+        """Nothing fires of what only an edit mends: the queue is to hold nothing of it."""
+        check = entry.check
+        if entry.unchecked is None or check is None or check.generation < entry.generation:
+            return
+        if verdicts.is_final(check):
+            self._refuse(entry, verdicts.refused_by_worker(entry.generation, check.message))
+
+    def _refuse(self, entry: book.Entry, refusal: Report) -> None:
+        self.on_refused(entry.namespace, entry.name, entry.uid, refusal)
 
     def _put_off(self, line: _Line, event: RunEvent) -> None:
         entry = line.entry
@@ -276,6 +296,18 @@ class Reporter:
             return
         line.entry.active, line.entry.active_count = references, count
         self._due_in(uid, line, max(_START_SECONDS, self._rest(line)))
+
+    def owner(self, uid: str) -> jobs.Owner | None:
+        """The Schedule of that uid as the controller of its Jobs; None = it is not known."""
+        line = self._lines.get(uid)
+        return None if line is None else jobs.Owner(line.entry.namespace, line.entry.name, uid)
+
+    def job_without_slot(self, uid: str, job_name: str, job_uid: str) -> None:
+        """A Job says that this Schedule controls it, and names no slot."""
+        line = self._lines.get(uid)
+        if line is not None:
+            about = _about(line.entry)
+            self._tell(news.of_job_without_slot(about, job_name, job_uid))
 
     def pods_refused(self, uid: str, job: PodlessJob | None, message: str) -> None:
         """A Job of the Schedule gets no Pods, for this reason; None: none is without."""

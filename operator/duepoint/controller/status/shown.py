@@ -60,6 +60,8 @@ class _Observed(msgspec.Struct, rename="camel"):
 
 
 _NONE_OPEN = _OpenSlots()
+#: In the text of a status whose generation waits for something; few do.
+_UNKNOWN = b'"Unknown"'
 _decoder = msgspec.json.Decoder(_Status)
 _verdicts_decoder = msgspec.json.Decoder(_Verdicts)
 _observed_decoder = msgspec.json.Decoder(_Observed)
@@ -73,11 +75,12 @@ def of(status: bytes) -> Shown:
     except (msgspec.DecodeError, ValueError):
         return Shown()
     listed = read.open_slots or _NONE_OPEN
-    accepted = armed = suspended = False
+    accepted = armed = suspended = waits = False
     stalled = ""
     for one in read.conditions or ():
         if one.type == ConditionType.READY:
             accepted = one.status == "True" and one.observed_generation == read.observed_generation
+            waits = one.status == "Unknown"
             armed, suspended = one.reason == Reason.ARMED, one.reason == Reason.SUSPENDED
         elif one.type == ConditionType.STALLED:
             stalled = one.message
@@ -91,8 +94,27 @@ def of(status: bytes) -> Shown:
         armed=armed,
         suspended=suspended,
         stalled=stalled,
+        waits=waits,
         started=0 if read.runs is None else max(0, read.runs.started - read.runs.manual),
     )
+
+
+def answered_generation(status: bytes) -> int:
+    """The newest generation that was accepted or refused, as far as the text tells; -1 = none.
+
+    A generation that was looked at and waits for something was not.
+    """
+    observed = observed_generation(status)
+    if _UNKNOWN not in status:
+        return observed
+    try:
+        read = _verdicts_decoder.decode(status)
+    except msgspec.DecodeError:
+        return -1
+    for one in read.conditions or ():
+        if one.type == ConditionType.READY and one.status == "Unknown":
+            return observed - 1 if observed > 1 else -1
+    return observed
 
 
 def has_accepted(status: bytes, generation: int) -> bool:

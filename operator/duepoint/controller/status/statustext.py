@@ -13,7 +13,7 @@ from typing import Any
 from duepoint.controller.status import opentext, receivertext
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
-from duepoint.runs.run import RunState
+from duepoint.runs.run import ENDED, RunState, is_retry
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 
@@ -31,6 +31,7 @@ def shown(summary: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
         "lastScheduleTime": summary.last_slot_us,
         "lastSuccessfulTime": summary.last_success_us,
         "lastFailureTime": summary.last_failure_us,
+        "lastReplacedTime": summary.last_replaced_us,
     }
     fields: dict[str, Any] = {name: instant(at_us) for name, at_us in moments.items() if at_us}
     if (listed := opentext.shown(open_slots.settled(summary.settled_us))) is not None:
@@ -45,9 +46,21 @@ def shown(summary: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
         "missed": counts.missed,
         "skipped": counts.skipped,
     }
+    if counts.replaced:
+        fields["runs"]["replaced"] = counts.replaced
     if counts.manual:
         fields["runs"]["manual"] = counts.manual
     return fields
+
+
+#: The outcome shown of a delivery that failed and is tried again.
+RETRYING = "Retrying"
+
+
+def is_retrying(run: summaries.LastRun) -> bool:
+    """Whether nothing runs: a delivery was tried without success, and waits for its next try."""
+    is_running = run.outcome is RunState.RUNNING
+    return is_running and is_retry(run.reason, has_job=bool(run.job_name))
 
 
 def _last_run(run: summaries.LastRun) -> dict[str, Any]:
@@ -56,7 +69,7 @@ def _last_run(run: summaries.LastRun) -> dict[str, Any]:
         "startTime": instant(run.started_us) if run.started_us else None,
         "finishTime": instant(run.finished_us) if run.finished_us else None,
         "trigger": run.trigger,
-        "outcome": run.outcome.value,
+        "outcome": RETRYING if is_retrying(run) else run.outcome.value,
         "reason": run.reason or None,
         "message": run.message[: conditions.MESSAGE_LIMIT] or None,
         "jobName": run.job_name or None,
@@ -141,6 +154,7 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
             last_slot_us=last_slot_us,
             last_success_us=success_us,
             last_failure_us=failure_us,
+            last_replaced_us=instant_us(status.get("lastReplacedTime")),
             verdict=_loaded_verdict(listed, max(success_us, failure_us)),
             settled_us=settled_us,
             completed=_is_completed(listed),
@@ -150,7 +164,7 @@ def loaded(status: Mapping[str, Any]) -> summaries.Summary:
     )
 
 
-_COUNTS = ("started", "succeeded", "failed", "missed", "skipped", "manual")
+_COUNTS = ("started", "succeeded", "failed", "replaced", "missed", "skipped", "manual")
 
 
 def _count(runs: Mapping[str, Any], name: str) -> int:
@@ -158,13 +172,17 @@ def _count(runs: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
+_OUTCOMES = ENDED | {RunState.RUNNING}
+
+
 def _loaded_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
-    if fields.get("outcome") not in {"Running", "Succeeded", "Failed"}:
+    outcome = RunState.RUNNING if fields.get("outcome") == RETRYING else fields.get("outcome")
+    if outcome not in _OUTCOMES:
         return None
     return summaries.LastRun(
         slot_us=instant_us(fields.get("scheduledTime")),
         trigger=str(fields.get("trigger") or "Schedule"),
-        outcome=RunState(fields["outcome"]),
+        outcome=RunState(outcome),
         reason=str(fields.get("reason") or ""),
         message=str(fields.get("message") or ""),
         started_us=instant_us(fields.get("startTime")),

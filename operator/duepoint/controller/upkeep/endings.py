@@ -17,8 +17,8 @@ from duepoint.schedules.definition import Definition
 class Jobs(Protocol):
     """What is known of Jobs."""
 
-    def has(self, namespace: str, job_name: str) -> bool:
-        """Whether a Job of that name is there."""
+    def has(self, owner: jobs.Owner, job_name: str) -> bool:
+        """Whether the Schedule has a Job of that name."""
         ...
 
 
@@ -46,7 +46,8 @@ class Endings:
         if self._reporter.knows_end(known.uid, slot_us, of_job=of_job):
             return True
         # A Job's slot ends with its creation, whoever was answered.
-        return of_job and self._jobs.has(known.namespace, jobs.name_of(known.name, slot_us))
+        owner = jobs.Owner(known.namespace, known.name, known.uid)
+        return of_job and self._jobs.has(owner, jobs.name_of(known.name, slot_us))
 
     def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
         return self._runs.has_ended(run_uid, slot_us)

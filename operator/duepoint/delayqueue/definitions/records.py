@@ -3,10 +3,10 @@
 An occurrence's state is stored in ``occrec`` under its member, as a MessagePack array that begins
 with a format number: [1, attempt, first try in us, trigger, run uid, last error class], and where
 a ScheduleRun overrides something [..., concurrency policy, payload, its seal], of a replayed
-letter [..., time of the replay in us], and of a held point [..., up to which instant, first slot,
-settled up to, slots that have ended]. Fields that a later version appends are ignored; another
-format number, or bytes that are no such array, raise UnknownFormat. No record at all is that
-of a first attempt. Pure.
+letter [..., time of the replay in us], of a held point [..., up to which instant, first slot,
+settled up to, slots that have ended], and of a retry [..., the last error in words]. Fields that a
+later version appends are ignored; another format number, or bytes that are no such array, raise
+UnknownFormat. No record at all is that of a first attempt. Pure.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import messages
+from duepoint.runs import run as runs
 from duepoint.schedules import points
 
 _FORMAT = 1
@@ -39,6 +40,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True):
     from_us: int = 0
     settled_us: int = 0
     ended_us: tuple[int, ...] = ()
+    last_cause: str = ""
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
@@ -50,8 +52,11 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
         *(record.trigger, record.run_uid, record.last_error),
     )
     overrides = (record.concurrency, record.payload, record.seal)
+    held = (record.back_us, record.from_us, record.settled_us, record.ended_us)
+    if record.last_cause:
+        cause = runs.cut(record.last_cause, runs.CAUSE_LIMIT)
+        return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held, cause))
     if record.back_us:
-        held = (record.back_us, record.from_us, record.settled_us, record.ended_us)
         return msgspec.msgpack.encode((*common, *overrides, record.replayed_us, *held))
     if record.replayed_us:
         return msgspec.msgpack.encode((*common, *overrides, record.replayed_us))
@@ -90,6 +95,7 @@ def unpack(data: bytes) -> messages.OccurrenceRecord:
         from_us=found.from_us,
         settled_us=found.settled_us,
         ended_us=found.ended_us,
+        last_cause=found.last_cause,
     )
 
 

@@ -30,6 +30,7 @@ PIECE = 100
 #: Slots that wait and are called up at once.
 MOST_CALLED = 100
 
+_SLOT = 8
 _NAME = 6  # state, target, timing version come before it
 _MOST_DIGITS = 12  # of a time in seconds
 
@@ -58,6 +59,17 @@ class ActiveRun:
     def job(self) -> str:
         """The name of its Job; empty for a delivery."""
         return self.value[_NAME:].decode()
+
+    @property
+    def slot_us(self) -> int:
+        """Its slot; 0 of a Job whose name is none of ours."""
+        slot_us = int.from_bytes(self.run[:_SLOT], "big")
+        return slot_us if slot_us < points.DUE_LIMIT_US else 0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a ScheduleRun wanted it; the slot is not of the regular sequence."""
+        return len(self.run) > _SLOT
 
 
 def run_of(member: bytes) -> Run:

@@ -16,7 +16,7 @@ import msgspec
 from duepoint import errors
 from duepoint.delayqueue import core
 from duepoint.delayqueue.wire import scripting
-from duepoint.runs import circuit
+from duepoint.runs import circuit, run
 
 #: Receivers and Schedules that are remembered; further ones are called as if they were well.
 MOST_KNOWN = 10_000
@@ -48,7 +48,10 @@ class Circuits(core.Core):
         arguments.put(
             "news",
             [
-                (arguments.position(f"h{one.host}"), one.calls, one.probe_us, one.ask_us)
+                (
+                    arguments.position(f"h{one.host}"),
+                    *(one.calls, one.probe_us, one.ask_us, run.cut(one.cause, run.CAUSE_LIMIT)),
+                )
                 for one in news
             ],
         )

@@ -269,11 +269,11 @@ class Claiming(moving.Moving, briefing.Briefing):
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             wary=wary,
             mark=self._marks.get(shard, 0),
+            ran=names.ran,
         )
         arguments.put("id", arguments.position(claim_id))
         arguments.name_server()
-        keys = [names.meta, names.heads, names.claims, names.leases, names.occrec]
-        keys += [names.runs, names.ran]
+        keys = [names.meta, names.heads, names.claims, names.leases, names.occrec, names.runs]
         keys += [names.lane(int(lane)) for lane in lanes]
         return arguments.call("claim", keys)
 

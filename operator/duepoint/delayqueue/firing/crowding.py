@@ -27,8 +27,15 @@ def entry(newest: messages.Occurrence) -> dict[str, str]:
         **newest.origin,
         "kind": newest.point.kind.name,
         "reason": newest.record.last_error,
-        "message": f"more than {newest.most_open} slots of this schedule were being tried again",
+        "message": f"more than {newest.most_open} slots of this schedule were being tried again"
+        + _because(newest.record),
     }
+
+
+def _because(record: messages.OccurrenceRecord) -> str:
+    """Why they were: what the newest of them met, which is what the others meet."""
+    cause = record.last_cause or record.last_error
+    return f"; the last try: {cause}" if cause else ""
 
 
 def news(fields: Mapping[str, str], member: bytes, record: bytes) -> bytes:

@@ -87,6 +87,7 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
         trigger=entry.get("trigger") or kept.trigger,
         run_uid=entry.get("run_uid", ""),
         last_error="",
+        last_cause="",
     )
 
 

@@ -9,7 +9,7 @@
   ARGV  known (version), most (fields, beyond which no new one is kept),
         rule {most_in_a_row, least_calls, window, first_wait, most_wait, forget, gone} (times in us),
         buckets (count), gone {{field, generation} ...} (position, 0 = not gone any more),
-        news {{field, {runs of calls}, probe, ask} ...} (position)
+        news {{field, {runs of calls}, probe, ask, cause} ...} (position, text)
   Reply {version, server time us, {probe given or '0' ...}, {field, value ...} or nothing}
 ]]
 -- include time
@@ -20,7 +20,7 @@ local rule, buckets_wanted = args.rule, args.buckets
 local now = server_time()
 local is_changed = false
 -- Positions in a stored circuit, as in `runs.circuit.Circuit`.
-local OPEN, IN_A_ROW, UNTIL, WAIT, PROBE, SINCE, BUCKETS = 1, 2, 3, 4, 5, 6, 7
+local OPEN, IN_A_ROW, UNTIL, WAIT, PROBE, SINCE, BUCKETS, CAUSE = 1, 2, 3, 4, 5, 6, 7, 8
 
 local function forget(field)
   if redis.call('HDEL', CIRCUITS, field) == 1 then
@@ -60,14 +60,23 @@ local function recent_buckets(circuit)
   return recent
 end
 
-local function after_calls(circuit, calls)
+-- What the newest failure was; a worker of another version says nothing, and a circuit of one
+-- has no such field.
+local function cause_of(circuit, cause)
+  if cause and cause ~= '' then
+    return cause
+  end
+  return circuit[CAUSE] or ''
+end
+
+local function after_calls(circuit, calls, cause)
   local buckets, in_a_row, any_failed = recent_buckets(circuit), circuit[IN_A_ROW], false
   local last = buckets[#buckets]
   for _, run in ipairs(calls) do
     last[2], last[3] = last[2] + math.max(run, 0), last[3] + math.max(-run, 0)
     in_a_row = run < 0 and in_a_row - run or 0
     if run < 0 and too_much(buckets, in_a_row) then
-      return { true, in_a_row, now + rule.first_wait, rule.first_wait, 0, now, {} }
+      return { true, in_a_row, now + rule.first_wait, rule.first_wait, 0, now, {}, cause }
     end
   end
   for _, one in ipairs(buckets) do
@@ -76,12 +85,12 @@ local function after_calls(circuit, calls)
   if in_a_row == 0 and not any_failed then
     return nil
   end
-  return { false, in_a_row, 0, 0, 0, 0, buckets }
+  return { false, in_a_row, 0, 0, 0, 0, buckets, cause }
 end
 
-local function after(circuit, calls, probe)
+local function after(circuit, calls, probe, cause)
   if not circuit[OPEN] then
-    return after_calls(circuit, calls)
+    return after_calls(circuit, calls, cause_of(circuit, cause))
   end
   if probe == 0 or probe ~= circuit[PROBE] then
     return circuit
@@ -95,6 +104,7 @@ local function after(circuit, calls, probe)
   end
   circuit[WAIT] = math.min(2 * circuit[WAIT], rule.most_wait)
   circuit[UNTIL] = now + circuit[WAIT]
+  circuit[CAUSE] = cause_of(circuit, cause)
   return circuit
 end
 
@@ -102,12 +112,12 @@ local function take(news)
   local field, calls, probe, ask = ARGV[news[1]], news[2], news[3], news[4]
   local stored = redis.call('HGET', CIRCUITS, field)
   local was_open, was_until, given = false, 0, 0
-  local circuit = { false, 0, 0, 0, 0, 0, {} }
+  local circuit = { false, 0, 0, 0, 0, 0, {}, '' }
   if stored then
     circuit = cmsgpack.unpack(stored)
     was_open, was_until = circuit[OPEN], circuit[UNTIL]
   end
-  circuit = after(circuit, calls, probe)
+  circuit = after(circuit, calls, probe, news[5])
   if circuit and ask > 0 and circuit[OPEN]
     and now >= math.max(circuit[UNTIL], circuit[PROBE]) then
     given = now + ask

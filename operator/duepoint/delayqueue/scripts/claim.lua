@@ -9,11 +9,12 @@
   that went back the shard is in doubt: what was due until then is set aside, but for chains, which
   the caller moves on.
 
-  KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6 runs  7 ran  8... lanes
+  KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6 runs  7... lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        wary (bool), mark (the highest that the caller was told), id (position); the last value is
-        the run id of the server that this is sent to, or ''
+        wary (bool), mark (the highest that the caller was told), ran (channel; no key, since a
+        script that names a key that is not there has to wait while its slot moves to another node),
+        id (position); the last value is the run id of the server that this is sent to, or ''
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
            left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is in doubt)}
@@ -31,8 +32,8 @@
 -- include held
 -- include doubt
 
-local META, HEADS, CLAIMS, LEASES, OCCREC, RUNS, RAN = unpack(KEYS, 1, 7)
-local FIXED_KEYS = 7
+local META, HEADS, CLAIMS, LEASES, OCCREC, RUNS = unpack(KEYS, 1, 6)
+local FIXED_KEYS = 6
 local MOST_LANES = 64
 local MOST_EMPTY_CLAIMS = 8
 local MOST_LEFT_ALONE = 100
@@ -52,7 +53,7 @@ for i, lane in ipairs(args.lanes) do
   keys[lane] = KEYS[FIXED_KEYS + i]
 end
 
-local back = doubted_until(META, RUNS, RAN, ARGV[#ARGV], args.mark or 0, now)
+local back = doubted_until(META, RUNS, args.ran, ARGV[#ARGV], args.mark or 0, now)
 
 -- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
 local function without_waiting(lane, found)

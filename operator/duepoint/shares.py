@@ -1,0 +1,142 @@
+"""Places of which several owners want some: who may have another one.
+
+An owner may have three times what is free: three quarters of the places while it is alone, three
+sevenths of them beside another one that wants as many, and so on. So nothing is reserved by name,
+little lies idle, and a newcomer nearly always finds a place at once, because nobody may ever take
+the last part of what is left. (Dynamic thresholds: Choudhury and Hahne, "Dynamic queue length
+thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6, 1998. What
+owners get that want less is what they want, the others get equal parts: max-min fairness.)
+
+``Shares`` only counts. ``FairPlaces`` lets owners wait: a place that comes free goes to whoever of
+those who wait has the fewest, and of those to the one that got one longest ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+#: An owner may have so many times what is free.
+GREED = 3
+
+OwnerT = TypeVar("OwnerT", bound=Hashable)
+
+
+class Shares(Generic[OwnerT]):
+    """Counts who has how many places.
+
+    Args:
+        places: of all owners together.
+        greed: what is free may be had so many times over by one owner; None = no bound but
+            ``places``, for places that all come free by themselves in a moment.
+    """
+
+    def __init__(self, places: int, *, greed: int | None = GREED) -> None:
+        self._places = places
+        self._greed = greed
+        self._held: dict[OwnerT, int] = {}
+        self.taken = 0
+
+    def has_room(self, owner: OwnerT) -> bool:
+        """Whether this owner may have one more."""
+        free = self._places - self.taken
+        if self._greed is None:
+            return free > 0
+        return self._held.get(owner, 0) < self._greed * free
+
+    def most(self, owner: OwnerT) -> int:
+        """How many this owner could have in all, if the others kept what they have."""
+        room = self._places - self.taken + self._held.get(owner, 0)
+        if self._greed is None:
+            return room
+        return -(-self._greed * room // (1 + self._greed))
+
+    def held(self, owner: OwnerT) -> int:
+        """How many this owner has."""
+        return self._held.get(owner, 0)
+
+    def take(self, owner: OwnerT) -> None:
+        """One more is this owner's; ``has_room`` said so."""
+        self._held[owner] = self._held.get(owner, 0) + 1
+        self.taken += 1
+
+    def give_back(self, owner: OwnerT) -> None:
+        """One of this owner's is free again."""
+        left = self._held[owner] - 1
+        self.taken -= 1
+        if left:
+            self._held[owner] = left
+        else:
+            del self._held[owner]  # nothing is kept of whoever has nothing
+
+
+class FairPlaces(Generic[OwnerT]):
+    """Places that are waited for; for one event loop."""
+
+    def __init__(self, places: int, *, greed: int | None = GREED) -> None:
+        self._shares: Shares[OwnerT] = Shares(places, greed=greed)
+        #: In the order in which owners got a place last.
+        self._waiting: dict[OwnerT, collections.deque[asyncio.Future[None]]] = {}
+
+    def take(self, owner: OwnerT) -> bool:
+        """Whether there is a place right now; then it is the owner's, who must ``leave``."""
+        if owner in self._waiting or not self._shares.has_room(owner):
+            return False
+        self._shares.take(owner)
+        return True
+
+    async def wait(self, owner: OwnerT, seconds: float | None = None) -> bool:
+        """Whether a place was had within so many seconds; None waits as long as it takes."""
+        if self.take(owner):
+            return True
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, collections.deque()).append(turn)
+        try:
+            await asyncio.wait({turn}, timeout=seconds)
+        except asyncio.CancelledError:
+            if turn.done():
+                self.leave(owner)
+            else:
+                self._forget(owner, turn)
+            raise
+        if not turn.done():
+            self._forget(owner, turn)
+        return turn.done()
+
+    def leave(self, owner: OwnerT) -> None:
+        """A place is free again."""
+        self._shares.give_back(owner)
+        while self._waiting and (following := self._next()) is not None:
+            self._give(following)
+
+    def held(self, owner: OwnerT) -> int:
+        """Places that this owner has."""
+        return self._shares.held(owner)
+
+    def waiting(self, owner: OwnerT) -> int:
+        """How many of this owner wait."""
+        return len(self._waiting.get(owner, ()))
+
+    def is_scarce_for(self, owner: OwnerT) -> bool:
+        """Whether this owner would have to wait."""
+        return owner in self._waiting or not self._shares.has_room(owner)
+
+    def _next(self) -> OwnerT | None:
+        """Who has the fewest of those who wait and may have one."""
+        able = [owner for owner in self._waiting if self._shares.has_room(owner)]
+        return min(able, key=self._shares.held, default=None)
+
+    def _give(self, owner: OwnerT) -> None:
+        line = self._waiting.pop(owner)
+        line.popleft().set_result(None)
+        if line:
+            self._waiting[owner] = line
+        self._shares.take(owner)
+
+    def _forget(self, owner: OwnerT, turn: asyncio.Future[None]) -> None:
+        line = self._waiting[owner]
+        line.remove(turn)
+        if not line:
+            del self._waiting[owner]

@@ -1,0 +1,55 @@
+"""Places for attempts that depend on a server of somebody else's: webhooks, Kafka, other Redis.
+
+Such a server may hang, and an attempt at it lasts until its time limit. No namespace gets more than
+its share of the places (``duepoint.shares``), however many servers it names. Whoever gets none
+waits for one only where it is to be had soon; what waits is in this worker's hands and takes the
+room of what it could claim otherwise. All else is put off: due again a little later, and no attempt
+is used up.
+"""
+
+from __future__ import annotations
+
+from duepoint import clock as clocks
+from duepoint import shares
+from duepoint.targets import pace
+
+#: While places keep coming free, one is waited for as long as this: of a burst that is soon over
+#: each slot that is put off would cost more than all the rest of it.
+_MOST_SECONDS = 1.0
+
+
+class Outgoing:
+    """Gives places."""
+
+    def __init__(self, clock: clocks.Clock, places: int) -> None:
+        self._clock = clock
+        self._places: shares.FairPlaces[str] = shares.FairPlaces(places)
+        #: Of namespaces that had to wait.
+        self._paces: dict[str, pace.Pace] = {}
+
+    def take(self, namespace: str) -> bool:
+        """Whether there is a place right now; then it is this caller's, who must ``leave``."""
+        return self._places.take(namespace)
+
+    async def enter(self, namespace: str) -> float:
+        """0.0 = there is a place, who has it must ``leave``; else seconds to try again after."""
+        if self._places.take(namespace):
+            return 0.0
+        now = self._clock.monotonic()
+        known = self._paces.setdefault(namespace, pace.Pace(now))
+        expected = known.seconds_to_wait(self._places.waiting(namespace), now)
+        stands_still = now - known.moved_at > pace.PATIENCE_SECONDS
+        if stands_still or expected > _MOST_SECONDS:
+            return known.put_off(now)
+        if await self._places.wait(namespace, max(pace.PATIENCE_SECONDS, 2 * expected)):
+            return 0.0
+        return known.put_off(self._clock.monotonic())
+
+    def leave(self, namespace: str) -> None:
+        """The place is free again."""
+        known = self._paces.get(namespace)
+        if known is not None:
+            known.note_free(self._clock.monotonic(), is_scarce=True)
+        self._places.leave(namespace)
+        if known is not None and not self._places.held(namespace):
+            self._paces.pop(namespace, None)

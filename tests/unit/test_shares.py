@@ -1,0 +1,170 @@
+"""Places of several owners: bounded, fair, never all of one owner's, and never forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint import shares
+
+OWNERS = st.sampled_from("abcde")
+
+
+@pytest.mark.parametrize(("places", "alone"), [(1, 1), (2, 2), (4, 3), (32, 24), (256, 192)])
+def test_alone_an_owner_gets_three_quarters(places, alone):
+    given_out = shares.Shares(places)
+    assert given_out.most("greedy") == alone
+    assert _take_all(given_out, "greedy") == alone
+    assert given_out.held("greedy") == alone
+
+
+def test_two_greedy_owners_leave_enough_for_a_newcomer_to_begin_at_once():
+    given_out = shares.Shares(256)
+    _take_all(given_out, "first")
+    _take_all(given_out, "second")
+    assert given_out.most("quiet") >= 8
+
+
+@given(
+    places=st.integers(1, 64),
+    greed=st.sampled_from([1, 3, None]),
+    wishes=st.lists(st.tuples(OWNERS, st.booleans()), max_size=300),
+)
+def test_no_history_gives_out_more_places_than_there_are_or_more_than_a_share(
+    places, greed, wishes
+):
+    given_out = shares.Shares(places, greed=greed)
+    held = collections.Counter()
+    for owner, takes in wishes:
+        assert given_out.has_room(owner) == (held[owner] < given_out.most(owner))
+        if takes and given_out.has_room(owner):
+            given_out.take(owner)
+            held[owner] += 1
+        elif not takes and held[owner]:
+            given_out.give_back(owner)
+            held[owner] -= 1
+        assert given_out.taken == held.total() <= places
+        assert given_out.held(owner) == held[owner]
+        if given_out.taken < places:
+            assert given_out.has_room("newcomer")
+
+
+@given(wants=st.lists(st.integers(0, 300), min_size=1, max_size=6), places=st.integers(8, 256))
+def test_whoever_wants_little_gets_it_and_the_others_equal_parts(wants, places):
+    given_out = shares.Shares(places)
+    moved = True
+    while moved:
+        moved = False
+        for owner, wanted in enumerate(wants):
+            if given_out.held(owner) < wanted and given_out.has_room(owner):
+                given_out.take(owner)
+                moved = True
+    held = [given_out.held(owner) for owner in range(len(wants))]
+    unmet = [has for has, wanted in zip(held, wants, strict=True) if has < wanted]
+    if unmet:
+        assert max(unmet) - min(unmet) <= 1
+        assert max(held) <= max(unmet) + 1  # nobody has more than those who want more
+
+
+@given(places=st.integers(16, 128), seed=st.integers(0, 1000))
+def test_places_that_end_and_are_taken_again_become_equal(places, seed):
+    chance = random.Random(seed)
+    given_out = shares.Shares(places)
+    _take_all(given_out, "first")
+    for _ in range(40 * places):
+        given_out.give_back(chance.choice(_holders(given_out)))
+        for owner in chance.sample(["first", "second"], 2):
+            _take_all(given_out, owner, most=1)
+    held = given_out.held("first"), given_out.held("second")
+    assert max(held) - min(held) <= places // 2  # it began with all of them and none
+    assert min(held) >= places // 7
+
+
+def test_nothing_is_kept_of_owners_that_have_nothing():
+    given_out = shares.Shares(4)
+    for number in range(50):
+        given_out.take(number)
+        given_out.give_back(number)
+    assert not given_out._held
+    assert given_out.taken == 0
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+async def test_a_place_that_comes_free_goes_to_whoever_has_the_fewest():
+    places = shares.FairPlaces(2, greed=None)
+    assert places.take("busy")
+    assert places.take("busy")
+    got = []
+
+    async def wait(owner):
+        assert await places.wait(owner)
+        got.append(owner)
+
+    tasks = [asyncio.create_task(wait(owner)) for owner in ("busy", "busy", "busy", "quiet")]
+    await asyncio.sleep(0)
+    places.leave("busy")
+    await asyncio.sleep(0.01)
+    assert got == ["quiet"]
+    for owner in ("busy", "quiet", "busy", "busy", "busy"):
+        places.leave(owner)
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert got == ["quiet", "busy", "busy", "busy"]
+
+
+async def test_a_newcomer_waits_behind_no_line_of_others():
+    places = shares.FairPlaces(8)
+    while places.take("greedy"):
+        pass
+    waiting = [asyncio.create_task(places.wait("greedy", 5.0)) for _ in range(100)]
+    await asyncio.sleep(0)
+    assert places.waiting("greedy") == 100
+    assert places.is_scarce_for("greedy")
+    assert not places.is_scarce_for("quiet")
+    assert places.take("quiet")
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert places.waiting("greedy") == 0
+
+
+async def test_who_waits_in_vain_is_told_and_forgotten():
+    places = shares.FairPlaces(1)
+    assert places.take("a")
+    assert not await places.wait("a", 0.01)
+    assert not places._waiting
+    places.leave("a")
+    assert await places.wait("a", 0.01)
+
+
+async def test_a_place_given_to_somebody_who_was_cancelled_goes_to_the_next():
+    places = shares.FairPlaces(1)
+    assert places.take("a")
+    first, second = (asyncio.create_task(places.wait(owner)) for owner in ("a", "b"))
+    await asyncio.sleep(0)
+    places.leave("a")  # given to the first of those who wait, who does not know yet
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await second
+    assert places.held("b") == 1
+    assert places.held("a") == 0
+
+
+def _take_all(given_out, owner, most=10_000):
+    for taken in range(most):
+        if not given_out.has_room(owner):
+            return taken
+        given_out.take(owner)
+    return most
+
+
+def _holders(given_out):
+    return [one for one in ("first", "second") if given_out.held(one)]

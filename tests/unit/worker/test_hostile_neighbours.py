@@ -1,0 +1,127 @@
+"""A quiet namespace beside hostile ones: what hangs or floods there does not keep it waiting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import pace
+from duepoint.testing.fakeclock import FakeClock
+from duepoint.testing.recordingtarget import RecordingTarget
+from tests.support.builders import a_definition, at
+from tests.support.workplace import Workplace, a_workplace
+
+NOON = at("2026-03-01 12:00:00")
+JOB = actions.Action(target=actions.JobAction(template={"spec": {}}))
+STREAM = actions.Action(target=actions.StreamAction(name="events"))
+KAFKA = actions.Action(target=actions.KafkaAction(topic="events", connection="brokers"))
+WEBHOOK = actions.Action(
+    target=actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=300)
+)
+PLACES = 16
+
+
+class HangingThere(RecordingTarget):
+    """Hangs for hostile namespaces, answers others at once."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self.quiet_us: list[int] = []
+
+    async def _is_let_go(self, seconds: float) -> bool:
+        if self.fired[-1].namespace == "quiet":
+            self.quiet_us.append(self._clock.now_us())
+            return True
+        return await super()._is_let_go(seconds)
+
+
+@pytest.fixture
+async def place() -> Workplace:
+    made = await a_workplace()
+    made.target = HangingThere(made.clock)
+    made.target.hold()
+    return made
+
+
+async def arm(
+    place: Workplace, name: str, namespace: str, action: actions.Action, after_us: int = NOON
+) -> None:
+    known = a_definition(
+        "@every 10s",
+        uid=f"{namespace}-{name}",
+        name=name,
+        namespace=namespace,
+        created_us=NOON,
+        not_before_us=after_us,
+    )
+    await place.arm(known, action)
+
+
+async def two_hostile_namespaces(place: Workplace, action: actions.Action = WEBHOOK) -> None:
+    for number in range(2 * PLACES):
+        for namespace in ("hostile", "worse"):
+            await arm(place, f"hanging-{number}", namespace, action)
+
+
+async def pass_slot(place: Workplace) -> None:
+    """One slot of all, and the time in which those without a place are put off."""
+    await place.clock.advance(10.001)
+    await asyncio.sleep(2 * pace.PATIENCE_SECONDS)
+    await place.clock.settle()
+
+
+@pytest.mark.parametrize("hanging", [WEBHOOK, KAFKA], ids=["webhooks", "kafka"])
+@pytest.mark.parametrize(
+    "action", [JOB, STREAM, WEBHOOK, KAFKA], ids=["a job", "a stream", "a webhook", "kafka"]
+)
+async def test_quiet_slots_start_at_once_while_two_namespaces_hold_all_they_can_get(
+    place, hanging, action
+):
+    await two_hostile_namespaces(place, hanging)
+    async with place.working(place.a_worker(concurrency=PLACES)):
+        await pass_slot(place)  # they have all that they may have
+        await arm(place, "quiet", "quiet", action, after_us=NOON + 10_000_000)
+        await pass_slot(place)
+    assert place.target.quiet_us == [pytest.approx(NOON + 20_000_000, abs=2_000)]
+
+
+async def test_who_gets_no_place_is_tried_again_and_uses_up_no_attempt(place):
+    await two_hostile_namespaces(place)
+    async with place.working(place.a_worker(concurrency=PLACES)):
+        await pass_slot(place)
+        hung = len(place.target.fired)
+        assert hung <= PLACES
+        put_off = [event for event in await place.events() if event.reason]
+        assert {event.reason for event in put_off} == {Reason.RECEIVER_BUSY}
+        place.target.let_go()
+        for _ in range(30):
+            await place.clock.advance(1.0)
+            await asyncio.sleep(0.01)
+    tries = {(one.namespace, one.name, one.slot_us): one.attempt for one in place.target.fired}
+    first = {key: number for key, number in tries.items() if key[2] == NOON + 10_000_000}
+    assert len(first) == 4 * PLACES  # nothing is lost
+    assert set(first.values()) == {1}  # and nothing counts that was not tried
+
+
+async def test_a_flood_of_jobs_of_one_namespace_lets_another_ones_job_pass(place):
+    made = asyncio.Event()
+
+    def deliver(firing) -> outcome.Outcome:
+        made.set()
+        return outcome.Delivered(accepted_us=place.clock.now_us(), running=True, job_name="j")
+
+    place.target.always_reply(deliver)
+    for number in range(100):
+        await arm(place, f"flood-{number}", "hostile", JOB)
+    await arm(place, "quiet", "quiet", JOB)
+    async with place.working(place.a_worker(concurrency=PLACES)):
+        await place.clock.advance(10.001)
+        await asyncio.sleep(0.01)
+        first = [one.namespace for one in place.target.fired]
+        place.target.let_go()
+        await place.clock.advance(1.0)
+    assert "quiet" in first
