@@ -86,6 +86,8 @@ class Outcomes:
         #: The newest entry of each shard that was handed on, now and when a server went back last.
         self._newest: dict[messages.ShardId, _EntryId] = {}
         self._before_upheaval: dict[messages.ShardId, _EntryId] = {}
+        #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
+        self._notes: dict[messages.ShardId, _EntryId] = {}
         self._is_interrupted = False
         #: Told when a shard is in doubt.
         self.on_doubt: Callable[[], None] = lambda: None
@@ -188,6 +190,7 @@ class Outcomes:
     def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
         if self._upheavals != self._queue.upheavals:
             self._upheavals, self._before_upheaval = self._queue.upheavals, dict(self._newest)
+            self._notes.clear()
         for entry in entries:
             key = (entry.shard, entry.id)
             if key in self._outstanding:
@@ -203,7 +206,13 @@ class Outcomes:
         entry_id = _id_of(entry)
         before = self._before_upheaval.get(entry.shard)
         self._newest[entry.shard] = max(entry_id, self._newest.get(entry.shard, entry_id))
-        return before is not None and entry_id <= before
+        if entry.back_us:
+            self._notes.setdefault(entry.shard, entry_id)
+        if before is None or entry_id > before:
+            return False
+        # Ids are times: those of a promoted server whose clock is behind look old for a while.
+        noted = self._notes.get(entry.shard)
+        return noted is None or entry_id < noted
 
     def _hand_on(self, entry: messages.OutcomeEntry, *, replayed: bool, receipt: Receipt) -> None:
         if entry.back_us:
