@@ -8,7 +8,7 @@ What the pages before weighed says how many the next one may have. Pure.
 from __future__ import annotations
 
 #: Longest page that is read, unless it is of one object.
-MOST_BYTES = 16 * 1024 * 1024
+MOST_BYTES = 8 * 1024 * 1024
 #: What a page is meant to have at most.
 _AIM_BYTES = 4 * 1024 * 1024
 #: A page that was too large is asked for again with so many times fewer objects.

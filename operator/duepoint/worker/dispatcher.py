@@ -385,7 +385,8 @@ class Dispatcher:
         if self._settles(action):
             return self._places.in_stream(known.namespace)
         if isinstance(action.target, actions.JobAction):
-            return self._places.of_job(known.namespace)
+            is_large = isinstance(action.target.template, actions.PackedTemplate)
+            return self._places.of_job(known.namespace, is_large=is_large)
         return self._places.outside(known.namespace)
 
     def _put_off(

@@ -18,6 +18,8 @@ from duepoint.kube import api
 
 #: For each connection, the Job under way and three that follow at once.
 _IN_HAND = 4
+#: Large Jobs at a time: the API server takes so long over one that small ones wait behind many.
+_LARGE = 4
 
 
 class JobLine:
@@ -31,6 +33,7 @@ class JobLine:
     def __init__(self, places: int = api.REQUEST_CONNECTIONS) -> None:
         # A creation ends by itself in a moment: nobody needs a reserve, only the order matters.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
+        self._large: shares.FairPlaces[str] = shares.FairPlaces(_LARGE)
         self._in_hand = _IN_HAND * places
         self._least = places
         self._makes_jobs = False
@@ -75,15 +78,15 @@ class JobLine:
         self.unknown -= points
 
     @contextlib.asynccontextmanager
-    async def turn(self, namespace: str) -> AsyncIterator[float]:
+    async def turn(self, namespace: str, *, is_large: bool = False) -> AsyncIterator[float]:
         """One attempt for this namespace; gives 0.0, as ``places`` do."""
         self._makes_jobs = True
         self.length += 1
         try:
-            await self._places.wait(namespace)
-            try:
+            async with contextlib.AsyncExitStack() as held:
+                for line in (self._large, self._places) if is_large else (self._places,):
+                    await line.wait(namespace)
+                    held.callback(line.leave, namespace)
                 yield 0.0
-            finally:
-                self._places.leave(namespace)
         finally:
             self.length -= 1

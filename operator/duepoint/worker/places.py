@@ -41,9 +41,11 @@ class Places:
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
         self._outgoing = Outgoing(clock, most)
 
-    def of_job(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
+    def of_job(
+        self, namespace: str, *, is_large: bool
+    ) -> contextlib.AbstractAsyncContextManager[float]:
         """For the creation of a Job."""
-        return self.jobs.turn(namespace)
+        return self.jobs.turn(namespace, is_large=is_large)
 
     def in_stream(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
         """For an entry of our own Redis, or a script full of them."""

@@ -15,7 +15,7 @@ LARGE_BYTES = 32 * 1024
 #: Large objects that are worked on at a time.
 _AT_A_TIME = 4
 #: Of the texts of large objects that wait.
-_MOST_WAITING_BYTES = 16 * 1024 * 1024
+_MOST_WAITING_BYTES = 8 * 1024 * 1024
 #: Who finds no place looks again after this, and a little later the more there are.
 _LOOK_SECONDS, _SPREAD_SECONDS, _SPREAD = 0.05, 0.005, 60
 
