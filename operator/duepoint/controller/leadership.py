@@ -287,6 +287,7 @@ class Leadership:
             tell=recorder.note,
         )
         runs.on_released = jobs.look
+        runs.on_withdrawn = reporter.withdrawn
         ends.is_waited_for = runs.has_waiting
         jobs.keeps = runs.keeps
         reporter.on_run_event = runs.event

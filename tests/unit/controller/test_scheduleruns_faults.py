@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 
 import pytest
 
@@ -11,6 +12,8 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs
+from duepoint.runs import outcome as outcomes
+from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import NAMESPACE, RunWorld
 
 SLOTS = 24
@@ -175,6 +178,31 @@ async def test_a_scheduled_run_deleted_while_nobody_leads_starts_nothing_more():
         async with world.working():
             await world.clock.advance(30)
     assert world.jobs() == []
+
+
+@pytest.mark.parametrize("has_leader", [True, False], ids=["with a leader", "nobody leads"])
+async def test_a_delivery_that_is_tried_again_ends_with_its_deleted_scheduled_run(has_leader):
+    """No worker tells of it any more: it stood in the status as active for good."""
+    world = RunWorld()
+    world.target.always_reply(outcomes.Retry(reason=Reason.NETWORK, message="connection refused"))
+    async with contextlib.AsyncExitStack() as lead:
+        await lead.enter_async_context(world.leader())
+        await world.apply(suspend=True)
+        await world.run_schedule()
+        async with world.working():
+            await world.clock.advance(3)
+        await world.clock.advance(60)
+        assert world.status()["activeCount"] == 1
+        if not has_leader:
+            await lead.aclose()
+        await world.delete_run()
+        if not has_leader:
+            await lead.enter_async_context(world.leader(epoch=2))
+        await world.clock.advance(30)
+        assert "activeCount" not in world.status()
+        counts = world.status()["runs"]
+        assert (counts["started"], counts["failed"]) == (1, 1)
+        assert world.status()["lastRun"]["reason"] == "Deleted"
 
 
 async def test_a_former_leader_hands_nothing_over():

@@ -149,6 +149,7 @@ class World:
             tell=self.news.append,
         )
         self.runs.on_released = self.jobwatch.look
+        self.runs.on_withdrawn = self.reporter.withdrawn
         self.ends.is_waited_for = self.runs.has_waiting
         self.jobwatch.keeps = self.runs.keeps
         self.reporter.on_run_event = self.runs.event

@@ -8,12 +8,14 @@ answer leaves its slot in doubt: it is asked for again only after a survey.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import msgspec
 
 from duepoint import errors
 from duepoint.controller.manual import runstatus
 from duepoint.controller.manual.runline import Line
+from duepoint.controller.manual.runsurvey import Held
 from duepoint.delayqueue import messages, port
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
@@ -85,14 +87,31 @@ class HandingOver:
         seal = self._queue.digest(known.namespace, sealed)
         return dataclasses.replace(record, payload=payload, seal=seal)
 
-    async def withdraw(self, line: Line) -> None:
-        """No open slot of it is in the queue any more; Jobs that run are left alone."""
+    async def withdraw(self, line: Line) -> tuple[Held, ...]:
+        """No open slot of it is in the queue any more; those that waited there.
+
+        Jobs that run, and what a worker has in hand, are left alone.
+        """
         known, wanted = line.known, line.wanted
         if known is None or wanted is None:
-            return
-        for slot_us in line.course.open:
-            point = points.manual(known.id, slot_us, line.seen.uid, wanted.kind)
-            await self._queue.withdraw(known, point, self._epoch)
+            return ()
+        run_uid, kind = line.seen.uid, wanted.kind
+        open_slots = [
+            Held(run_uid=run_uid, slot_us=slot_us, kind=kind, known=known)
+            for slot_us in line.course.open
+        ]
+        return await self.withdraw_all(open_slots)
+
+    async def withdraw_all(self, held: Iterable[Held]) -> tuple[Held, ...]:
+        """None of these is in the queue any more; those that waited there."""
+        return tuple(
+            [
+                one
+                for one in held
+                if await self._queue.withdraw(one.known, one.point, self._epoch)
+                is messages.Armed.APPLIED
+            ]
+        )
 
 
 def refusal(line: Line) -> runstatus.Verdict | None:

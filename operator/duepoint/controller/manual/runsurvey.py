@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from duepoint import errors
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
+from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import DuePoint, PointKind
 
@@ -33,6 +35,25 @@ class Held:
     @property
     def point(self) -> DuePoint:
         return points.manual(self.known.id, self.slot_us, self.run_uid, self.kind)
+
+
+def given_up(held: Held, now_us: int) -> RunEvent:
+    """The end of a slot that waited for its next try when its ScheduleRun was deleted."""
+    known = held.known
+    return RunEvent(
+        uid=known.uid,
+        namespace=known.namespace,
+        name=known.name,
+        generation=known.generation,
+        slot_us=held.slot_us,
+        trigger=held.kind.name.title(),
+        state=RunState.FAILED,
+        reason=Reason.DELETED,
+        at_us=now_us,
+        message="its ScheduleRun was deleted before the delivery was accepted",
+        finished_us=now_us,
+        run_uid=held.run_uid,
+    )
 
 
 @dataclass(slots=True)

@@ -89,6 +89,7 @@ class ScheduleRuns:
 
     Attributes:
         on_released: told the uid of a Schedule whose Jobs may be deleted now.
+        on_withdrawn: told how a slot ended that waited when its ScheduleRun was deleted.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class ScheduleRuns:
         self._is_surveyed = False
         self._asked = asyncio.Event()
         self.on_released: Callable[[str], None] = lambda _uid: None
+        self.on_withdrawn: Callable[[RunEvent], None] = lambda _event: None
 
     # -- what is told ----------------------------------------------------------------------------
 
@@ -321,8 +323,14 @@ class ScheduleRuns:
         """What the queue holds of ScheduleRuns that were deleted while nobody led."""
         for uid, held in survey.by_run.items():
             if uid not in self._lines and uid not in listed:
-                for one in held:
-                    await self._queue.withdraw(one.known, one.point, self._epoch)
+                await self._tell_withdrawn(await self._handover.withdraw_all(held))
+
+    async def _tell_withdrawn(self, waited: Collection[runsurvey.Held]) -> None:
+        """Deliveries that were to be tried again will not be: no worker tells of their end."""
+        if waited:
+            await self._catch_up()  # what was told of them comes before
+        for one in waited:
+            self.on_withdrawn(runsurvey.given_up(one, self._clock.now_us()))
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -390,7 +398,7 @@ class ScheduleRuns:
             return None
         await self._find(line)
         if line.known is not None:
-            await self._handover.withdraw(line)
+            await self._tell_withdrawn(await self._handover.withdraw(line))
         self._withdrawing.pop(uid, None)
         return None
 

@@ -423,7 +423,8 @@ def _end_unseen(entry: Entry, slot_us: int, now_us: int, why: str) -> None:
 
 def is_running(entry: Entry, event: RunEvent) -> bool:
     """Whether the run of which the event tells goes on, as far as is known."""
-    known = summaries.state_of(entry.runs(), event.slot_us, event.trigger, event.job_name)
+    wanted_by = event.job_name or event.run_uid
+    known = summaries.state_of(entry.runs(), event.slot_us, event.trigger, wanted_by)
     return known is RunState.RUNNING
 
 

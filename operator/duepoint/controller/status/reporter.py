@@ -355,6 +355,12 @@ class Reporter:
         if book.is_running(line.entry, event):
             self._due_in(event.uid, line, max(_START_SECONDS, self._rest(line)))
 
+    def withdrawn(self, event: RunEvent) -> None:
+        """A slot was taken out of the queue: its run, if it had begun, has ended so."""
+        line = self._lines.get(event.uid)
+        if line is not None and book.is_running(line.entry, event):
+            self.event(event)
+
     def active(self, uid: str, references: tuple[dict[str, Any], ...]) -> None:
         """These Jobs of the Schedule are seen to be active, of many the first by their names."""
         line = self._lines.get(uid)
