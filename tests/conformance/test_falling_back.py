@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
@@ -295,3 +296,50 @@ async def test_outcomes_of_a_lost_claim_say_so(harness):
     entries = await ledger.read_outcomes("status", "me", shards=[SHARD])
     assert {one.outcomes: one.is_lost for one in entries} == {b"late": True, b"told": False}
     await ledger.ack("status", entries)
+
+
+# -- from when on nothing is in doubt ----------------------------------------------------------
+
+
+@pytest.fixture(params=[*redisserver.KINDS, "cluster"])
+async def newcomer(request, shared_servers, shared_clusters, key_prefix):
+    """Another client, which met the server a moment ago, of a state of another process."""
+    is_cluster = request.param == "cluster"
+    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
+    former = await queueing.redis_harness(server.url, key_prefix, shards=1)
+    await a_look(former)
+    await change_server(former)
+    made = await queueing.redis_harness(server.url, key_prefix, shards=1)
+    yield made
+    await made.queue.close()
+    await former.queue.close()
+
+
+async def test_what_became_due_since_the_server_answered_does_not_wait(newcomer):
+    met_us = newcomer.now_us()
+    await newcomer.pass_time(0.3)
+    await newcomer.arm(due_in=-0.1)
+    claim = await newcomer.claim_one()
+    (chain,) = claim.points
+    assert 0 < claim.back_us <= met_us + 50_000 < chain.due_us
+
+
+async def test_a_server_that_was_met_long_ago_may_have_been_another_one_since(
+    newcomer, monkeypatch
+):
+    monkeypatch.setattr(nodes, "_NEWLY_MET_SECONDS", 0.2)
+    await newcomer.pass_time(0.3)
+    began_us = newcomer.now_us()
+    await newcomer.arm()
+    assert (await newcomer.claim_one()).back_us >= began_us - 1_000
+
+
+async def test_a_mark_that_the_server_told_itself_leaves_all_until_now_in_doubt(newcomer):
+    await newcomer.arm()
+    first = await newcomer.claim_one()
+    assert first.back_us > 0
+    await newcomer.pass_time(0.3)
+    began_us = newcomer.now_us()
+    await forget_claims(newcomer)
+    await newcomer.arm(name="other")
+    assert (await newcomer.claim_one()).back_us >= began_us - 1_000

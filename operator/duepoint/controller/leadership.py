@@ -330,7 +330,6 @@ class Leadership:
         reporter.on_hold = fallback.look
 
         def doubt() -> None:
-            jobs.note_upheaval(clock.now_us())
             sweeper.doubt()
             resyncer.request()
             fallback.look()
@@ -366,6 +365,7 @@ class Leadership:
                 clock=clock,
                 health=health,
                 on_look=partitioner.look,
+                on_loss=lambda: jobs.note_upheaval(clock.now_us()),
                 by=self._others.own,
             ),
             partitioner=partitioner,

@@ -105,8 +105,13 @@ def name_of(schedule_name: str, slot_us: int, run_uid: str = "") -> str:
     if not run_uid:
         return f"{schedule_name}-{seconds}"
     digest = hashlib.sha256(run_uid.encode()).hexdigest()[:10]
+    return f"{cut_name(schedule_name)}-{seconds}-{digest}"
+
+
+def cut_name(schedule_name: str) -> str:
+    """What the name of a ScheduleRun's Job begins with."""
     # A cut may leave a dot at the end, and a name whose part begins with "-" is none.
-    return f"{schedule_name[:41].rstrip('.')}-{seconds}-{digest}"
+    return schedule_name[:41].rstrip(".")
 
 
 def job_for(template: Mapping[str, Any], facts: SlotFacts) -> dict[str, Any]:

@@ -276,13 +276,17 @@ async def test_a_resync_that_fails_is_repeated_and_told():
 # -- index watch and sweep ---------------------------------------------------------------------
 
 
-async def an_index_watch(clock: FakeClock, queue: MemoryDelayQueue, doubts: list, outages=None):
+async def an_index_watch(
+    clock: FakeClock, queue: MemoryDelayQueue, doubts: list, outages=None, losses=None
+):
+    losses = [] if losses is None else losses
     return IndexWatch(
         queue=queue,
         layout=await queue.open_layout(4, EPOCH),
         epoch=EPOCH,
         outages=lambda: len(outages or ()),
         on_doubt=lambda: doubts.append(clock.monotonic()),
+        on_loss=lambda: losses.append(clock.monotonic()),
         clock=clock,
         health=services.Health(),
     )
@@ -290,12 +294,12 @@ async def an_index_watch(clock: FakeClock, queue: MemoryDelayQueue, doubts: list
 
 async def test_an_emptied_index_is_made_again_within_ten_seconds():
     clock = FakeClock()
-    queue, doubts = MemoryDelayQueue(clock), []
-    watch = await an_index_watch(clock, queue, doubts)
+    queue, doubts, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, losses=losses)
     async with running(clock, watch.run()):
         queue.flush()
         await clock.advance(10)
-        assert len(doubts) == 1
+        assert len(doubts) == len(losses) == 1
         assert (await queue.layout()).shards == 4
         await clock.advance(60)
         assert len(doubts) == 1
@@ -303,8 +307,8 @@ async def test_an_emptied_index_is_made_again_within_ten_seconds():
 
 async def test_shards_that_went_with_their_server_are_made_again_and_filled():
     clock = FakeClock()
-    queue, doubts = MemoryDelayQueue(clock), []
-    watch = await an_index_watch(clock, queue, doubts)
+    queue, doubts, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, losses=losses)
     opened, open_layout = [], queue.open_layout
 
     async def missing():
@@ -318,7 +322,7 @@ async def test_shards_that_went_with_their_server_are_made_again_and_filled():
     async with running(clock, watch.run()):
         await clock.advance(10)
         assert len(opened) == 1
-        assert len(doubts) == 1
+        assert len(doubts) == len(losses) == 1
         await clock.advance(60)
         assert len(doubts) == 1
 
@@ -383,6 +387,18 @@ async def test_after_an_outage_everything_is_compared():
         outages.append("met by somebody else, between two looks")
         await clock.advance(10)
         assert len(doubts) == 2
+
+
+async def test_an_outage_in_which_nothing_was_lost_is_no_loss():
+    clock = FakeClock()
+    queue, doubts, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, losses=losses)
+    async with running(clock, watch.run()):
+        queue.available = False
+        await clock.advance(60)
+        queue.available = True
+        await clock.advance(10)
+        assert (len(doubts), losses) == (1, [])
 
 
 async def test_a_newer_leader_at_the_index_ends_the_watch():

@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint.controller.status import opentext
-from duepoint.kube import schedules
+from duepoint.kube import jobbuilder, schedules
 from duepoint.runs import running as runnings
 from duepoint.runs.running import Key, Running
 
 #: How many references a status holds.
 MOST_LISTED = 20
 
-#: ``<schedule>-<slot in seconds>``, behind it ten hexadecimal digits for a ScheduleRun.
-JOB_NAME = re.compile(r".+?-([0-9]+)(-[0-9a-f]{10})?")
+#: Behind the Schedule's name in that of a Job: the slot in seconds, and of a ScheduleRun's Job ten
+#: hexadecimal digits. Without that name they cannot be told apart: it may end in digits itself.
+_SLOT = re.compile(r"-([0-9]+)(-[0-9a-f]{10})?")
 _SLOT_PATH = re.compile(r"slots\[(.+)\]")
 
 
@@ -69,14 +70,15 @@ def _delivery(owner: Owner, key: Key) -> dict[str, Any]:
     return {**reference, "fieldPath": f"slots[{opentext.instant(slot_us)}]"}
 
 
-def loaded(status: Mapping[str, Any], going_on: int) -> Running:
+def loaded(status: Mapping[str, Any], schedule_name: str, going_on: int) -> Running:
     """The runs behind a status.
 
     Args:
         status: as it is stored.
+        schedule_name: of the Schedule whose status it is.
         going_on: how many runs go on by its counters. What it lists counts more than that.
     """
-    jobs = dict(_listed(status))
+    jobs = dict(_listed(status, schedule_name))
     if going_on > len(jobs):
         # A status of an earlier version lists no deliveries, and shows them elsewhere.
         for key, name in _elsewhere(status):
@@ -87,18 +89,18 @@ def loaded(status: Mapping[str, Any], going_on: int) -> Running:
     return Running(jobs=jobs, unlisted=max(0, most - len(jobs)))
 
 
-def _listed(status: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
+def _listed(status: Mapping[str, Any], schedule_name: str) -> Iterator[tuple[Key, str]]:
     listed = status.get("active")
     for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, Mapping) and (found := _run_of(one)) is not None:
+        if isinstance(one, Mapping) and (found := _run_of(one, schedule_name)):
             yield found
 
 
-def _run_of(reference: Mapping[str, Any]) -> tuple[Key, str] | None:
+def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str] | None:
     name, kind = str(reference.get("name") or ""), reference.get("kind")
     if kind not in (schedules.KIND, schedules.RUN_KIND):
-        job = JOB_NAME.fullmatch(name)
-        return None if job is None else (job_key(name), name)
+        key = _job_key(schedule_name, name)
+        return None if key is None else (key, name)
     path = _SLOT_PATH.fullmatch(str(reference.get("fieldPath") or ""))
     slot_us = 0 if path is None else opentext.instant_us(path[1])
     if not slot_us:
@@ -108,12 +110,14 @@ def _run_of(reference: Mapping[str, Any]) -> tuple[Key, str] | None:
     return runnings.key_of(slot_us, is_regular=is_regular, wanted_by=wanted_by), ""
 
 
-def job_key(name: str) -> Key:
-    """The run of a Job with a name of ours."""
-    found = JOB_NAME.fullmatch(name)
-    slot_us = 0 if found is None else int(found[1]) * 1_000_000
-    is_regular = found is not None and not found[2]
-    return runnings.key_of(slot_us, is_regular=is_regular, wanted_by=name)
+def _job_key(schedule_name: str, name: str) -> Key | None:
+    """The run of a Job of that Schedule; None where the name is not of ours."""
+    for begin, is_regular in ((schedule_name, True), (jobbuilder.cut_name(schedule_name), False)):
+        found = _SLOT.fullmatch(name, len(begin)) if name.startswith(begin) else None
+        if found is not None and is_regular == (not found[2]):
+            slot_us = int(found[1]) * 1_000_000
+            return runnings.key_of(slot_us, is_regular=is_regular, wanted_by=name)
+    return None
 
 
 def _elsewhere(status: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:

@@ -169,7 +169,7 @@ class Entry(msgspec.Struct, kw_only=True):
     def runs(self) -> summaries.Summary:
         """The fold so far, loaded from the status at first."""
         if self.summary is None:
-            summary = statustext.loaded(self.last())
+            summary = statustext.loaded(self.last(), self.name)
             for report in self._unread:
                 summary = _after_report(summary, report)
             self._unread = ()

@@ -140,11 +140,11 @@ def _reason(text: str, *, succeeded: bool) -> Reason:
 # -- reading -----------------------------------------------------------------------------------
 
 
-def loaded(status: Mapping[str, Any]) -> summaries.Summary:
-    """The summary behind a status that we, or an earlier process, wrote."""
+def loaded(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
+    """The summary behind a status that we, or an earlier process, wrote of that Schedule."""
     runs = _mapping(status.get("runs"))
     counts = summaries.Counts(**{name: _count(runs, name) for name in _COUNTS})
-    running = activetext.loaded(status, counts.started - counts.ended)
+    running = activetext.loaded(status, schedule_name, counts.started - counts.ended)
     success_us = instant_us(status.get("lastSuccessfulTime"))
     failure_us = instant_us(status.get("lastFailureTime"))
     listed = _conditions(status)

@@ -31,6 +31,7 @@ class IndexWatch:
         outages: how often somebody else has met an unavailable queue so far, or a server that is
             not the one it was.
         on_doubt: told that the index may lack something.
+        on_loss: told that shards were gone, and every claim in them.
         on_look: told that the layout was read again.
         by: the installation, which says now and then that it lives.
     """
@@ -47,6 +48,7 @@ class IndexWatch:
         health: services.Health,
         look_seconds: float = LOOK_SECONDS,
         on_look: Callable[[], None] = lambda: None,
+        on_loss: Callable[[], None] = lambda: None,
         by: str = "",
     ) -> None:
         self._queue = queue
@@ -59,6 +61,7 @@ class IndexWatch:
         self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
         self._on_look = on_look
+        self._on_loss = on_loss
         self._by = by
 
     async def run(self) -> None:
@@ -68,7 +71,9 @@ class IndexWatch:
         for look in itertools.count(1):
             await self._clock.sleep(self._look_seconds)
             try:
-                is_doubted = await self._is_lost() or is_doubted
+                if await self._is_lost():
+                    is_doubted = True
+                    self._on_loss()
                 is_doubted = is_doubted or self._outages() != known_outages
                 known_outages = self._outages()
                 if is_doubted:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,6 +47,10 @@ _ID_LENGTH = 8
 
 log = structlog.get_logger(__name__)
 
+#: The highest mark of a shard, and when it was told last that it is that.
+_Mark = tuple[int, float]
+_NO_MARK: _Mark = (0, -math.inf)
+
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
@@ -58,7 +63,7 @@ class Claiming(moving.Moving, briefing.Briefing):
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
         #: The highest mark that each shard has told; one that is lower later went back.
-        self._marks: dict[messages.ShardId, int] = {}
+        self._marks: dict[messages.ShardId, _Mark] = {}
 
     async def claim(
         self,
@@ -258,6 +263,7 @@ class Claiming(moving.Moving, briefing.Briefing):
     ) -> scripting.Call:
         names = self._shard(shard)
         lanes = self._lanes.get(shard, [])
+        mark, told_at = self._marks.get(shard, _NO_MARK)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             worker=worker,
@@ -268,7 +274,8 @@ class Claiming(moving.Moving, briefing.Briefing):
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             wary=wary,
-            mark=self._marks.get(shard, 0),
+            mark=mark,
+            **({"mark_age": _us(self._clock.monotonic() - told_at)} if mark else {}),
             ran=names.ran,
         )
         arguments.put("id", arguments.position(claim_id))
@@ -299,7 +306,8 @@ class Claiming(moving.Moving, briefing.Briefing):
         self._server_clock.note_answer(int(reply[3]), asked=started)
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
         lanes, left, first, mark, back = others
-        self._marks[shard] = max(int(mark), self._marks.get(shard, 0))
+        if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
+            self._marks[shard] = int(mark), self._clock.monotonic()
         self._lanes[shard] = _lanes_among(lanes)
         claim = messages.Claim(
             id=claim_id,

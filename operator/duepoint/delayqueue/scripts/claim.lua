@@ -12,9 +12,10 @@
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occrec  6 runs  7... lanes
   ARGV  layout, worker, lease (us), cap (us, caller's UTC + 5 ms), batch (points), lanes (numbers,
         in the order of KEYS), due_delay, expiry_delay (us, of a worker that is not preferred),
-        wary (bool), mark (the highest that the caller was told), ran (channel; no key, since a
+        wary (bool), mark (the highest that the caller was told), mark_age (us), ran (channel; no key, since a
         script that names a key that is not there has to wait while its slot moves to another node),
-        id (position); the last value is the run id of the server that this is sent to, or ''
+        id (position); the last value is the run id of the server that this is sent to, or '', and
+        since when that is known: see `doubt`
   Reply {'claimed', cap us, token us, server time us, attempts, alone, more (0 or 1), wait us,
            {lane, {member, due, ...}, ...}, {occurrence, record, ...}, {lane of each head ...},
            left alone (0 or 1), first claimed us, mark, back (us; 0: nothing is in doubt)}
@@ -53,7 +54,8 @@ for i, lane in ipairs(args.lanes) do
   keys[lane] = KEYS[FIXED_KEYS + i]
 end
 
-local back = doubted_until(META, RUNS, args.ran, ARGV[#ARGV], args.mark or 0, now)
+local back = doubted_until(META, RUNS, args.ran, ARGV[#ARGV], args.mark or 0,
+  args.mark_age or math.huge, now)
 
 -- What of a flat {member, due, ...} list may be handed out; the rest is set aside.
 local function without_waiting(lane, found)

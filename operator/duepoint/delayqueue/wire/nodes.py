@@ -38,8 +38,10 @@ _PLAIN = frozenset({"EVALSHA", "HMGET"})
 Command = tuple[Any, ...]
 
 #: As the last value of a command: the run id of the server that the command is sent to, '' where it
-#: does not tell. Put in with the connection in hand, so it cannot be that of another server.
+#: does not tell. Put in with the connection in hand, so it cannot be that of another server. For so
+#: long after that process was met as a primary follow, after a space, the microseconds since then.
 RUN_ID = object()
+_NEWLY_MET_SECONDS = 5.0
 
 
 class Node:
@@ -62,6 +64,7 @@ class Node:
         self._on_upheaval = on_upheaval
         self._takes_replicas = takes_replicas
         self._met: connecting.Greeting | None = None
+        self._met_at = 0.0
         self._run_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._confirm_from = 0.0
         self.replicas = 0
@@ -130,12 +133,20 @@ class Node:
         """
         connection: Any = await self.pool.get_connection()
         try:
-            asked = _with_run_id(commands, self._run_ids.get(connection, ""))
+            asked = _with_run_id(commands, self._who(connection))
             packed = [part for each in asked for part in connection.pack_command(*each)]
             await connection.send_packed_command(packed, check_health=False)
             return [await _reply(connection) for _ in commands]
         finally:
             await self.pool.release(connection)
+
+    def _who(self, connection: Any) -> str:  # noqa: ANN401 - of the library
+        run_id = self._run_ids.get(connection, "")
+        met = self._met
+        if not run_id or met is None or met.run_id != run_id or met.is_replica:
+            return run_id
+        seconds = asyncio.get_running_loop().time() - self._met_at
+        return f"{run_id} {seconds * 1e6:.0f}" if seconds < _NEWLY_MET_SECONDS else run_id
 
     async def _drop_idle(self) -> None:
         await self.pool.disconnect(inuse_connections=False)
@@ -154,6 +165,8 @@ class Node:
 
     def _note(self, said: connecting.Greeting) -> None:
         met, self._met = self._met, said
+        if met is None or _is_other(met, said):
+            self._met_at = asyncio.get_running_loop().time()
         self.replicas = said.replicas
         self.replica_hosts = said.replica_hosts
         if met is None:
@@ -174,6 +187,12 @@ class Node:
         self.unconfirmed += 1
         self._confirm_from = asyncio.get_running_loop().time() + _CONFIRM_PAUSE_SECONDS
         log.warning("no replica has confirmed a write", answer=str(replicas))
+
+
+def _is_other(met: connecting.Greeting, said: connecting.Greeting) -> bool:
+    """Another process, or one that has become a primary, or may have been none meanwhile."""
+    before = (met.run_id, met.replication_id, met.is_replica)
+    return before != (said.run_id, said.replication_id, said.is_replica)
 
 
 def _with_run_id(commands: Sequence[Command], run_id: str) -> Sequence[Command]:

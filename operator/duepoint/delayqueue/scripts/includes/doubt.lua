@@ -6,16 +6,24 @@ local CHECK, QUEUED_KIND = 6, 3
 local OCCURRENCES = { [21] = true, [25] = true }
 
 -- Until when what was due waits; nil where nothing is in doubt. `server` is the run id of the process
--- that this runs on, '' where it is not known; `mark` the highest that the caller has seen.
-local function doubted_until(meta, runs, ran, server, mark, now)
+-- that this runs on, '' where it is not known; `mark` the highest that the caller has seen. After a
+-- space in `server` stands for how long (us) the caller has known that process, where that is not
+-- long; `mark_age` (us) is for how long it has known the mark. No claim was made elsewhere once this
+-- process had answered as a primary: what became due since then can have been run by nobody.
+local function doubted_until(meta, runs, ran, server, mark, mark_age, now)
   local known = shard_history
+  local met
+  server, met = string.match(server, '^(%S*) ?(%d*)$')
+  met = tonumber(met) or 0
   local has_changed = server ~= '' and known.server ~= server
   if has_changed then
     redis.call('HSET', meta, 'server', server)
   end
   if (has_changed and known.server) or mark > known.mark then
     known.mark = math.max(mark, known.mark)
-    known.back = math.max(known.back or 0, now)
+    -- A mark younger than that is of this very process: it went back with it.
+    local since = met < mark_age and now - met or now
+    known.back = math.max(known.back or 0, since)
     redis.call('HSET', meta, 'mark', string.format('%.0f', known.mark), 'back',
       string.format('%.0f', known.back))
     redis.call('XADD', runs, '*', 'back', string.format('%.0f', known.back))
