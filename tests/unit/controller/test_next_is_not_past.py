@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from duepoint.controller.reconciling import plan
 from duepoint.controller.status import pace
+from duepoint.controller.status.nextwheel import NextWheel
 from duepoint.runs.run import RunState
 from tests.support.builders import at
 from tests.unit.controller.test_jobwatch import run_slot
@@ -67,6 +68,40 @@ async def test_a_jittered_slot_is_next_until_it_is_due():
         assert world.status_writes() == writes
         await world.clock.advance(3)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+
+
+async def test_a_jittered_next_is_not_past_though_another_leader_wrote_it():
+    world = World()
+    async with world.leader():
+        made = await world.apply(jitter="4m")
+        await world.clock.advance(10)
+    async with world.leader(epoch=2):
+        known = world.definition(made["metadata"]["uid"])
+        due_us = plan.slots_of(known).due_slot(FIRST).due_us
+        assert due_us > FIRST + 10 * S
+        wait = (due_us - world.clock.now_us()) / S + pace.STALENESS_SECONDS + 1
+        await world.clock.advance(wait)
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+
+
+def test_a_status_written_again_and_again_is_looked_at_once():
+    wheel = NextWheel()
+    for _ in range(3):
+        wheel.put("u1", FIRST)
+    wheel.put("u2", FIRST)
+    assert wheel.take(FIRST + S) == ["u1", "u2"]
+
+
+async def test_statuses_that_were_written_in_time_hold_up_no_other():
+    """The looks at statuses are few a second; one that is found in order is none."""
+    async with World(writes_per_second=10).leader() as world:
+        made = [await world.apply(f"told-{number}") for number in range(60)]
+        await world.apply("silent")
+        await world.clock.advance((FIRST - world.clock.now_us()) / S + 0.2)
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+        await world.clock.advance(pace.STALENESS_SECONDS + 7)
+        assert world.status("silent")["nextScheduleTime"] == "2026-03-01T12:10:00Z"
 
 
 async def test_active_falls_when_the_last_job_has_ended_however_steady_the_news_were():

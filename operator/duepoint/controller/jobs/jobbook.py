@@ -9,6 +9,7 @@ I/O.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,10 +25,15 @@ from duepoint.schedules.conditions import Reason
 
 @dataclass(slots=True)
 class _Owned:
-    """Jobs of one Schedule, by uid."""
+    """Jobs of one Schedule, by uid.
+
+    Attributes:
+        going: those that have ended, as was told, and are being deleted: no history counts them.
+    """
 
     active: dict[str, _Active] = field(default_factory=dict)
     finished: dict[str, FinishedJob] = field(default_factory=dict)
+    going: set[str] = field(default_factory=set)
     podless: dict[str, PodlessJob] = field(default_factory=dict)
 
 
@@ -63,8 +69,9 @@ class JobBook:
 
     def __init__(self) -> None:
         self._by_schedule: dict[Owner, _Owned] = {}
-        self._owners: dict[str, Owner] = {}
-        self._names: set[tuple[Owner, str]] = set()
+        #: Owner and name by uid, and back: while a list is read, two Jobs may have one name.
+        self._places: dict[str, tuple[Owner, str]] = {}
+        self._names: dict[tuple[Owner, str], str] = {}
         #: Jobs that say that they are a Schedule's and name no slot: their namespaces by uid.
         self._without_slot: dict[str, str] = {}
 
@@ -76,11 +83,11 @@ class JobBook:
         """The Job exists."""
         owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
         uid = job.metadata.uid
-        if slot_us is None or owner is None or self._owners.get(uid, owner) != owner:
+        if slot_us is None or owner is None or self._owner(uid) not in (None, owner):
             return self._put_other(job, owner if slot_us is None else None, now_us)
         owned = self._by_schedule.setdefault(owner, _Owned())
-        self._owners[uid] = owner
-        self._names.add((owner, job.metadata.name))
+        place = self._places.setdefault(uid, (owner, job.metadata.name))
+        self._names[place] = uid
         ended = jobs.finished(job)
         since_us = jobs.without_pods_since_us(job)
         owned.podless.pop(uid, None)
@@ -90,10 +97,12 @@ class JobBook:
             owned.active[uid] = _active(job, slot_us)
             return Seen(owner=owner)
         owned.active.pop(uid, None)
-        if uid in owned.finished:
+        if uid in owned.finished or uid in owned.going:
             return Seen(owner=owner)
         if job.metadata.deletion_timestamp is None:
             owned.finished[uid] = _finished(job, slot_us, ended)
+        else:
+            owned.going.add(uid)
         return Seen(owner=owner, ended=_event(job, owner, slot_us, ended, now_us))
 
     def drop(self, job: jobs.Job, now_us: int) -> Seen:
@@ -106,51 +115,39 @@ class JobBook:
         self._without_slot.setdefault(uid, job.metadata.namespace)  # it is too late to tell of it
         seen = self.put(job, now_us)
         del self._without_slot[uid]
-        owner = self._owners.get(uid)
+        owner = self._owner(uid)
         if owner is None:
             return seen
-        run = self._by_schedule[owner].active.get(uid)
-        self.drop_uid(owner, uid)
+        run = self._drop(uid, owner)
         if run is None:
             return seen
         return replace(seen, cut_short=_taken(job, owner, run, gone.deleted(), now_us))
 
-    def drop_uid(self, owner: Owner, job_uid: str) -> None:
-        """The Job of that uid is gone."""
+    def let_go(self, owner: Owner, job_uid: str) -> None:
+        """The finished Job is to be deleted; until it is gone its end is no news."""
         owned = self._by_schedule.get(owner)
-        if owned is None:
-            return
-        self._owners.pop(job_uid, None)
-        owned.podless.pop(job_uid, None)
-        run = owned.active.pop(job_uid, None)
-        if run is not None:
-            self._names.discard((owner, run.reference["name"]))
-        job = owned.finished.pop(job_uid, None)
-        if job is not None:
-            self._names.discard((owner, job.name))
-        if not owned.active and not owned.finished:
-            del self._by_schedule[owner]
+        if owned is not None and owned.finished.pop(job_uid, None) is not None:
+            owned.going.add(job_uid)
 
     def keep_only(self, namespace: str | None, job_uids: set[str]) -> set[Owner]:
         """A complete list of a namespace (None = all) is known; Schedules that lost Jobs by it."""
         lost: set[Owner] = set()
-        for uid, owner in list(self._owners.items()):
+        for uid, (owner, _) in list(self._places.items()):
             if uid not in job_uids and namespace in (None, owner.namespace):
-                self.drop_uid(owner, uid)
+                self._drop(uid, owner)
                 lost.add(owner)
         for uid, place in list(self._without_slot.items()):
             if uid not in job_uids and namespace in (None, place):
                 del self._without_slot[uid]
         return lost
 
-    def active(self, owner: Owner, most: int) -> tuple[tuple[dict[str, Any], ...], int]:
-        """References to the active Jobs, at most so many, by name; and how many there are."""
+    def active(self, owner: Owner, most: int) -> tuple[dict[str, Any], ...]:
+        """References to the active Jobs, at most so many, by name."""
         owned = self._by_schedule.get(owner)
         if owned is None:
-            return (), 0
+            return ()
         references = (run.reference for run in owned.active.values())
-        listed = sorted(references, key=lambda reference: str(reference["name"]))
-        return tuple(listed[:most]), len(listed)
+        return tuple(heapq.nsmallest(most, references, key=lambda one: str(one["name"])))
 
     def is_active(self, owner: Owner, job: jobs.Job) -> bool:
         """Whether a Job that was put has not ended."""
@@ -160,8 +157,7 @@ class JobBook:
     def runs(self, owner: Owner, job_name: str) -> bool:
         """Whether a Job of that name is active."""
         owned = self._by_schedule.get(owner)
-        active = () if owned is None else owned.active.values()
-        return any(one.reference["name"] == job_name for one in active)
+        return owned is not None and self._names.get((owner, job_name)) in owned.active
 
     def podless(self, owner: Owner) -> PodlessJob | None:
         """The Job that has been without Pods for longest, of those that could have some."""
@@ -182,15 +178,33 @@ class JobBook:
             claimed = None
         if claimed is not None:
             self._without_slot[uid] = job.metadata.namespace
-        owner = self._owners.get(uid)
+        owner = self._owner(uid)
         if owner is None:
             return Seen(claimed=claimed)
-        run = self._by_schedule[owner].active.get(uid)
-        self.drop_uid(owner, uid)
+        run = self._drop(uid, owner)
         if run is None:
             return Seen(owner=owner, claimed=claimed)
         cut_short = _taken(job, owner, run, gone.released(), now_us)
         return Seen(owner=owner, cut_short=cut_short, claimed=claimed)
+
+    def _owner(self, job_uid: str) -> Owner | None:
+        """Of which Schedule a Job that was put is a run; None = of none."""
+        place = self._places.get(job_uid)
+        return None if place is None else place[0]
+
+    def _drop(self, job_uid: str, owner: Owner) -> _Active | None:
+        """A Job that was put is its Schedule's no more; its run, if that has not ended."""
+        place = self._places.pop(job_uid)
+        if self._names.get(place) == job_uid:
+            del self._names[place]
+        owned = self._by_schedule[owner]
+        owned.podless.pop(job_uid, None)
+        owned.finished.pop(job_uid, None)
+        owned.going.discard(job_uid)
+        run = owned.active.pop(job_uid, None)
+        if not (owned.active or owned.finished or owned.going):
+            del self._by_schedule[owner]
+        return run
 
 
 def _active(job: jobs.Job, slot_us: int) -> _Active:

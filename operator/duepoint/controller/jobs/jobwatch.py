@@ -244,8 +244,7 @@ class JobWatch:
             self.on_end(owner.uid, job.metadata.name)
 
     def _tell_active(self, owner: jobs.Owner) -> None:
-        references, _ = self._book.active(owner, book.ACTIVE)
-        self._reporter.active(owner.uid, references)
+        self._reporter.active(owner.uid, self._book.active(owner, book.ACTIVE))
         self._podless.note(owner.uid)
 
     def _is_its_own(self, owner: jobs.Owner) -> bool:
@@ -322,7 +321,7 @@ class JobWatch:
             self._late.note_gone(schedule_uid, job.name, job.uid, self._clock.now_us())
             owner = self._reporter.owner(schedule_uid)
             if owner is not None:
-                self._book.drop_uid(owner, job.uid)
+                self._book.let_go(owner, job.uid)
         if first_us is None:
             return None
         return min(max((first_us - self._clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)

@@ -3,9 +3,9 @@
 Mostly a slot that fires is told of, and its status is written with the slot after it. Where nothing
 is told (the slot waits for others to end, its request is open, its receiver cannot be reached)
 NEXT would stay in the past. So the uids are kept by the seconds in which their NEXT is past, a few
-bytes for each, and are handed out then. Who was written meanwhile stands elsewhere too; that its
-former place is old is seen when it is handed out. Nothing is asked of anybody. Mutable; instants in
-microseconds since the epoch.
+bytes for each and once in each place, and are handed out then. A uid whose status was written
+meanwhile stands elsewhere too; that its former place is old is seen when it is handed out. Nothing
+is asked of anybody. Mutable; instants in microseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class NextWheel:
     """Uids by when to look at them."""
 
     def __init__(self) -> None:
-        self._places: dict[int, list[str]] = {}
+        self._places: dict[int, dict[str, None]] = {}
         self._order: list[int] = []
 
     def put(self, uid: str, at_us: int) -> bool:
         """The uid is to be handed out then; True where it is the soonest now."""
         place = -(-at_us // _WIDTH_US)
         if place not in self._places:
-            self._places[place] = []
+            self._places[place] = {}
             heapq.heappush(self._order, place)
-        self._places[place].append(uid)
+        self._places[place][uid] = None
         return self._order[0] == place
 
     def next_us(self) -> int | None:

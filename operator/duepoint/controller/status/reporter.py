@@ -70,6 +70,9 @@ _STILL_SECONDS = 1.0
 #: A slot that stays overdue for another reason shows it within this.
 _SAME_TROUBLE_SECONDS = 30.0
 
+#: So many Schedules whose NEXT is past are gone through before others have their turn.
+_PASSED_TOGETHER = 100
+
 _PARALLEL_WRITES = 16
 
 #: Reads what the queue holds for (uid, namespace); raises QueueUnavailable.
@@ -686,26 +689,32 @@ class Reporter:
             if wait is None or wait > 0:
                 await clocks.wait_for(self._next_news, wait, self._clock)
                 continue
+            looks = 0
             for number, uid in enumerate(self._nexts.take(self._clock.now_us()), start=1):
-                self._pass_next(uid)
-                if number % self._looks_per_second == 0:  # news of runs are not held up by these
+                looks += self._pass_next(uid)
+                if looks >= self._looks_per_second:  # news of runs are not held up by these
+                    looks = 0
                     await self._clock.sleep(1.0)
+                elif number % _PASSED_TOGETHER == 0:
+                    await self._clock.sleep(0)
 
-    def _pass_next(self, uid: str) -> None:
+    def _pass_next(self, uid: str) -> bool:
+        """Whether the status is looked at."""
         line = self._lines.get(uid)
         if line is None:
-            return
+            return False
         if line.changed_at is not None:  # it is written soon anyhow, and then noted again
             self._hurry_idle(line)
-            return
+            return False
         now_us = self._clock.now_us()
         passes_us = book.next_passes_us(line.entry)
         if passes_us is None or passes_us > now_us:
-            return  # written meanwhile
+            return False  # written meanwhile
         if self._is_burst():  # most of these are told of within moments
             self._nexts.put(uid, now_us + int(_SAME_TROUBLE_SECONDS * 1e6))
-        else:
-            self._look_in(uid, line, self._rest(line))
+            return False
+        self._look_in(uid, line, self._rest(line))
+        return True
 
     def _note_idle(self, line: _Line, before: int, after: int) -> None:
         """The last run has ended: unless the next one begins at once, that is written soon."""
