@@ -89,7 +89,7 @@ class AgreedClock:
     def note_queue(self, server_us: int, *, asked: float) -> None:
         """Redis said so, asked at this monotonic time; the clocks are compared."""
         self._queue = self._told(server_us, asked) or self._queue
-        self._compare()
+        self.compare()
 
     def wants_api(self) -> bool:
         """Whether the next answer's time is worth reading."""
@@ -103,6 +103,21 @@ class AgreedClock:
             return
         half_us = MICROSECONDS_PER_SECOND // 2  # whole seconds, cut off
         self._api = self._told(int(told) * MICROSECONDS_PER_SECOND + half_us, asked) or self._api
+
+    def compare(self) -> None:
+        """By what was heard so far; nothing is known before Redis has told its time."""
+        own_us, queue, api = self._own_distance(), self._queue, self._fresh_api()
+        if queue is None:
+            return
+        near_us = NEAR_US if api is not None else AGREE_US
+        if abs(own_us - queue.distance_us) <= near_us:
+            self._agree(own_us, None)
+        elif api is not None and abs(queue.distance_us - api.distance_us) <= AGREE_US:
+            self._agree(own_us, queue.distance_us)
+        elif api is not None and abs(own_us - api.distance_us) <= AGREE_US:
+            self._agree(own_us, None)
+        else:
+            self._disagreement = self._disagreeing(own_us, queue, api)
 
     # -- what is known ---------------------------------------------------------------------------
 
@@ -126,20 +141,6 @@ class AgreedClock:
         if now - asked > _LONGEST_WAY_SECONDS:
             return None
         return _Told(instant_us - int((now + asked) / 2 * MICROSECONDS_PER_SECOND), now)
-
-    def _compare(self) -> None:
-        own_us, queue, api = self._own_distance(), self._queue, self._fresh_api()
-        if queue is None:
-            return
-        near_us = NEAR_US if api is not None else AGREE_US
-        if abs(own_us - queue.distance_us) <= near_us:
-            self._agree(own_us, None)
-        elif api is not None and abs(queue.distance_us - api.distance_us) <= AGREE_US:
-            self._agree(own_us, queue.distance_us)
-        elif api is not None and abs(own_us - api.distance_us) <= AGREE_US:
-            self._agree(own_us, None)
-        else:
-            self._disagreement = self._disagreeing(own_us, queue, api)
 
     def _agree(self, own_us: int, agreed_us: int | None) -> None:
         self._own_distance_us, self._agreed_us, self._disagreement = own_us, agreed_us, ""

@@ -76,7 +76,7 @@ class ClockWatch:
         self.clock.note_queue(queue_us, asked=asked)
         if self._is_off() and self.clock.api_skew_us is None:
             await self._hear_api()
-            self.clock.note_queue(queue_us, asked=asked)
+            self.clock.compare()  # what Redis told is as old as the API server was slow
         self._tell()
 
     async def _sleep(self, seconds: float) -> None:

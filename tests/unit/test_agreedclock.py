@@ -192,6 +192,20 @@ async def test_a_process_with_a_wrong_clock_is_not_ready_and_says_which(off, sai
     assert telemetry.clock_skew_seconds._value.get() == skew / SECOND
 
 
+async def test_an_api_server_that_answers_slowly_does_not_move_the_time_of_redis():
+    place = Watched(own=HOUR)
+
+    async def ask_slowly() -> None:
+        await place.machine.truth.sleep(1.5)
+        await place._ask()
+
+    place.watch = clockwatch.ClockWatch(place.clock, place.health, ask_api=ask_slowly)
+    hearing = asyncio.create_task(place.hear())
+    await place.machine.truth.advance(1.5)
+    await hearing
+    assert (place.clock.skew_us, off(place.clock, place.machine)) == (HOUR, 0)
+
+
 async def test_a_clock_that_is_put_right_is_well_again():
     place = Watched(own=HOUR)
     assert await place.hear()

@@ -39,7 +39,9 @@ class Outgoing:
         known = self._paces.setdefault(namespace, pace.Pace(now))
         expected = known.seconds_to_wait(self._places.waiting(namespace), now)
         stands_still = now - known.moved_at > pace.PATIENCE_SECONDS
-        if stands_still or expected > _MOST_SECONDS:
+        if not self._has_any(namespace):  # the next place is its own: the pace is that of others
+            expected = 0.0
+        elif stands_still or expected > _MOST_SECONDS:
             return known.put_off(now)
         if await self._places.wait(namespace, max(pace.PATIENCE_SECONDS, 2 * expected)):
             return 0.0
@@ -53,3 +55,7 @@ class Outgoing:
         self._places.leave(namespace)
         if known is not None and not self._places.held(namespace):
             self._paces.pop(namespace, None)
+
+    def _has_any(self, namespace: str) -> bool:
+        """Whether a place is taken, or waited for, by the namespace."""
+        return self._places.held(namespace) > 0 or self._places.waiting(namespace) > 0

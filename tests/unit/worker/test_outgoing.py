@@ -74,3 +74,15 @@ async def test_a_wait_that_is_cancelled_takes_no_place():
     for _ in range(3):
         given.leave("team")
     assert given.take("another")
+
+
+async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free():
+    given = places(1)
+    assert await given.enter("busy") == 0.0
+    assert await given.enter("late") > 0
+    await asyncio.sleep(pace.PATIENCE_SECONDS)
+    again = asyncio.create_task(given.enter("late"))
+    await asyncio.sleep(0)
+    given.leave("busy")
+    assert not given.take("busy")
+    assert await again == 0.0
