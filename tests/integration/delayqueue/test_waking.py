@@ -87,8 +87,16 @@ async def test_a_subscription_that_meets_another_server_stands_without_a_further
     with capture_logs() as logs:
         _go_back(own_server)
         assert len(await wakeups.wait_until_due(30)) == 4
+        async with asyncio.timeout(2.5):
+            while not _is_subscribed_to(own_server):
+                await asyncio.sleep(0.02)
     assert "subscription lost" not in {line["event"] for line in logs}
     await wakeups.close()
+
+
+def _is_subscribed_to(server):
+    with server.client() as client:
+        return bool(client.execute_command("PUBSUB", "SHARDCHANNELS"))
 
 
 def _go_back(server):
