@@ -9,7 +9,7 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import cluster as clusters
-from tests.support import queueing
+from tests.support import fallingreplica, queueing
 from tests.support.queueing import moved
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -59,6 +59,22 @@ async def test_what_a_lagging_replica_never_heard_of_is_armed_again_by_the_resyn
     )
     assert all(point.due_us >= armed_us + 1_000_000 for point in fired)
     await wakeups.close()
+
+
+async def test_what_ran_unheard_of_by_a_replica_waits_there_and_later_slots_do_not(
+    failing, own_cluster
+):
+    scene = fallingreplica.Scene(failing)
+    await scene.arm()
+    primary = own_cluster.owner(_slot(failing, scene.shard))
+    replica = own_cluster.replica_of(primary)
+    await scene.wait_until_copied(primary)
+    replica.pause()
+    own_cluster.ask(primary, "CLIENT", "KILL", "TYPE", "replica")  # its socket would still fill
+    await scene.run_on_the_primary()
+    primary.kill()
+    replica.resume()
+    await scene.check_on_the_replica()
 
 
 @pytest.mark.parametrize("own_cluster", ["valkey"], indirect=True)

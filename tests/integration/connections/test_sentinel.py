@@ -13,7 +13,7 @@ from duepoint import errors
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import connecting
-from tests.support import queueing, redisusers
+from tests.support import fallingreplica, queueing, redisusers
 from tests.support.queueing import moved
 from tests.support.redisserver import EACH_KIND
 from tests.support.sentinels import NAME, PASSWORD, Watched
@@ -115,6 +115,28 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
     await wakeups.close()
     await worker.close()
     await operator.close()
+
+
+async def test_what_ran_unheard_of_by_a_replica_waits_there_and_later_slots_do_not(
+    watched, tls, secret, key_prefix
+):
+    url = f"{watched.scheme}://{watched.hosts}/{NAME}"
+    server = connecting.Server(url=url, sentinel_password_file=secret, tls=tls or connecting.Tls())
+    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server)
+    await queue.start()
+    await queue.open_layout(1, queueing.EPOCH)
+    scene = fallingreplica.Scene(queueing.Harness(queue, SystemClock().now_us, asyncio.sleep))
+    await scene.arm()
+    primary, replica = watched.servers
+    await scene.wait_until_copied(primary)
+    replica.pause()
+    with primary.client() as client:
+        client.execute_command("CLIENT", "KILL", "TYPE", "replica")  # its socket would still fill
+    await scene.run_on_the_primary()
+    primary.kill()
+    replica.resume()
+    await scene.check_on_the_replica()
+    await queue.close()
 
 
 async def test_sentinels_that_do_not_know_the_name_are_one_clear_line(

@@ -12,6 +12,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run as runs
 from duepoint.runs.run import RunState
+from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
@@ -45,10 +46,10 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def a_worker(world: World, webhooks: RecordingTarget | None = None):
+async def a_worker(world: World, webhooks: RecordingTarget | None = None, jobs=None):
     recording = webhooks or RecordingTarget(world.clock)
     targets = target.Targets(
-        job=JobTarget(world.api, world.clock), webhook=recording, stream=recording
+        job=jobs or JobTarget(world.api, world.clock), webhook=recording, stream=recording
     )
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
@@ -192,6 +193,36 @@ async def test_a_retry_that_went_back_is_not_made_twice():
         assert world.status()["runs"]["started"] == 1
 
 
+async def test_a_slot_that_a_status_tells_as_ended_is_not_opened_by_an_older_queue():
+    """Else the status would soon say that it is open, and it would run once more."""
+    world = World(shards=1)
+    webhooks = RecordingTarget(world.clock)
+    refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
+    answers = iter([refused, refused])
+    webhooks.always_reply(
+        lambda _firing: next(answers, outcomes.Delivered(accepted_us=world.clock.now_us()))
+    )
+    async with contextlib.AsyncExitStack() as lead:
+        await lead.enter_async_context(world.leader())
+        await world.apply(schedule="@at 2026-03-01T12:00:30Z")
+        async with a_worker(world, webhooks):
+            await world.clock.advance(31)
+            before = world.queue.snapshot()
+            await world.clock.advance(60)
+            (slot_us,) = {firing.slot_us for firing in webhooks.fired}
+            tried = len(webhooks.fired)
+            await lead.aclose()
+            world.queue.fall_back(before)
+            await world.clock.advance(3)
+            assert world.queue.shards[messages.ShardId(0)].held_points()
+            await lead.enter_async_context(world.leader(epoch=2))
+            await world.clock.advance(1)
+            settled = world.reporter.settled_now(world.object()["metadata"]["uid"])
+            assert settled.has_ended(slot_us)
+            await world.clock.advance(60)
+        assert len(webhooks.fired) == tried
+
+
 async def test_a_slot_that_was_to_be_tried_again_gets_its_lost_point_back():
     world = World(shards=1)
     webhooks = RecordingTarget(world.clock)
@@ -213,6 +244,51 @@ async def test_a_slot_that_was_to_be_tried_again_gets_its_lost_point_back():
         assert len(webhooks.fired) == 1
         assert world.status()["lastRun"]["outcome"] == "Succeeded"
         assert "openSlots" not in world.status()
+
+
+class Hesitant:
+    """Makes Jobs, but not those of some slots."""
+
+    def __init__(self, world: World) -> None:
+        self._jobs = JobTarget(world.api, world.clock)
+        self.refuses: set[int] = set()
+
+    def takes_batches(self, _action) -> bool:
+        return False
+
+    async def fire(self, firing):
+        if firing.slot_us in self.refuses:
+            return outcomes.Retry(reason=Reason.API_UNAVAILABLE, message="503")
+        return await self._jobs.fire(firing)
+
+
+@pytest.mark.parametrize("handed_over", ["before", "after"])
+async def test_a_slot_that_a_status_lists_as_open_has_ended_when_its_job_is_there(handed_over):
+    """Whether its point went back with the server, or was not there yet in its older state."""
+    world = World(shards=1)
+    async with a_cluster(world) as cluster, contextlib.AsyncExitStack() as lead:
+        await lead.enter_async_context(world.leader())
+        await world.apply_job(schedule="@every 1s", catchUpPolicy="All")
+        hesitant = Hesitant(world)
+        async with a_worker(world, jobs=hesitant):
+            await world.clock.advance(10.5)
+            slot_us = world.clock.now_us() // S * S + 2 * S
+            hesitant.refuses.add(slot_us)
+            before = world.queue.snapshot()
+            await world.clock.advance(9)
+            assert world.status()["openSlots"]["count"] == 1
+            if handed_over == "before":
+                before = world.queue.snapshot()
+            await lead.aclose()
+            hesitant.refuses.clear()
+            await world.clock.advance(60)
+            assert slot_us // S in slots_made(cluster)
+            world.queue.fall_back(before)
+            await world.clock.advance(2)
+            await lead.enter_async_context(world.leader(epoch=2))
+            await world.clock.advance(60)
+        assert "openSlots" not in world.status()
+        assert [name for name, count in cluster.made.items() if count > 1] == []
 
 
 async def test_entries_of_our_own_stream_that_went_back_are_written_again():

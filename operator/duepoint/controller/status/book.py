@@ -324,6 +324,16 @@ def end_hold(entry: Entry) -> bool:
     return entry.runs().settled_us != before
 
 
+def end_open(entry: Entry, slot_us: int) -> bool:
+    """The slot has ended, whoever was to tell; whether it was open."""
+    entry.runs()
+    if slot_us not in entry.open:
+        return False
+    entry.open.end(slot_us)
+    entry.summary = summaries.settled(entry.runs(), 0, ceiling_us=entry.ceiling_us())
+    return True
+
+
 def knows_end(entry: Entry, slot_us: int, *, of_job: bool) -> bool:
     """Whether a regular slot has ended though the watermark may not say so.
 

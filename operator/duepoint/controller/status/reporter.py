@@ -490,6 +490,13 @@ class Reporter:
             book.hold(line.entry, from_us)
             self._held.add(uid)
 
+    def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
+        """These slots (uid, slot) have ended, and the queue holds no point of them."""
+        for uid, slot_us in ended:
+            line = self._lines.get(uid)
+            if line is not None and book.end_open(line.entry, slot_us):
+                self._due_in(uid, line, self._rest(line))
+
     def end_holds(self, known: dict[str, int]) -> None:
         for uid, told in known.items():
             line = self._lines.get(uid)

@@ -57,10 +57,13 @@ class Left:
 
     Attributes:
         compared: for the queue.
+        ended: regular slots (uid, slot) that have ended, and of which no point is left then; a
+            status may list them as open.
         waiting: how many stay as they are, for now.
     """
 
     compared: messages.Compared
+    ended: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     waiting: int = 0
 
 
@@ -108,7 +111,10 @@ def compare(
             ended = settled.has_ended(slot_us) or knowledge.has_ended(known, slot_us)
             if not one.record.replayed_us:  # what was replayed is open again since
                 ended = ended or knowledge.is_told_as_ended(known.uid, slot_us)
-            _end_or_go_on(left, one, ended and not goes_back(known))
+            ended = ended and not goes_back(known)
+            _end_or_go_on(left, one, ended)
+            if ended:
+                left.ended.append((known.uid, slot_us))
     return dataclasses.replace(left, waiting=waiting)
 
 
@@ -156,12 +162,15 @@ def _compare_held(
     record = one.record or messages.OccurrenceRecord()
     first_us = record.from_us or one.point.slot_us
     timeline = plan.slots_of(known)
-    left.compared.added.extend(
-        (one, _lost(known, slot_us, settled, timeline.due_slot(slot_us).due_us))
-        for slot_us in settled.open_us
+    for slot_us in settled.open_us:
+        if slot_us < first_us:
+            continue
         # A status is older than what is known: a Job that is there has ended its slot.
-        if slot_us >= first_us and not knowledge.has_ended(known, slot_us)
-    )
+        if knowledge.has_ended(known, slot_us):
+            left.ended.append((known.uid, slot_us))
+        else:
+            lost = _lost(known, slot_us, settled, timeline.due_slot(slot_us).due_us)
+            left.compared.added.append((one, lost))
     following = timeline.next_after(max(settled.through_us, first_us - 1))
     ended: list[int] = []
     begin_us: int | None = None

@@ -35,10 +35,14 @@ GRACE_SECONDS = 2.0
 
 
 class Holds(Protocol):
-    """Who keeps watermarks below held points."""
+    """Who keeps watermarks below held points, and lists open slots."""
 
     def holds(self) -> dict[str, int]:
         """By uid, a number that grows with each held point that was told of."""
+        ...
+
+    def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
+        """These slots (uid, slot) have ended, and the queue holds no point of them."""
         ...
 
     def end_holds(self, known: dict[str, int]) -> None:
@@ -156,6 +160,7 @@ class Fallbacks:
                 changed += await self._queue.apply_compared(
                     doubted.shard, found.compared, self._epoch
                 )
+            self._holds.end_open(found.ended)
             _tell(doubted.shard, found)
             await self._clock.sleep(0)  # let firing and statuses in between parts
         return changed
