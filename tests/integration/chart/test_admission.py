@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.chart.helm import Helm
+from tests.integration.chart.helm import VARIANTS, Helm
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import ControlPlane, wait_until
 
@@ -269,6 +269,16 @@ def test_a_run_by_hand_takes_the_verb_run_on_its_schedule(world: World) -> None:
     assert world.run("runner", "nightly").ok
 
 
+def test_a_run_by_hand_is_never_led_to_another_schedule(world: World) -> None:
+    made = world.run("runner", "nightly")
+    path = f"{DUEPOINT}/namespaces/{world.team}/scheduleruns/{made.body['metadata']['name']}"
+    led = world.ask(
+        world.user("scheduler"), "PATCH", path, {"spec": {"scheduleName": "weekly"}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert led.code == 422, message(led)
+
+
 # -- Duepoint's own accounts ----------------------------------------------------------------------
 
 
@@ -364,6 +374,12 @@ def test_neither_account_deletes_or_changes_another_ones_job(
         content_type="application/merge-patch+json",
     )  # fmt: skip
     assert suspended.code == 403
+    adopted = world.ask(
+        accounts[process], "PATCH", path, {"metadata": {"ownerReferences": [SCHEDULE]}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert adopted.code == 403
+    assert "Jobs that a Schedule controls" in message(adopted)
     owned = world.api.request("POST", jobs_of(world.team), a_job(world, owner=SCHEDULE))
     path = f"{jobs_of(world.team)}/{owned.body['metadata']['name']}"
     assert world.ask(accounts[process], "DELETE", path, dryRun="All").ok
@@ -383,6 +399,17 @@ def test_the_operator_creates_jobs_as_a_dry_run_only(
 def test_another_account_is_not_concerned(world: World) -> None:
     made = world.api.request("POST", jobs_of(world.team), a_job(world, owner=None), dryRun="All")
     assert made.ok
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_a_policy_cannot_judge_is_refused(helm: Helm, variant: str) -> None:
+    things = helm.rendered(variant)
+    policies = [one for one in things if one["kind"] == "ValidatingAdmissionPolicy"]
+    bindings = [one for one in things if one["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert [one["spec"]["failurePolicy"] for one in policies] == ["Fail"] * 3
+    assert [one["spec"]["validationActions"] for one in bindings] == [["Deny"]] * 3
+    named = {one["metadata"]["name"] for one in policies}
+    assert {one["spec"]["policyName"] for one in bindings} == named
 
 
 def test_the_policies_can_be_left_out(helm: Helm) -> None:
