@@ -30,6 +30,9 @@ WITH_TOKEN = {
     "webhook": {"url": "https://a.example/", "auth": TOKEN},
 }
 
+#: Written by somebody without the right to create Jobs, before there were policies.
+FROM_BEFORE = "from-before"
+
 #: What each person may do beside reading: (API group, resource, verbs, name).
 PEOPLE: dict[str, list[tuple[str, str, list[str], str]]] = {
     "scheduler": [
@@ -117,6 +120,7 @@ def world(
         one.put(f"/api/v1/namespaces/{name}", {"apiVersion": "v1", "kind": "Namespace"})
         for person, rights in PEOPLE.items():
             give(one, name, person, rights)
+    assert one.create("scheduler", TO_JOB, name=FROM_BEFORE).ok
     policies = []
     for thing in helm.rendered("development", namespace=release):
         if thing["kind"].startswith("ValidatingAdmissionPolicy"):
@@ -238,6 +242,21 @@ def test_labels_and_status_of_a_schedule_of_jobs_stay_free(world: World) -> None
     assert told.ok, message(told)
 
 
+def test_a_schedule_from_before_the_policies_is_judged_when_its_spec_changes(world: World) -> None:
+    path = world.schedule(FROM_BEFORE)
+
+    def merge(body: dict[str, Any], where: str = path) -> kubeapi.Answer:
+        return world.ask(
+            world.user("scheduler"), "PATCH", where, body,
+            content_type="application/merge-patch+json",
+        )  # fmt: skip
+
+    assert merge({"metadata": {"labels": {"a": "b"}}}).ok
+    assert merge({"status": {"target": "Job"}}, f"{path}/status").ok
+    assert merge({"spec": {"suspend": True}}).code == 403
+    assert world.ask(world.user("scheduler"), "DELETE", path).ok
+
+
 def test_a_schedule_that_sends_tokens_takes_the_right_to_make_them(world: World) -> None:
     refused = world.create("scheduler", WITH_TOKEN)
     assert refused.code == 403
@@ -257,6 +276,24 @@ def test_where_duepoint_runs_no_schedule_has_rights_of_its_own(
     assert refused.code == 403
     assert "use another namespace" in message(refused)
     assert world.create("developer", TO_WEBHOOK, namespace=world.release).ok
+
+
+@pytest.mark.parametrize("spec", [TO_JOB, WITH_TOKEN], ids=["Jobs", "tokens"])
+def test_in_the_namespace_of_the_cluster_not_even_an_admin_has_schedules_with_rights(
+    world: World, spec: dict[str, Any]
+) -> None:
+    thing = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"generateName": "s-"},
+        "spec": spec,
+    }
+    path = f"{DUEPOINT}/namespaces/kube-system/schedules"
+    refused = world.api.request("POST", path, thing, dryRun="All")
+    assert refused.code == 403, message(refused)
+    assert "use another namespace" in message(refused)
+    thing["spec"] = TO_WEBHOOK
+    assert world.api.request("POST", path, thing, dryRun="All").ok
 
 
 # -- ScheduleRuns ---------------------------------------------------------------------------------
