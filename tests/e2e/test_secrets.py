@@ -130,7 +130,8 @@ class Echo:
 async def test_canaries_in_secrets_are_found_nowhere(stack, admin):
     mark = secrets.token_hex(6)
     sign = f"canary-sign-{mark}".encode() + bytes(4)
-    bearer, header, password = (f"canary-{kind}-{mark}" for kind in ("bearer", "header", "pass"))
+    kinds = ("bearer", "header", "pass", "path")
+    bearer, header, password, path = (f"canary-{kind}-{mark}" for kind in kinds)
     public = f"canary-public-{mark}"
     operator = stack.operator(log_level="debug")
     worker = stack.worker(log_level="debug")
@@ -145,6 +146,7 @@ async def test_canaries_in_secrets_are_found_nowhere(stack, admin):
     whsec = "whsec_" + base64.b64encode(sign).decode()
     await write_secret(admin, stack, "hook", a=whsec, token=bearer, header=header)
     await write_secret(admin, stack, "login", username="user", password=password)
+    await write_secret(admin, stack, "chat", url=stack.webhook(f"/{path}?k={path}")["url"])
     # Half of a key pair, and a signing secret of no known form: their errors must not quote them.
     await write_secret(admin, stack, "broken", a=f"canary-broken-{mark}")
 
@@ -160,9 +162,11 @@ async def test_canaries_in_secrets_are_found_nowhere(stack, admin):
         webhook = stack.webhook(auth=auth, **common)
         spec = {"schedule": "@every 2s", "payload": {"p": public}, "webhook": webhook}
         await stack.apply(name, spec)
+    chat = {"urlFrom": {"secretKeyRef": {"name": "chat", "key": "url"}}, **common}
+    await stack.apply("chat", {"schedule": "@every 2s", "webhook": chat})
     broken = {"secretKeyRefs": [{"name": "broken", "key": "a"}]}
     await stack.apply("broken", {"schedule": "@every 2s", "webhook": stack.webhook(signing=broken)})
-    for name in auths:
+    for name in (*auths, "chat"):
         await stack.wait_until_ready(name)
         await stack.wait_for_schedule(
             name, lambda found: found["status"].get("runs", {}).get("failed", 0) >= 1, "failed"
@@ -178,7 +182,8 @@ async def test_canaries_in_secrets_are_found_nowhere(stack, admin):
     standardwebhooks.Webhook(whsec).verify(request.body, dict(request.headers))
 
     places = await everywhere(stack, operator, worker)
-    needles = [one.encode() for one in (bearer, header, password, whsec, whsec[6:])]
+    assert any(path in request.target for request in echo.requests)
+    needles = [one.encode() for one in (bearer, header, password, path, whsec, whsec[6:])]
     needles += [f"canary-sign-{mark}".encode(), f"canary-broken-{mark}".encode()]
     needles += [base64.b64encode(one) for one in needles]
     needles.append(Echo.MARK)

@@ -21,6 +21,7 @@ Tell = Callable[[str, str], None]
 
 #: For ``fullmatch``: ``$`` would let a line end behind them through.
 _URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[1-9][0-9]{0,4})?([/?][!-~]*)?")
+_HOST_END = re.compile(r"[/?#\\\s]")
 #: As the API server and DNS have it.
 _SERVICE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9-]{1,15}")
@@ -119,7 +120,20 @@ def _check_tls(fields: WebhookFields, tell: Tell) -> None:
 
 def _check_url(url: str, tell: Tell) -> None:
     if trouble := url_trouble(url):
-        tell("spec.webhook.url", f"{errors.quoted(url)} {trouble}")
+        tell("spec.webhook.url", f"{errors.quoted(shown(url))} {trouble}")
+
+
+def shown(url: str) -> str:
+    """Its scheme and host alone.
+
+    A login, a path or a query may be a credential, and Events are read by people who may not read
+    Schedules.
+    """
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        rest, scheme = url, ""
+    host = _HOST_END.split(rest, maxsplit=1)[0].rpartition("@")[2]
+    return f"{scheme}{slashes}{host}" + "/…" * (len(host) < len(rest))
 
 
 def url_trouble(url: str) -> str:

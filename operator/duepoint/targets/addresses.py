@@ -29,8 +29,8 @@ class Kind(enum.Enum):
     SPECIAL = "special"
 
 
-#: Denied in every mode, with the word a user reads.
-_SPECIAL: tuple[tuple[Network, str], ...] = tuple(
+#: Denied in every mode, with the word a user reads. The chart's NetworkPolicy has the same list.
+SPECIAL: tuple[tuple[Network, str], ...] = tuple(
     (ipaddress.ip_network(network), word)
     for network, word in (
         ("0.0.0.0/8", "unspecified"),
@@ -128,7 +128,7 @@ def reached_by(address: Address) -> tuple[Address, ...]:
 
 def kind(address: Address) -> tuple[Kind, str]:
     """The kind of an address that ``reached_by`` named, and the word for it."""
-    for network, word in _SPECIAL:
+    for network, word in SPECIAL:
         if address in network:
             return Kind.SPECIAL, word
     return (Kind.PUBLIC, "public") if _is_public(address) else (Kind.PRIVATE, "private")

@@ -24,10 +24,14 @@ _ENTRY = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^\[\]:]+)(:(?P<port>[0-9]{1,5}))
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where something would be sent; the host without brackets."""
+    """Where something would be sent; the host without brackets.
+
+    Attributes:
+        port: None = not known before the Service is looked up, which gives its port by a name.
+    """
 
     host: str
-    port: int
+    port: int | None
 
     def __str__(self) -> str:
         return self.host
@@ -37,7 +41,8 @@ def may_send(annotations: Mapping[str, str], to: Receiver) -> bool:
     """Whether the annotations of a Secret name the receiver.
 
     An entry is a host or an address, ``*.example.com`` for every host below a domain, or ``*``;
-    with ``:port`` it means that port alone. Case does not matter.
+    with ``:port`` it means that port alone, and so no receiver whose port is not known. Case does
+    not matter.
     """
     return any(_names(entry, to) for entry in _entries(annotations.get(SEND_TO, "").lower()))
 

@@ -9,6 +9,7 @@ at the API server, as a webhook's ``service`` is.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 
 from duepoint.schedules import actions
@@ -17,6 +18,9 @@ from duepoint.targets import answers, egress, egressrules, endpoints
 #: How long one address may take to answer.
 CONNECT_SECONDS = 5.0
 
+#: What a name or an address of a server is made of.
+_HOST = re.compile(r"[\w.:%-]{1,253}")
+_MAX_PORT = 65_535
 _SUFFIXES = ("", ".svc", ".svc.cluster.local")
 
 
@@ -32,6 +36,16 @@ class Refused(OSError):
         self.trouble = trouble
 
 
+def require_server(host: str, port: int) -> None:
+    """Raise OSError unless these are a name and a port that could be a server's.
+
+    A server that names others (a node of a Redis Cluster, a broker) may write any text there; the
+    error does not repeat it, and messages name only what passes here.
+    """
+    if not _HOST.fullmatch(host) or not 1 <= port <= _MAX_PORT:
+        raise OSError("the server that it names has no name, or no port from 1 to 65535")
+
+
 class Dialer:
     """Opens sockets for what the Schedules of one namespace name."""
 
@@ -42,6 +56,7 @@ class Dialer:
 
     async def connect(self, host: str, port: int, *, tls: bool) -> socket.socket:
         """A connected socket; raises Refused, egress.Blocked and other OSErrors."""
+        require_server(host, port)
         route = await self._route(host, port, tls=tls)
         dial = egress.Dial(route=route, namespace=self._namespace)
         token = self._guard.begin(dial)

@@ -17,7 +17,7 @@ import yarl
 from duepoint import errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import services
-from duepoint.schedules import actions
+from duepoint.schedules import actions, webhookspec
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers, egressrules
 
@@ -66,10 +66,11 @@ def of_url(text: str) -> Destination | answers.Trouble:
     try:
         url = yarl.URL(text, encoded=True)  # the path goes out as it was written
         host = url.raw_host or ""
-    except ValueError as error:
-        return _invalid(f"{errors.quoted(text)} cannot be read as a URL: {error}")
+    except ValueError:
+        return _invalid(f"{errors.quoted(webhookspec.shown(text))} cannot be read as a URL")
     if url.scheme not in ("http", "https") or not host or url.user is not None:
-        return _invalid(f"{errors.quoted(text)} is no http or https URL without user names")
+        told = errors.quoted(webhookspec.shown(text))
+        return _invalid(f"{told} is no http or https URL without user names")
     return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme, web=True))
 
 

@@ -231,6 +231,7 @@ class _Dialling:
 
     async def _dialled(self, host: str, port: int, *, tls: bool) -> socket.socket:
         """The first brokers name the others, to which the same password goes."""
+        dialing.require_server(host, port)
         if (withheld := self._connection.withheld([(host, port)])) is not None:
             raise dialing.Refused(withheld)
         return await self._dialer.connect(host, port, tls=tls)

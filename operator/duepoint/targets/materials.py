@@ -360,8 +360,8 @@ def _receiver(namespace: str, webhook: actions.WebhookAction, url: str | None) -
     """Where the webhook goes, as it is named in the spec; a Service by its name in the cluster."""
     service = webhook.service
     if service is not None:
-        usual = 443 if service.scheme == "https" else 80
-        port = service.port if isinstance(service.port, int) else usual
+        # What number a name stands for is decided by whoever writes the Service.
+        port = service.port if isinstance(service.port, int) else None
         return consent.Receiver(f"{service.name}.{namespace}.svc", port)
     parts = urllib.parse.urlsplit(url or webhook.url or "")
     usual = 443 if parts.scheme == "https" else 80

@@ -59,7 +59,7 @@ _WORDS = {
 }
 #: What XADD answers.
 _ENTRY = re.compile(rb"[0-9]{1,20}-[0-9]{1,20}")
-_MOVED = re.compile(r"MOVED \d{1,5} (\S{1,255}):(\d{1,5})")
+_MOVED = re.compile(r"MOVED [0-9]{1,5} (\S{0,255}):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +169,7 @@ class Elsewhere:
             if moved is None:
                 raise
         host = moved[1].strip("[]") or address.hosts[0][0]
+        dialing.require_server(host, int(moved[2]))
         if (withheld := connection.withheld([(host, int(moved[2]))])) is not None:
             raise dialing.Refused(withheld)
         there = redisurl.Address(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.chart.helm import Helm
+from tests.integration.chart.helm import VARIANTS, Helm
 from tests.integration.crds import kubeapi
 from tests.support.controlplane import ControlPlane, wait_until
 
@@ -29,6 +29,9 @@ WITH_TOKEN = {
     "schedule": "@daily",
     "webhook": {"url": "https://a.example/", "auth": TOKEN},
 }
+
+#: Written by somebody without the right to create Jobs, before there were policies.
+FROM_BEFORE = "from-before"
 
 #: What each person may do beside reading: (API group, resource, verbs, name).
 PEOPLE: dict[str, list[tuple[str, str, list[str], str]]] = {
@@ -117,6 +120,7 @@ def world(
         one.put(f"/api/v1/namespaces/{name}", {"apiVersion": "v1", "kind": "Namespace"})
         for person, rights in PEOPLE.items():
             give(one, name, person, rights)
+    assert one.create("scheduler", TO_JOB, name=FROM_BEFORE).ok
     policies = []
     for thing in helm.rendered("development", namespace=release):
         if thing["kind"].startswith("ValidatingAdmissionPolicy"):
@@ -238,6 +242,21 @@ def test_labels_and_status_of_a_schedule_of_jobs_stay_free(world: World) -> None
     assert told.ok, message(told)
 
 
+def test_a_schedule_from_before_the_policies_is_judged_when_its_spec_changes(world: World) -> None:
+    path = world.schedule(FROM_BEFORE)
+
+    def merge(body: dict[str, Any], where: str = path) -> kubeapi.Answer:
+        return world.ask(
+            world.user("scheduler"), "PATCH", where, body,
+            content_type="application/merge-patch+json",
+        )  # fmt: skip
+
+    assert merge({"metadata": {"labels": {"a": "b"}}}).ok
+    assert merge({"status": {"target": "Job"}}, f"{path}/status").ok
+    assert merge({"spec": {"suspend": True}}).code == 403
+    assert world.ask(world.user("scheduler"), "DELETE", path).ok
+
+
 def test_a_schedule_that_sends_tokens_takes_the_right_to_make_them(world: World) -> None:
     refused = world.create("scheduler", WITH_TOKEN)
     assert refused.code == 403
@@ -259,6 +278,24 @@ def test_where_duepoint_runs_no_schedule_has_rights_of_its_own(
     assert world.create("developer", TO_WEBHOOK, namespace=world.release).ok
 
 
+@pytest.mark.parametrize("spec", [TO_JOB, WITH_TOKEN], ids=["Jobs", "tokens"])
+def test_in_the_namespace_of_the_cluster_not_even_an_admin_has_schedules_with_rights(
+    world: World, spec: dict[str, Any]
+) -> None:
+    thing = {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": "Schedule",
+        "metadata": {"generateName": "s-"},
+        "spec": spec,
+    }
+    path = f"{DUEPOINT}/namespaces/kube-system/schedules"
+    refused = world.api.request("POST", path, thing, dryRun="All")
+    assert refused.code == 403, message(refused)
+    assert "use another namespace" in message(refused)
+    thing["spec"] = TO_WEBHOOK
+    assert world.api.request("POST", path, thing, dryRun="All").ok
+
+
 # -- ScheduleRuns ---------------------------------------------------------------------------------
 
 
@@ -267,6 +304,16 @@ def test_a_run_by_hand_takes_the_verb_run_on_its_schedule(world: World) -> None:
     assert refused.code == 403
     assert "you may not run Schedule weekly" in message(refused)
     assert world.run("runner", "nightly").ok
+
+
+def test_a_run_by_hand_is_never_led_to_another_schedule(world: World) -> None:
+    made = world.run("runner", "nightly")
+    path = f"{DUEPOINT}/namespaces/{world.team}/scheduleruns/{made.body['metadata']['name']}"
+    led = world.ask(
+        world.user("scheduler"), "PATCH", path, {"spec": {"scheduleName": "weekly"}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert led.code == 422, message(led)
 
 
 # -- Duepoint's own accounts ----------------------------------------------------------------------
@@ -364,6 +411,12 @@ def test_neither_account_deletes_or_changes_another_ones_job(
         content_type="application/merge-patch+json",
     )  # fmt: skip
     assert suspended.code == 403
+    adopted = world.ask(
+        accounts[process], "PATCH", path, {"metadata": {"ownerReferences": [SCHEDULE]}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+    assert adopted.code == 403
+    assert "Jobs that a Schedule controls" in message(adopted)
     owned = world.api.request("POST", jobs_of(world.team), a_job(world, owner=SCHEDULE))
     path = f"{jobs_of(world.team)}/{owned.body['metadata']['name']}"
     assert world.ask(accounts[process], "DELETE", path, dryRun="All").ok
@@ -383,6 +436,17 @@ def test_the_operator_creates_jobs_as_a_dry_run_only(
 def test_another_account_is_not_concerned(world: World) -> None:
     made = world.api.request("POST", jobs_of(world.team), a_job(world, owner=None), dryRun="All")
     assert made.ok
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_a_policy_cannot_judge_is_refused(helm: Helm, variant: str) -> None:
+    things = helm.rendered(variant)
+    policies = [one for one in things if one["kind"] == "ValidatingAdmissionPolicy"]
+    bindings = [one for one in things if one["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert [one["spec"]["failurePolicy"] for one in policies] == ["Fail"] * 3
+    assert [one["spec"]["validationActions"] for one in bindings] == [["Deny"]] * 3
+    named = {one["metadata"]["name"] for one in policies}
+    assert {one["spec"]["policyName"] for one in bindings} == named
 
 
 def test_the_policies_can_be_left_out(helm: Helm) -> None:

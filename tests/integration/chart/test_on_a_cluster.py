@@ -196,3 +196,49 @@ def test_the_clusters_own_roles_learn_of_schedules(api: kubeapi.KubeApi) -> None
     wait_until(lambda: "run" in verbs("edit"), "the roles are aggregated")
     wait_until(lambda: "get" in verbs("view"), "the roles are aggregated")
     assert "create" not in verbs("view")
+
+
+@pytest.mark.usefixtures("release")
+def test_who_has_a_role_of_the_cluster_does_with_schedules_what_it_says(
+    api: kubeapi.KubeApi, restricted_namespace: str
+) -> None:
+    path = f"/apis/duepoint.dev/v1alpha1/namespaces/{restricted_namespace}"
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{restricted_namespace}/rolebindings"
+    for role in ("view", "edit"):
+        group = "rbac.authorization.k8s.io"
+        binding = {
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": f"who-may-{role}"}],
+        }
+        assert api.request("POST", rbac, binding).ok
+
+    def asks(role: str, method: str, plural: str, body: Any = None) -> int:
+        return api.request(method, f"{path}/{plural}", body, as_user=f"who-may-{role}").code
+
+    pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}
+    job = {"spec": {"template": {"spec": pod}}}
+    schedule = _made("Schedule", "nightly", {"schedule": "@daily", "jobTemplate": job})
+    run = _made("ScheduleRun", "now", {"scheduleName": "nightly", "trigger": {}})
+    wait_until(lambda: asks("edit", "POST", "schedules", schedule) in (201, 409), "edit creates")
+    wait_until(lambda: asks("view", "GET", "schedules/nightly") == 200, "view reads")
+    assert asks("edit", "POST", "scheduleruns", run) == 201
+    assert asks("view", "POST", "schedules", schedule) == 403
+    assert asks("view", "POST", "scheduleruns", {**run, "metadata": {"name": "again"}}) == 403
+    assert asks("view", "DELETE", "schedules/nightly") == 403
+    told = {"status": {"target": "Job"}}
+    for role in ("view", "edit"):  # what is told is the operator's alone
+        answer = api.request(
+            "PATCH", f"{path}/schedules/nightly/status", told, as_user=f"who-may-{role}",
+            content_type="application/merge-patch+json",
+        )  # fmt: skip
+        assert answer.code == 403
+
+
+def _made(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "duepoint.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }

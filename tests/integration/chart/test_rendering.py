@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from duepoint import settings
+from duepoint.targets import addresses
 from tests.integration.chart.helm import CHART, KUBE_VERSION, ROOT, VARIANTS, Helm, of_kind, values
 
 SCHEDULES = "duepoint.dev/schedules duepoint.dev/scheduleruns"
@@ -378,8 +379,20 @@ def test_network_policies_close_what_nobody_needs(helm: Helm) -> None:
     refused = [
         cidr for peer in anywhere["to"] for cidr in peer.get("ipBlock", {}).get("except", [])
     ]
-    assert {"169.254.0.0/16", "168.63.129.16/32", "fd00:ec2::/32"} <= set(refused)
+    assert set(refused) == {str(network) for network, _ in addresses.SPECIAL}
     assert not [one for one in helm.rendered("namespaced") if one["kind"] == "NetworkPolicy"]
+
+
+def test_ports_of_the_network_policies_are_those_of_the_values(helm: Helm) -> None:
+    options = ("apiServerPorts={8443}", "redisPorts={7000,7001}", "enabled=true")
+    things = helm.rendered("development", *(f"--set=networkPolicy.{one}" for one in options))
+    (policy,) = [
+        one["spec"]
+        for one in things
+        if one["kind"] == "NetworkPolicy" and one["metadata"]["name"].endswith("-operator")
+    ]
+    _, servers = policy["egress"]
+    assert [port["port"] for port in servers["ports"]] == [8443, 7000, 7001]
 
 
 def test_without_a_peer_nobody_reads_metrics(helm: Helm) -> None:

@@ -332,13 +332,17 @@ async def dripping(reader, writer):
         (saying(b"-ERR unknown command 'XADD'\r\n"), Reason.REJECTED, True),
         (saying(b"-MOVED 99999 169.254.169.254:80\r\n"), Reason.BLOCKED_ADDRESS, True),
         (saying(b"-MOVED 7 nonsense\r\n"), Reason.REJECTED, False),
+        (saying(b"-MOVED 7 127.0.0.1:99999\r\n"), Reason.NETWORK, False),
+        (saying(b"-MOVED 7 127.0.0.1:0\r\n"), Reason.NETWORK, False),
+        (saying(b"-MOVED 7 canary,canary(canary):80\r\n"), Reason.NETWORK, False),
         (saying(b"-ASK 7 127.0.0.1:1\r\n"), Reason.REJECTED, False),
         (saying(b"-" + b"x" * 100_000 + b"\r\n"), Reason.NETWORK, False),
     ],
     ids=[
         "endless line", "silent", "cut", "dripping", "http", "a huge text", "a huge list",
         "a negative text", "tls", "no auth", "loading", "no redis", "moved to metadata",
-        "moved nowhere", "ask", "a long error",
+        "moved nowhere", "moved to no port", "moved to port 0", "moved to a text",
+        "ask", "a long error",
     ],
 )  # fmt: skip
 async def test_a_hostile_server_costs_one_attempt_and_no_memory(
@@ -351,6 +355,7 @@ async def test_a_hostile_server_costs_one_attempt_and_no_memory(
     assert isinstance(given, outcome.Rejected if final else outcome.Retry), given
     assert given.reason is reason
     assert len(given.message) < 2_000
+    assert "canary" not in given.message
 
 
 async def test_a_node_of_a_cluster_may_say_once_where_the_key_lives(api, target, own_server):

@@ -10,10 +10,10 @@ import pytest
 
 from duepoint import errors
 from duepoint.controller import sighting
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, quotas
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
-from duepoint.schedules import points
+from duepoint.schedules import ownstreams, points
 from duepoint.schedules.definition import State
 from tests.support.builders import JOB_TEMPLATE, at
 from tests.unit.controller.world import NAMESPACE, World
@@ -135,6 +135,35 @@ async def test_a_schedule_that_never_fires_is_stalled_with_that_reason():
     async with World().leader() as world:
         await world.apply(schedule="0 0 31 2 *")
         assert world.condition("Stalled")["reason"] == "NeverFires"
+
+
+REFUSED = {
+    "InvalidSchedule": {"schedule": "nonsense"},
+    "NeverFires": {"schedule": "0 0 31 2 *"},
+    "OutOfRange": {"schedule": "@at 2113-01-01T00:00:00Z"},
+    "UnknownTimeZone": {"timeZone": "Mars/Base"},
+    "InvalidWebhook": {"webhook": {"url": "ftp://hooks.example.com/"}},
+    "PayloadTooLarge": {"payload": {"text": "x" * 70_000}},
+    "OwnStreamsOff": {"stream": {"name": "ticks"}},
+    "TooManyStreams": {"stream": {"name": "ticks"}},
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+async def test_whatever_stalls_an_armed_schedule_nothing_of_it_stays_in_the_queue(reason):
+    off = ownstreams.OwnStreams(enabled=reason != "OwnStreamsOff")
+    world = World(own_streams=off, quotas=quotas.Quotas(streams=1))
+    async with world.leader():
+        if reason == "TooManyStreams":
+            await world.apply("other", stream={"name": "another"})
+        uid = (await world.apply())["metadata"]["uid"]
+        assert world.chain_due_us(uid) is not None
+        await world.apply(**REFUSED[reason])
+        await world.clock.advance(2)
+        assert world.condition("Stalled")["reason"] == reason
+        assert world.status()["observedGeneration"] == 2
+        assert world.definition(uid) is None
+        assert world.chain_due_us(uid) is None
 
 
 async def test_a_mended_spec_starts_from_now():

@@ -31,6 +31,8 @@ from duepoint.targets import consent
         ("*:443", "hooks.example", 443, False),
         ("https://hooks.example/", "hooks.example", 443, False),
         ("hooks.example", "", 443, False),
+        ("billing.shop.svc:443", "billing.shop.svc", None, False),
+        ("billing.shop.svc", "billing.shop.svc", None, True),
     ],
 )
 def test_an_entry_names_a_receiver(said, host, port, may):

@@ -396,6 +396,20 @@ async def test_of_a_service_its_name_in_the_cluster_is_what_the_owner_names(hear
             assert isinstance(given, expected)
 
 
+@pytest.mark.parametrize(("scheme", "usual"), [("http", 80), ("https", 443)])
+async def test_a_port_of_a_service_that_has_a_name_is_not_taken_for_the_usual_one(scheme, usual):
+    known = webhooktargets.FixedServices(
+        {("shop", "billing"): webhooktargets.a_service(("127.0.0.1", 9), namespace="shop")}
+    )
+    service = actions.ServiceRef(name="billing", port="other", scheme=scheme)
+    action = firings.a_webhook(url=None, service=service, auth=BEARER)
+    send_to = f"billing.shop.svc:{usual}"
+    source = await vault_of(vaults.a_secret("api", "shop", send_to=send_to, token="t"))
+    async with webhooktargets.a_target(source=source, known=known) as (target, _):
+        given = await target.fire(firings.a_firing(action, namespace="shop"))
+    assert given.reason is Reason.SECRET_FORBIDDEN
+
+
 # -- a URL that is a credential -------------------------------------------------------------------
 
 FROM_SECRET = actions.SecretKey(name="chat", key="url")
