@@ -88,6 +88,29 @@ async def test_a_replaced_run_is_no_failure_whichever_is_seen_first(deleted):
         assert news_of(world, "RunFailed", "RunReplaced") == [("RunReplaced", False)]
 
 
+async def test_many_runs_cut_short_at_once_have_the_outcomes_read_once():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        names = [await run_slot(world, made, FIRST + n * 300 * S) for n in range(20)]
+        await world.clock.advance(60)
+        catch_up, caught_up = world.jobwatch.replacements.catch_up, []
+
+        async def counted() -> None:
+            caught_up.append(world.clock.now_us())
+            await catch_up()
+
+        world.jobwatch.replacements.catch_up = counted
+        for name in names:
+            await delete(world, name)
+        await world.clock.advance(5)
+        assert world.status()["runs"]["failed"] == 20
+        assert len(caught_up) == 1
+        await run_slot(world, made, FIRST + 30 * 300 * S)
+        await delete(world, f"nightly-{FIRST // S + 30 * 300}")
+        await world.clock.advance(5)
+        assert len(caught_up) == 2
+
+
 async def test_a_replacement_leaves_the_verdict_of_the_run_before_it():
     async with World().leader() as world:
         made = await world.apply_job(concurrencyPolicy="Replace")

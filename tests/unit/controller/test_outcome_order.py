@@ -68,14 +68,8 @@ async def nothing():
     pass
 
 
-async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken_for_read_ones():
-    clock, stream, folded = FakeClock(), Stream(), []
-    stream.clock = clock
-    queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
-    reporter = SimpleNamespace(
-        event=lambda event, **_: folded.append(event.name), has_open_slots=lambda: False
-    )
-    outcomes = Outcomes(
+def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock) -> Outcomes:
+    return Outcomes(
         queue=queue,
         reporter=reporter,
         open_slots=SimpleNamespace(compare=nothing),
@@ -83,6 +77,27 @@ async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken
         clock=clock,
         health=services.Health(),
     )
+
+
+async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
+    """There may be 100,000 of them."""
+    clock, stream, asked = FakeClock(), Stream(), []
+    stream.clock = clock
+    queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
+    reporter = SimpleNamespace(has_open_slots=lambda: bool(asked.append(clock.monotonic())))
+    async with running(clock, outcomes_of(stream, reporter, queue, clock).run()):
+        await clock.advance(3600)
+    assert 1 <= len(asked) <= 6
+
+
+async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken_for_read_ones():
+    clock, stream, folded = FakeClock(), Stream(), []
+    stream.clock = clock
+    queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
+    reporter = SimpleNamespace(
+        event=lambda event, **_: folded.append(event.name), has_open_slots=lambda: False
+    )
+    outcomes = outcomes_of(stream, reporter, queue, clock)
     async with running(clock, outcomes.run()):
         await clock.advance(1)
         stream.next = [told("1000-0", "first"), told("9000-0", "second")]

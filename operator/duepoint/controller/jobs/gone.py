@@ -6,9 +6,15 @@ run whose Job Duepoint itself deleted in favour of a newer slot is none (``repla
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from duepoint.runs.run import RunEvent
 from duepoint.schedules.conditions import Reason
+
+#: Told how the run of a Job ended that is gone, and since when that is known (monotonic); raises
+#: TryLater.
+TellGone = Callable[[RunEvent, float], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

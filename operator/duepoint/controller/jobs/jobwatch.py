@@ -82,7 +82,7 @@ class JobWatch:
         self.listed = asyncio.Event()
         self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
-        self.replacements = Replacements(reporter.event)
+        self.replacements = Replacements(reporter.event, clock)
         tell_gone = self.replacements.end
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=tell_gone)
         self._cut_short = CutShort(clock=clock, tell=tell_gone)

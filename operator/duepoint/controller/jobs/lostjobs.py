@@ -8,13 +8,14 @@ that does not exist has failed as far as anybody knows. A calm cluster is asked 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs import gone
+from duepoint.controller.jobs.gone import TellGone
 from duepoint.controller.jobs.unended import Unended
 from duepoint.controller.reconciling.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
@@ -61,7 +62,7 @@ class LostJobs:
         api: port.Api,
         clock: Clock,
         sightings: Sightings,
-        tell: Callable[[RunEvent], Awaitable[None]],
+        tell: TellGone,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -97,7 +98,8 @@ class LostJobs:
             else:
                 is_released = job is not None and jobs.is_released(job)
                 why = gone.released() if is_released else gone.lost()
-                await self._tell(_lost(run, why, self._clock.now_us()))
+                lost = _lost(run, why, self._clock.now_us())
+                await self._tell(lost, self._clock.monotonic())
         except (kube_errors.ApiError, errors.TryLater) as trouble:
             telemetry.logger.debug("a missing job was not asked for", error=str(trouble))
             return PATIENCE_SECONDS

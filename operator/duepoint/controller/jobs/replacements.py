@@ -3,18 +3,21 @@
 A worker says so before it deletes, through the outcomes; what becomes of the Job the API server
 says, through the watch. So before a run is told to have failed because its Job is gone, every
 outcome that was told until then is read: a Job that Duepoint replaced is never taken for one that
-somebody deleted, whichever comes first. What was said is kept with its receipt until the Job is
+somebody deleted, whichever comes first. One reading serves all Jobs that were gone when it began:
+thousands may go at once. What was said is kept with its receipt until the Job is
 gone or has ended, so the next leader is told of it again where this one dies in between.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
+from duepoint.clock import Clock
 from duepoint.controller.status.receipts import Receipt
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
@@ -49,8 +52,11 @@ class Replacements:
             TryLater.
     """
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, clock: Clock) -> None:
         self._tell = tell
+        self._clock = clock
+        #: When the newest reading that came to its end had begun, monotonic.
+        self._caught_up_at = -math.inf
         self._noted: dict[tuple[str, str], _Noted] = {}
         self.catch_up: Callable[[], Awaitable[None]] = _nothing_to_read
 
@@ -71,11 +77,18 @@ class Replacements:
         if noted is not None and noted.receipt is not None:
             noted.receipt.settle()
 
-    async def end(self, gone: RunEvent) -> None:
-        """The Job of this run is gone before its end was seen; raises TryLater."""
+    async def end(self, gone: RunEvent, seen_at: float) -> None:
+        """The Job of this run was gone before its end was seen; raises TryLater.
+
+        Args:
+            gone: how the run has ended, unless the Job was replaced.
+            seen_at: when the Job was known to be gone, monotonic.
+        """
         key = gone.uid, gone.job_name
-        if key not in self._noted:
+        if key not in self._noted and self._caught_up_at <= seen_at:
+            began_at = self._clock.monotonic()
             await self.catch_up()
+            self._caught_up_at = max(self._caught_up_at, began_at)
         noted = self._noted.get(key)
         if noted is None:
             self._tell(gone)

@@ -123,8 +123,8 @@ class Outcomes:
                     await self._clock.sleep(GATHER_SECONDS)
                 if shards:
                     await self._read_all(shards)
-                if self._is_time_to_compare():
-                    await self._compare_open_slots()
+                if self._clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
+                    await self._compare_any_open_slots()
                 if self._clock.monotonic() - self._asked_at >= _COMPARE_SECONDS:
                     await self._mend_unread()
         finally:
@@ -179,13 +179,15 @@ class Outcomes:
         await self._open_slots.compare()
         self._compared_at = self._clock.monotonic()
 
+    async def _compare_any_open_slots(self) -> None:
+        """Where none is open that is looked at as seldom: there may be 100,000 Schedules."""
+        if self._reporter.has_open_slots():
+            await self._compare_open_slots()
+        self._compared_at = self._clock.monotonic()
+
     async def _mend_unread(self) -> None:
         await self._unread.mend()
         self._asked_at = self._clock.monotonic()
-
-    def _is_time_to_compare(self) -> bool:
-        age = self._clock.monotonic() - self._compared_at
-        return age >= _COMPARE_SECONDS and self._reporter.has_open_slots()
 
     def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
         if self._upheavals != self._queue.upheavals:
