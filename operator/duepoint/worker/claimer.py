@@ -352,8 +352,12 @@ class Claimer:
         in_company = self._under_way > 0 or self._asked > 1 or not is_only
         is_apart = self._isolation.takes(claim, in_company=in_company)
         self._under_way += size
-        found_out = self._dispatcher.jobs.claimed(size)
+        found = self._dispatcher.jobs.claimed(size)
         left = size
+
+        def found_out() -> None:
+            found()
+            self._room.set()  # what turned out to be no Job leaves room for others
 
         def note_points(count: int) -> None:
             nonlocal left

@@ -13,7 +13,7 @@ from duepoint.targets import pace
 from duepoint.testing.fakeclock import FakeClock
 from duepoint.testing.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, at
-from tests.support.workplace import Workplace, a_workplace
+from tests.support.workplace import EPOCH, Workplace, a_workplace
 
 NOON = at("2026-03-01 12:00:00")
 JOB = actions.Action(target=actions.JobAction(template={"spec": {}}))
@@ -125,3 +125,30 @@ async def test_a_flood_of_jobs_of_one_namespace_lets_another_ones_job_pass(place
         place.target.let_go()
         await place.clock.advance(1.0)
     assert "quiet" in first
+
+
+async def test_webhooks_that_hang_are_not_taken_for_jobs_once_a_worker_makes_some(monkeypatch):
+    place = Workplace()
+    await place.queue.open_layout(1, EPOCH)
+    place.target = HangingThere(place.clock)
+    place.target.hold()
+    read = place.queue.read_definitions
+
+    async def read_slowly(*asked):
+        for _ in range(20):  # meanwhile the worker looks for room
+            await asyncio.sleep(0)
+        return await read(*asked)
+
+    monkeypatch.setattr(place.queue, "read_definitions", read_slowly)
+    await arm(place, "quiet", "quiet", JOB, after_us=NOON + 20_000_000)
+    for number in range(120):
+        await arm(place, f"hanging-{number}", "hostile", WEBHOOK, after_us=NOON + 10_000_000)
+    worker = place.a_worker(concurrency=512)
+    with worker._dispatcher.jobs.together(0):
+        pass
+    async with place.working(worker):
+        await pass_slot(place)
+        await pass_slot(place)
+        assert len(place.target.fired) == 120
+        await pass_slot(place)
+    assert place.target.quiet_us == [pytest.approx(NOON + 30_000_000, abs=2_000)]
