@@ -7,6 +7,7 @@ path, and the rest of the spec is still looked at. Pure.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 
@@ -138,7 +139,8 @@ def shown(url: str) -> str:
 
 def url_trouble(url: str) -> str:
     """What is wrong with a URL, without repeating it; empty where it can be called."""
-    if not _URL.fullmatch(url) or "#" in url:
+    found = _URL.fullmatch(url)
+    if found is None or "#" in url or not _is_host(found[1]):
         return (
             "is no URL to call; write http://host:port/path or https://..., without user names and "
             "fragments"
@@ -146,6 +148,17 @@ def url_trouble(url: str) -> str:
     port = url.split("://", 1)[1].split("/", 1)[0].split("?", 1)[0].rpartition(":")[2]
     is_too_large = port.isdigit() and int(port) > _MAX_PORT
     return f"has a port that is out of range; write 1 to {_MAX_PORT}" * is_too_large
+
+
+def _is_host(text: str) -> bool:
+    """Whether what stands in brackets is an address (RFC 3986, 3.2.2); any other name may be."""
+    if not text.startswith("["):
+        return True
+    try:
+        ipaddress.IPv6Address(text[1:-1])
+    except ValueError:
+        return False
+    return True
 
 
 def _service(fields: ServiceFields, tell: Tell) -> actions.ServiceRef:

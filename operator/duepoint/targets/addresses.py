@@ -55,6 +55,9 @@ SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("fd00:ec2::/32", "a cloud's own service"),
         ("fd20:ce::/32", "a cloud's metadata service"),
         ("fd00:42::42/128", "a cloud's metadata service"),
+        ("fd00:c1::a9fe:a9fe/128", "a cloud's metadata service"),
+        ("fd00:a9fe:a9fe::1/128", "a cloud's metadata service"),
+        ("fd00:100::100:200/128", "a cloud's metadata service"),
     )
 )
 

@@ -62,14 +62,13 @@ class KafkaTarget:
         if seconds <= 0:
             return target.not_started()
         kafka = _action(firing.action)
-        denied: list[str] = []
+        denied: list[outcome.Outcome] = []
         try:
             async with asyncio.timeout(seconds):
                 return await self._produce(firing, kafka, denied)
         except TimeoutError:
             if denied:
-                message = f"a broker's address is not allowed: {denied[-1]}"
-                return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
+                return denied[-1]
             return outcome.Retry(
                 reason=Reason.TIMEOUT, message=f"no answer from the brokers in {seconds:g} s"
             )
@@ -80,7 +79,7 @@ class KafkaTarget:
             await self._opened.close()
 
     async def _produce(
-        self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[str]
+        self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[outcome.Outcome]
     ) -> outcome.Outcome:
         brokers = await self._brokers(firing.namespace, kafka)
         if isinstance(brokers, answers.Trouble):

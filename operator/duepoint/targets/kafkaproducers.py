@@ -92,12 +92,12 @@ class Producers:
         key: bytes,
         value: bytes,
         headers: Sequence[tuple[str, bytes]],
-        denied: list[str],
+        denied: list[outcome.Outcome],
     ) -> str | outcome.Retry | outcome.Rejected:
         """Where the record is, or what came of it instead; ends when the caller's time does.
 
         Args:
-            denied: told of addresses that the guard denies, since the brokers are asked for others
+            denied: told what a broker that may not be dialled means, since the others are asked
                 until the time is over.
         """
         held = self._of(brokers, dialer)
@@ -107,7 +107,8 @@ class Producers:
             told = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
         except asyncio.CancelledError:
             self._drop(brokers)  # it may hang for ever; what it still holds is not sent later
-            denied += [str(one) for one in held.denied if isinstance(one, egress.Blocked)]
+            if (refused := _refusal(brokers, held.denied)) is not None:
+                denied.append(refused)
             raise
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):
@@ -145,15 +146,8 @@ class Producers:
 def _answer(
     brokers: kafkasettings.Brokers, error: Exception, denied: Sequence[OSError]
 ) -> outcome.Retry | outcome.Rejected:
-    said = brokers.connection.told
-    if denied:
-        last = denied[-1]
-        if isinstance(last, egress.Blocked):
-            return outcome.Rejected(
-                reason=Reason.BLOCKED_ADDRESS, message=said(f"a broker is not allowed: {last}")
-            )
-        if isinstance(last, dialing.Refused) and last.trouble.unsent:
-            return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
+    if (refused := _refusal(brokers, denied)) is not None:
+        return refused
     # The error's class alone: its text may hold what a broker sent.
     message = f"the brokers did not take the record: {type(error).__name__}"
     if isinstance(error, _FINAL):
@@ -161,6 +155,19 @@ def _answer(
     if isinstance(error, _LOGIN):
         return outcome.Retry(reason=Reason.REJECTED, message=message)
     return outcome.Retry(reason=Reason.NETWORK, message=message)
+
+
+def _refusal(
+    brokers: kafkasettings.Brokers, denied: Sequence[OSError]
+) -> outcome.Retry | outcome.Rejected | None:
+    """What becomes of a record because a broker may not be dialled, or not yet; else None."""
+    last = denied[-1] if denied else None
+    if isinstance(last, dialing.Refused) and last.trouble.unsent:
+        return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
+    if not isinstance(last, egress.Blocked):
+        return None
+    message = brokers.connection.told(f"a broker is not allowed: {last}")
+    return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
 
 
 async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:

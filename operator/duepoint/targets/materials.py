@@ -363,7 +363,10 @@ def _receiver(namespace: str, webhook: actions.WebhookAction, url: str | None) -
         # What number a name stands for is decided by whoever writes the Service.
         port = service.port if isinstance(service.port, int) else None
         return consent.Receiver(f"{service.name}.{namespace}.svc", port)
-    parts = urllib.parse.urlsplit(url or webhook.url or "")
+    try:
+        parts = urllib.parse.urlsplit(url or webhook.url or "")
+    except ValueError:  # brackets around what is no address; nothing can be called there
+        return consent.Receiver("", None)
     usual = 443 if parts.scheme == "https" else 80
     return consent.Receiver(parts.hostname or "", parts.port or usual)
 

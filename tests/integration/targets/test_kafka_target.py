@@ -173,6 +173,23 @@ async def test_an_advertised_address_is_judged_like_the_first(api, broker):
     await target.close()
 
 
+@pytest.mark.timeout(300)
+async def test_an_advertised_broker_gets_the_login_with_the_owners_word_only(api, broker):
+    allowed = othertargets.networks("127.0.0.1/32", "127.0.0.2/32")
+    target = othertargets.a_kafka_target(api, othertargets.a_guard(allowed=allowed))
+    async with proxy.between("127.0.0.1", broker.plain, at="127.0.0.2") as relay:
+        servers = f"127.0.0.2:{relay.port}"
+        await put(
+            api, send_to="127.0.0.2", bootstrap__servers=servers, security__protocol="PLAINTEXT"
+        )
+        given = await target.fire(firings.a_firing(ACTION, seconds_left=6.0))
+    assert isinstance(given, outcome.Retry), given
+    assert relay.connections, given
+    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert "may not be sent to 127.0.0.1" in given.message
+    await target.close()
+
+
 # -- without a broker ------------------------------------------------------------------------------
 
 
@@ -181,6 +198,24 @@ async def test_nobody_who_listens_is_asked_again(api, target):
     given = await target.fire(a_firing())
     assert isinstance(given, outcome.Retry), given
     assert given.reason is Reason.NETWORK
+
+
+@pytest.mark.parametrize("send_to", [None, "", "kafka.example", "127.0.0.1:1"])
+async def test_a_connection_goes_nowhere_without_its_owners_word(api, target, send_to):
+    called = []
+
+    async def note(reader, _):
+        called.append(await reader.read(65_536))
+
+    async with listeners.listening(note) as port:
+        servers = f"127.0.0.1:{port}"
+        await put(api, send_to=send_to, bootstrap__servers=servers, password="canary")
+        checked = await target.check(a_firing())
+        given = await target.fire(firings.a_firing(ACTION, seconds_left=2.0))
+    assert (checked.reason, given.reason) == (Reason.SECRET_FORBIDDEN,) * 2
+    assert "kubectl annotate" in given.message
+    assert "canary" not in given.message
+    assert called == []
 
 
 async def test_a_broker_that_hangs_costs_one_attempt(api, target):

@@ -365,6 +365,45 @@ async def test_a_node_of_a_cluster_may_say_once_where_the_key_lives(api, target,
         assert isinstance(await target.fire(a_firing()), outcome.Delivered)
 
 
+# -- where its Secret may go -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("send_to", [None, "", "redis.example", "127.0.0.1:1", "*.0.0.1"])
+async def test_a_connection_goes_nowhere_without_its_owners_word(api, target, send_to):
+    called = []
+
+    async def note(reader, _):
+        called.append(await reader.read(65_536))
+
+    async with answering(note) as url:
+        await put(api, send_to=send_to, url=url, password=CANARY)
+        checked = await target.check(a_firing())
+        message = await retried(target, Reason.SECRET_FORBIDDEN)
+    assert checked.reason is Reason.SECRET_FORBIDDEN
+    assert "duepoint.dev/send-to" in message
+    assert "kubectl annotate" in message
+    assert CANARY not in message
+    assert called == []
+
+
+async def test_a_node_that_the_server_names_gets_the_password_with_the_owners_word_only(
+    api, target
+):
+    called = []
+
+    async def note(reader, _):
+        called.append(await reader.read(65_536))
+
+    async with listeners.listening(note) as other:
+        moved = saying(f"-MOVED 7 127.0.0.1:{other}\r\n".encode())
+        async with answering(moved) as url:
+            named = url.removeprefix("redis://")
+            await put(api, send_to=named, url=url)
+            message = await retried(target, Reason.SECRET_FORBIDDEN)
+    assert "names others" in message
+    assert called == []
+
+
 async def test_more_deliveries_than_connections_wait_and_arrive(api, target, own_server):
     await put(api, url=own_server.url)
     given = await asyncio.gather(*(target.fire(a_firing(slot_us=n * 10**6)) for n in range(100)))

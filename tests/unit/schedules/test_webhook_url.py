@@ -16,6 +16,8 @@ REFUSED = [
     ("https://hooks.example.com\\canary", "https://hooks.example.com/…"),
     ("https://hooks.example.com?canary#", "https://hooks.example.com/…"),
     ("hooks.example.com/canary", "hooks.example.com/…"),
+    ("https://[:::]/canary", "https://[:::]/…"),
+    ("https://[1.2.3.4]:443/canary", "https://[1.2.3.4]:443/…"),
     ("https://hooks.example.com:99999/canary", "https://hooks.example.com:99999/…"),
 ]
 
@@ -40,3 +42,8 @@ async def test_a_worker_that_cannot_call_a_url_names_its_host_alone(url):
     assert isinstance(given, outcome.Rejected)
     assert "hooks.example.com" in given.message
     assert "canary" not in given.message
+
+
+@pytest.mark.parametrize("url", ["https://[2001:db8::1]/a", "https://[::ffff:192.0.2.1]:8443?a=b"])
+def test_an_address_in_brackets_is_a_host(url):
+    assert webhookspec.url_trouble(url) == ""

@@ -458,6 +458,20 @@ async def test_what_is_no_url_in_a_secret_is_said_without_repeating_it(url):
     assert guard.opened == []
 
 
+@pytest.mark.parametrize("url", ["https://[:::]/canary", "https://[1.2]/canary"])
+async def test_a_host_in_brackets_that_is_no_address_is_no_receiver(url):
+    given, _, guard = await fire_at_secret(await vault_of(vaults.a_secret("chat", url=url)))
+    assert isinstance(given, outcome.Rejected | outcome.Retry)
+    assert "canary" not in given.message
+    source = await vault_of(vaults.a_secret("api", token="canary"))
+    async with webhooktargets.a_target(source=source) as (target, plain):
+        action = firings.a_webhook(url=url, auth=BEARER)
+        given = await target.fire(firings.a_firing(action))
+    assert isinstance(given, outcome.Rejected | outcome.Retry)
+    assert "canary" not in given.message
+    assert guard.opened == plain.opened == []
+
+
 async def test_a_url_in_a_secret_is_judged_by_the_guard_and_needs_its_owners_word(hears):
     blocked = await vault_of(vaults.a_secret("chat", url="http://10.0.0.1/canary"))
     given, _, guard = await fire_at_secret(blocked)

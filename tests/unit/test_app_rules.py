@@ -1,0 +1,65 @@
+"""What the settings of an installation come to in the rules that a worker asks."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from duepoint import app, settings
+from duepoint.targets import egressrules, podnetwork
+
+
+@pytest.fixture
+def a_worker(tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    needed = {"DUEPOINT_REDIS_URL": "redis://a", "DUEPOINT_BLOB_KEY_FILE": str(key)}
+
+    def made(**flags):
+        return settings.read(settings.WorkerSettings, needed, flags)
+
+    return made
+
+
+def test_in_a_pod_no_url_leads_into_its_own_network(a_worker, monkeypatch):
+    pods = (ipaddress.ip_network("192.0.2.0/24"),)
+    monkeypatch.setattr(podnetwork, "networks", lambda: pods)
+    chosen = a_worker(egress_mode="open", egress_cluster_cidrs="10.96.0.0/12")
+    route = egressrules.Route(scheme="https", web=True)
+
+    def denied() -> list[str]:
+        policy = app.egress_policy(chosen)
+        return [
+            one
+            for one in ("192.0.2.7", "10.96.0.1", "10.1.1.1")
+            if isinstance(egressrules.verdict(one, 443, policy, route), egressrules.Denied)
+        ]
+
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert denied() == ["10.96.0.1"]
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert denied() == ["192.0.2.7", "10.96.0.1"]
+
+
+def test_every_rule_of_the_settings_reaches_the_guard(a_worker):
+    policy = app.egress_policy(
+        a_worker(
+            egress_mode="allowlist",
+            egress_allowed_cidrs="10.1.0.0/16",
+            egress_denied_cidrs="10.1.2.0/24",
+            egress_allow_http="true",
+        )
+    )
+    assert (policy.mode, policy.allow_http) == ("allowlist", True)
+    assert [str(one) for one in policy.allowed] == ["10.1.0.0/16"]
+    assert [str(one) for one in policy.denied] == ["10.1.2.0/24"]
+
+
+def test_every_rule_of_the_settings_reaches_the_secrets(a_worker):
+    rules = app.secret_rules(
+        a_worker(webhook_insecure_tls="true", webhook_api_audiences="a,b", secret_reader_role="r")
+    )
+    assert (rules.insecure_tls, rules.api_audiences, rules.reader_role) == (True, ("a", "b"), "r")
+    usual = app.secret_rules(a_worker())
+    assert (usual.insecure_tls, usual.api_audiences) == (False, ())
