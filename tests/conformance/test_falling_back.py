@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
@@ -295,3 +295,35 @@ async def test_outcomes_of_a_lost_claim_say_so(harness):
     entries = await ledger.read_outcomes("status", "me", shards=[SHARD])
     assert {one.outcomes: one.is_lost for one in entries} == {b"late": True, b"told": False}
     await ledger.ack("status", entries)
+
+
+async def pass_of_moving(harness, former):
+    """How many the former shard has kept."""
+    kept, cursor = 0, None
+    while True:
+        step = await harness.queue.move(former, cursor, EPOCH)
+        kept, cursor = kept + step.left_out, step.cursor
+        if cursor is None:
+            return kept
+
+
+async def test_what_waits_moves_to_no_other_shard_before_it_was_compared(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    retry = a_retry(claim.points[0], due_us=harness.now_us() - 1)
+    settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(retry,))
+    await harness.queue.settle(claim, settlement)
+    await change_server(harness)
+    assert await harness.claim_all() == []
+    layout = await harness.queue.announce_partition(2, EPOCH)
+    (former,) = set(sharding.all_shards(layout)) - set(sharding.own_shards(layout))
+
+    assert await pass_of_moving(harness, former) > 0
+    waits = [one async for part in harness.queue.held_points(former) for one in part]
+    assert [one.point.member for one in waits] == [retry.point.member]
+    assert await harness.claim_all() == []
+
+    await harness.queue.apply_compared(former, messages.Compared(gone=waits), EPOCH)
+    (doubted,) = await harness.queue.doubted()
+    assert await harness.queue.end_doubt(doubted, EPOCH) == ""
+    assert await pass_of_moving(harness, former) == 0
