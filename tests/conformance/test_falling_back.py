@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from duepoint.delayqueue import messages
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import nodes
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
@@ -343,3 +343,35 @@ async def test_a_mark_that_the_server_told_itself_leaves_all_until_now_in_doubt(
     await forget_claims(newcomer)
     await newcomer.arm(name="other")
     assert (await newcomer.claim_one()).back_us >= began_us - 1_000
+
+
+async def pass_of_moving(harness, former):
+    """How many the former shard has kept."""
+    kept, cursor = 0, None
+    while True:
+        step = await harness.queue.move(former, cursor, EPOCH)
+        kept, cursor = kept + step.left_out, step.cursor
+        if cursor is None:
+            return kept
+
+
+async def test_what_waits_moves_to_no_other_shard_before_it_was_compared(harness):
+    await harness.arm()
+    claim = await harness.claim_one()
+    retry = a_retry(claim.points[0], due_us=harness.now_us() - 1)
+    settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(retry,))
+    await harness.queue.settle(claim, settlement)
+    await change_server(harness)
+    assert await harness.claim_all() == []
+    layout = await harness.queue.announce_partition(2, EPOCH)
+    (former,) = set(sharding.all_shards(layout)) - set(sharding.own_shards(layout))
+
+    assert await pass_of_moving(harness, former) > 0
+    waits = [one async for part in harness.queue.held_points(former) for one in part]
+    assert [one.point.member for one in waits] == [retry.point.member]
+    assert await harness.claim_all() == []
+
+    await harness.queue.apply_compared(former, messages.Compared(gone=waits), EPOCH)
+    (doubted,) = await harness.queue.doubted()
+    assert await harness.queue.end_doubt(doubted, EPOCH) == ""
+    assert await pass_of_moving(harness, former) == 0

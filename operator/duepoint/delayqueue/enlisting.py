@@ -29,8 +29,11 @@ class Enlisting(core.Core):
             if not is_enlisted and await self._forget_deleted(namespace):
                 is_enlisted = await self._enlist(namespace, name, anyhow=anyhow)
             if is_enlisted:
-                key = self._keys.stream(namespace, name)
-                await self._scripts.run(scripting.Arguments().call("prepare", [key]))
+                keys = (
+                    self._keys.stream(namespace, name),
+                    self._keys.stream_state(namespace, name),
+                )
+                await self._scripts.run(scripting.Arguments().call("prepare", keys))
         return is_enlisted
 
     async def _enlist(self, namespace: str, name: str, *, anyhow: bool) -> bool:

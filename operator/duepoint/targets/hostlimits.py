@@ -62,7 +62,7 @@ class HostLimits:
             now = self._clock.monotonic()
             if known.pace.seconds_to_wait(len(known.waiting), now) > pace.PATIENCE_SECONDS:
                 return known.pace.put_off(now)
-            if await self._has_turn(known):
+            if await self._has_turn(host, known):
                 break
         return 0.0
 
@@ -114,7 +114,7 @@ class HostLimits:
         if not self._called[known.namespace]:
             del self._called[known.namespace]
 
-    async def _has_turn(self, known: _Host) -> bool:
+    async def _has_turn(self, host: str, known: _Host) -> bool:
         """Wait for a turn as long as patience lasts."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         known.waiting.append(turn)
@@ -122,6 +122,7 @@ class HostLimits:
             await asyncio.wait({turn}, timeout=pace.PATIENCE_SECONDS)
         except asyncio.CancelledError:
             self._give_up(known, turn)
+            self._forget_if_idle(host, known)
             raise
         if not turn.done():
             known.waiting.remove(turn)

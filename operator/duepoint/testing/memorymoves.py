@@ -39,6 +39,9 @@ def move(shards: Shards, shard: messages.ShardId, layout: messages.Layout) -> me
     """Whatever nobody holds is in its new shard."""
     source = shards[shard]
     source.state = "draining"
+    if source.back_us or source.held_points():  # it is compared here, or nowhere
+        left_out = len(source.definitions) + len(source.members)
+        return messages.Moved(cursor=None, moved=0, left_out=left_out)
 
     def target_of(schedule_id: points.ScheduleId) -> memoryshard.MemoryShard:
         return shards[sharding.home(schedule_id, layout)]

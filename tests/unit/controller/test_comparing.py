@@ -87,3 +87,15 @@ def test_a_slot_in_hand_at_the_snapshot_whose_end_a_status_tells_is_not_run_agai
     found = comparing.compare([held], Knowledge(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE)
     assert found.compared.gone == ([held] if is_over else [])
     assert [one for one, _ in found.compared.due] == ([] if is_over else [held])
+
+
+def test_slots_behind_more_that_have_ended_than_are_looked_at_are_not_lost():
+    ended = tuple(NOON + number * 5 * MINUTE for number in range(2_000))
+    back_us = ended[-1] + 6 * MINUTE
+    found = comparing.compare(
+        [a_held_point(NOON, back_us)],
+        Knowledge(Settled(through_us=NOON - 5 * MINUTE), ended),
+        back_us=back_us,
+    )
+    assert found.compared.gone == []
+    assert [record.from_us for _, record in found.compared.due] == [ended[-1] + 5 * MINUTE]

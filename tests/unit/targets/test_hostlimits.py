@@ -122,3 +122,15 @@ async def test_nothing_is_kept_of_receivers_that_nobody_calls():
     assert not given._hosts
     assert not given._called
     assert given._shares.taken == 0
+
+
+async def test_a_receiver_whose_last_waiter_was_cancelled_is_forgotten():
+    given = limits(per_host=1)
+    assert await given.enter("host", "team") == 0.0
+    waiting = asyncio.create_task(given.enter("host", "team"))
+    await asyncio.sleep(0)
+    given.leave("host")  # its turn is the other's by now
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert not given._hosts
+    assert not given._called  # else the others of the namespace share with nobody

@@ -182,6 +182,8 @@ def _compare_held(
         elif begin_us is not None and len(ended) < _MOST_NAMED:
             ended.append(following.slot_us)
         following = timeline.next_after(following.slot_us)
+    if begin_us is None and following is not None and following.due_us <= record.back_us:
+        begin_us = following.slot_us  # all that were looked at have ended, the others perhaps not
     if begin_us is None:
         left.compared.gone.append(one)
     else:

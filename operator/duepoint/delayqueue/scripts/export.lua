@@ -7,7 +7,8 @@
   whoever finds the move unfinished after five seconds finishes it. Definitions, and the list of
   occurrences, stay readable here until `forget`. What stands in the band of claims without a claim
   is held by nobody: a chain goes without its due, which the sweep finds again, an occurrence is due
-  at its slot. Points whose definition cannot be read are buried.
+  at its slot. Points whose definition cannot be read are buried. Nothing leaves a shard in doubt: the
+  new one has not gone back, and what waits to be compared would be due there.
 
   KEYS  1 meta  2 heads  3 claims  4 leases  5 occ  6 occrec  7 dead  8... lanes, buckets
   ARGV  layout, epoch, most (occurrences), latest (us after now that no lease can end), batch
@@ -26,6 +27,7 @@
 -- include claims
 -- include definition
 -- include moves
+-- include held
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, DEAD = unpack(KEYS, 1, 7)
 local refused = fenced_refusal(META)
@@ -37,6 +39,14 @@ if shard_state ~= 'draining' then
 end
 
 local left_out, taken, buried, room = 0, {}, 0, args.most
+if shard_history.back or redis.call('ZSCORE', CLAIMS, HELD) then
+  for _, groups in ipairs({ args.schedules, args.followers }) do
+    for _, group in ipairs(groups) do
+      left_out = left_out + group[5] - group[4] + 1
+    end
+  end
+  return { left_out, taken, buried }
+end
 local has_occurrences = redis.call('ZCARD', OCC) > 1
 local now = server_time()
 
