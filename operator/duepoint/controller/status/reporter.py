@@ -489,6 +489,7 @@ class Reporter:
         if (line := self._lines.get(uid)) is not None:
             book.hold(line.entry, from_us)
             self._held.add(uid)
+            self.on_hold()  # what ends it may have looked before
 
     def end_holds(self, known: dict[str, int]) -> None:
         for uid, told in known.items():
