@@ -428,3 +428,17 @@ async def test_a_held_point_keeps_the_watermark_below_it():
             await world.clock.advance(20)
             assert has_settled(world)
             assert world.reporter.holds() == {}
+
+
+async def test_a_held_point_that_is_found_late_keeps_no_watermark_for_ever():
+    """A reading of the open slots may find it after the comparison has let it run."""
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(10)
+        first_us = world.chain_due_us(uid)
+        world.reporter.hold(uid, first_us)
+        await world.clock.advance(first_us / S - world.clock.now_us() / S)
+        await world.tell(uid, event(made, first_us))
+        await world.clock.advance(10)
+        assert world.reporter.watermark_us(uid) == first_us

@@ -9,18 +9,19 @@ from duepoint.delayqueue.messages import Layout
 
 
 def test_what_was_noted_is_read_again():
-    assert layoutnote.shards_of(layoutnote.of(Layout(number=3, shards=256))) == 256
+    layout = Layout(number=3, shards=256)
+    assert layoutnote.layout_of(layoutnote.of(layout)) == layout
 
 
 @pytest.mark.parametrize(
     "text", ["", "64", "1/", "1/0", "1/-4", "1/63", "x/64", "1/64 shards", "1/\u0664", "1/131072"]
 )
 def test_a_note_that_makes_no_sense_is_none(text):
-    assert layoutnote.shards_of({layoutnote.ANNOTATION: text}) is None
+    assert layoutnote.layout_of({layoutnote.ANNOTATION: text}) is None
 
 
 def test_without_a_note_there_is_none():
-    assert layoutnote.shards_of({}) is None
+    assert layoutnote.layout_of({}) is None
 
 
 def test_a_layout_under_way_is_noted_with_what_it_is_filled_from():

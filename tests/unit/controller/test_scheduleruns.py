@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 import pytest
 
+from duepoint import errors
+from duepoint.controller.status.receipts import Receipt
 from duepoint.runs.outcome import Rejected, Retry
 from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import RunWorld
+from tests.unit.controller.world import NAMESPACE
 
 
 async def test_a_trigger_runs_a_schedule_once_and_is_complete():
@@ -457,3 +463,65 @@ async def test_an_open_request_of_a_regular_slot_is_shown_and_holds_the_watermar
             "started": 1, "succeeded": 1, "failed": 0, "missed": 0, "skipped": 0,
         }  # fmt: skip
         assert world.status()["settledThrough"] == "2026-03-01T12:05:00Z"
+
+
+@contextlib.asynccontextmanager
+async def looked_at(world: RunWorld, uid: str):
+    """A look at this ScheduleRun is under way: the queue has not answered yet."""
+    definitions, may_answer = world.runs._definitions, asyncio.Event()
+
+    async def slow(schedule_uid: str, namespace: str):
+        await may_answer.wait()
+        return await definitions(schedule_uid, namespace)
+
+    world.runs._definitions = slow
+    world.runs._tasks.put(uid, uid)
+    await world.clock.settle()
+    yield
+    may_answer.set()
+    await world.clock.advance(2)
+
+
+async def test_the_job_of_a_run_that_was_deleted_while_it_was_looked_at_is_kept_no_longer():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job()
+        made = await world.run_schedule()
+        await world.clock.advance(2)
+        (job,) = world.jobs()
+        assert world.runs.keeps(NAMESPACE, job["metadata"]["name"])
+        async with looked_at(world, made["metadata"]["uid"]):
+            await world.delete_run()
+        assert not world.runs.keeps(NAMESPACE, job["metadata"]["name"])
+        assert not world.runs._by_schedule
+
+
+async def test_news_of_a_run_that_is_deleted_while_it_is_looked_at_are_acknowledged_once():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job()
+        made = await world.run_schedule()
+        await world.clock.advance(2)
+        uid = made["metadata"]["uid"]
+        shared = Receipt(when_done=lambda: None, outstanding=2)  # and another status is to tell
+        world.runs._lines[uid].receipts.append(shared)
+        async with looked_at(world, uid):
+            await world.delete_run()
+        assert shared.outstanding == 1
+
+
+async def test_news_of_a_run_that_is_deleted_while_its_status_cannot_be_written_are_acknowledged():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job()
+        made = await world.run_schedule()
+        await world.clock.advance(2)
+        uid = made["metadata"]["uid"]
+        shared = Receipt(when_done=lambda: None, outstanding=2)
+        world.runs._lines[uid].receipts.append(shared)
+
+        async def fail(_line, _verdict):
+            await world.delete_run()
+            raise errors.QueueUnavailable("the API server does not answer")
+
+        world.runs._writer.write = fail
+        world.runs._tasks.put(uid, uid)
+        await world.clock.advance(20)
+        assert shared.outstanding == 1

@@ -351,10 +351,12 @@ class ScheduleRuns:
         line = self._lines.pop(uid, None)
         if line is None:
             return
-        self._by_schedule.get(line.schedule_key, set()).discard(uid)
+        named = self._by_schedule.get(line.schedule_key, set())
+        named.discard(uid)
+        if not named:
+            self._by_schedule.pop(line.schedule_key, None)
         self._release(line, ())
-        for receipt in _receipts(line):
-            receipt.settle()
+        _settle(line)
         if line.ended_us is None:  # one that is looked at just now may be opening slots
             self._withdrawing[uid] = line
             self._tasks.put(uid, uid)
@@ -399,6 +401,9 @@ class ScheduleRuns:
         await self._find(line)
         if line.known is not None:
             await self._tell_withdrawn(await self._handover.withdraw(line))
+        # A look that was under way may have guarded slots again, or have failed to write.
+        self._release(line, ())
+        _settle(line)
         self._withdrawing.pop(uid, None)
         return None
 
@@ -555,9 +560,7 @@ class ScheduleRuns:
 
     async def _live_out(self, line: Line) -> float | None:
         """It has ended: delete it when its time to live is over."""
-        for receipt in _receipts(line):
-            receipt.settle()
-        line.receipts, line.early = [], []
+        _settle(line)
         if line.wanted is None or line.wanted.ttl_seconds is None or line.ended_us is None:
             return None
         end_us = line.ended_us + line.wanted.ttl_seconds * 1_000_000
@@ -587,8 +590,12 @@ def _absent(line: Line) -> runstatus.Verdict:
     return runstatus.waiting(Reason.SCHEDULE_NOT_FOUND, said)
 
 
-def _receipts(line: Line) -> list[Receipt]:
-    return [*line.receipts, *(receipt for _, receipt in line.early if receipt is not None)]
+def _settle(line: Line) -> None:
+    """Nothing of it is to be told any more; a look that is under way finds no receipts."""
+    early = [receipt for _, receipt in line.early if receipt is not None]
+    receipts, line.receipts, line.early = [*line.receipts, *early], [], []
+    for receipt in receipts:
+        receipt.settle()
 
 
 def _next_wait(line: Line | None) -> float:

@@ -121,7 +121,6 @@ class Outcomes:
                 self._health.well("outcomes")
                 if shards:
                     await self._clock.sleep(GATHER_SECONDS)
-                if shards:
                     await self._read_all(shards)
                 if self._clock.monotonic() - self._compared_at >= _COMPARE_SECONDS:
                     await self._compare_any_open_slots()
@@ -158,9 +157,8 @@ class Outcomes:
     async def _read_once(self, shards: tuple[messages.ShardId, ...] | None) -> bool:
         """One reader at a time: what is read is handed on before anybody else finds nothing new."""
         async with self._reading:
-            if (
-                self._is_interrupted
-            ):  # what a reading took that broke off is older than what follows
+            if self._is_interrupted:
+                # What a reading took that broke off is older than what follows.
                 await self._recover_unread()
             self._is_interrupted = True
             entries = await self._ledger.read_outcomes(

@@ -489,6 +489,7 @@ class Reporter:
         if (line := self._lines.get(uid)) is not None:
             book.hold(line.entry, from_us)
             self._held.add(uid)
+            self.on_hold()  # what ends it may have looked before
 
     def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
         """These slots (uid, slot) have ended, and the queue holds no point of them."""

@@ -31,12 +31,6 @@ def layout_of(notes: Mapping[str, str]) -> Layout | None:
     return Layout(number=noted.number, shards=noted.shards, former=was)
 
 
-def shards_of(notes: Mapping[str, str]) -> int | None:
-    """The number of shards that was noted; None where none was."""
-    noted = layout_of(notes)
-    return None if noted is None else noted.shards
-
-
 def _layout(text: str) -> Layout | None:
     number, _, shards = text.partition("/")
     if not (number.isascii() and number.isdigit() and shards.isascii() and shards.isdigit()):
