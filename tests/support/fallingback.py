@@ -51,12 +51,14 @@ class Wanted:
     Attributes:
         back_seconds: how old the snapshot is, in seconds that pass.
         forged_seconds: how much older it is made.
+        away_seconds: from the death of the server to the start of the next one.
         leader_dies: the operator is killed at that moment, and another one started.
         after_seconds: how long the schedules go on after the fallback.
     """
 
     back_seconds: float
     forged_seconds: int = 0
+    away_seconds: float = 0.0
     leader_dies: bool = False
     after_seconds: int = 12
     policies: tuple[str, ...] = POLICIES
@@ -94,9 +96,14 @@ class Result:
 
 
 class Scene:
-    """One run on a Stack whose Redis keeps its state in ``folder``."""
+    """One run on a Stack whose Redis keeps its state in ``folder``.
 
-    def __init__(self, stack: Stack, wanted: Wanted) -> None:
+    Args:
+        settings: of operator and worker.
+    """
+
+    def __init__(self, stack: Stack, wanted: Wanted, **settings: str) -> None:
+        self._settings = settings
         self._stack = stack
         self._wanted = wanted
         #: (schedule, slot) -> when each of its Jobs, by uid, was seen first.
@@ -109,11 +116,12 @@ class Scene:
     async def run(self) -> Result:
         wanted = self._wanted
         self._stack.answer = self._answer
-        operator = self._leader = self._stack.operator("operator-0")
-        worker = self._stack.worker("worker-0", lease_seconds=_LEASE_SECONDS)
+        operator = self._leader = self._stack.operator("operator-0", **self._settings)
+        worker = self._stack.worker("worker-0", lease_seconds=_LEASE_SECONDS, **self._settings)
         await operator.wait_until_ready()
         await worker.wait_until_ready()
-        seconds = 3 + _BEFORE_SECONDS + wanted.back_seconds + wanted.after_seconds
+        seconds = 3 + _BEFORE_SECONDS + wanted.back_seconds + wanted.away_seconds
+        seconds += wanted.after_seconds
         last = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(seconds=seconds)
         async with self._watching():
             names = await self._apply(last)
@@ -151,6 +159,7 @@ class Scene:
         return list(specs)
 
     def _snapshot(self) -> bytes:
+        """The state that will come back."""
         with self._stack.redis.client() as client:
             client.save()
         return self._stack.redis.snapshot.read_bytes()
@@ -158,16 +167,23 @@ class Scene:
     async def _fall_back(self, before: bytes, operator: Process) -> None:
         if self._wanted.forged_seconds:
             before = await asyncio.to_thread(self._forged, before)
-        redis = self._stack.redis
         self._killed_at = time.time()
-        redis.kill()
+        self._kill()
         if self._wanted.leader_dies:
             await operator.kill()
-        redis.snapshot.write_bytes(before)
-        await asyncio.to_thread(redis.start)
+        await asyncio.sleep(self._wanted.away_seconds)
+        await asyncio.to_thread(self._come_back, before)
         self._answered_at = time.time()
         if self._wanted.leader_dies:
-            self._leader = self._stack.operator("operator-1")
+            self._leader = self._stack.operator("operator-1", **self._settings)
+
+    def _kill(self) -> None:
+        self._stack.redis.kill()
+
+    def _come_back(self, before: bytes) -> None:
+        """Returns when it answers."""
+        self._stack.redis.snapshot.write_bytes(before)
+        self._stack.redis.start()
 
     def _forged(self, before: bytes) -> bytes:
         """The same, its chains put back."""
