@@ -41,6 +41,7 @@ _LEASE_SECONDS = "2"
 _IN_HAND_SECONDS = 0.02
 #: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
 _SETTLING_SECONDS = 60
+_NEVER = "1970-01-01T00:00:00Z"
 _START_BEFORE = dt.timedelta(hours=2)
 
 
@@ -132,7 +133,7 @@ class Scene:
             await asyncio.sleep(wanted.back_seconds)
             await self._fall_back(before, operator)
             await asyncio.sleep(max(0.0, last.timestamp() - time.time()))
-            unsettled = await self._wait_for_rest(names)
+            unsettled = await self._wait_for_rest(names, last)
             return await self._result(names, last, unsettled)
 
     # -- what goes on ----------------------------------------------------------------------------
@@ -246,13 +247,16 @@ class Scene:
 
         await stacks.eventually(all_began, "every schedule has made its first Job")
 
-    async def _wait_for_rest(self, names: list[str]) -> tuple[str, ...]:
-        """The schedules whose status does not say that they are completed and nothing runs."""
+    async def _wait_for_rest(self, names: list[str], last: dt.datetime) -> tuple[str, ...]:
+        """The schedules whose status does not say that all has ended up to the last slot."""
+        newest = last - dt.timedelta(seconds=1)
         left = list(names)
         deadline = time.monotonic() + _SETTLING_SECONDS
         while left and time.monotonic() < deadline:
             found = await asyncio.gather(*(self._stack.schedule(name) for name in left))
-            left = [one["metadata"]["name"] for one in found if not _is_at_rest(one["status"])]
+            left = [
+                one["metadata"]["name"] for one in found if not _is_at_rest(one["status"], newest)
+            ]
             await asyncio.sleep(0.5)
         return tuple(left)
 
@@ -331,7 +335,8 @@ def put_chains_back(client: Any, seconds: int) -> int:
     return moved
 
 
-def _is_at_rest(status: dict[str, Any]) -> bool:
+def _is_at_rest(status: dict[str, Any], newest: dt.datetime) -> bool:
+    """While slots wait to be compared the watermark stays below them."""
     last = status.get("lastRun") or {}
     ready = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
     return (
@@ -339,6 +344,7 @@ def _is_at_rest(status: dict[str, Any]) -> bool:
         and last.get("outcome") != "Running"
         and "openSlots" not in status
         and not status.get("activeCount")
+        and dt.datetime.fromisoformat(status.get("settledThrough", _NEVER)) >= newest
     )
 
 
