@@ -2,8 +2,9 @@
 
 Real processes, an API server and a Valkey that is killed and started again from a snapshot: one of
 1, 10 and 30 s, and one that is an hour old, each with the leader alive and killed in that moment;
-Jobs every second for each catch-up policy, with history limits 0 and 1, beside webhooks. How the
-hour is made stands in ``tests.support.fallingback``. ``CASES=1,10`` chooses among 1, 10, 30, hour.
+Jobs every second for each catch-up policy, with history limits 0 and 1, beside webhooks. The server
+is away for 3 s each time. How the hour is made stands in ``tests.support.fallingback``.
+``CASES=1,10`` chooses among 1, 10, 30, hour.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _AGES = {
     "30": {"back_seconds": 30.0},
     "hour": {"back_seconds": 2.0, "forged_seconds": 3600},
 }
+#: Slots come due meanwhile, which are overdue when the server answers.
+_AWAY_SECONDS = 3.0
 CASES = tuple(os.environ.get("CASES", ",".join(_AGES)).split(","))
 
 
@@ -31,7 +34,11 @@ async def run() -> list[Figure]:
     found = []
     for case in CASES:
         for leader_dies in (False, True):
-            wanted = Wanted(**_AGES[case], leader_dies=leader_dies)  # type: ignore[arg-type]
+            wanted = Wanted(
+                **_AGES[case],  # type: ignore[arg-type]
+                away_seconds=_AWAY_SECONDS,
+                leader_dies=leader_dies,
+            )
             found.append(await _one(case, wanted))
     return _figures(found)
 

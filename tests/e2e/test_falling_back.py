@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import fallingback
+from tests.support import fallingback, promoting
+from tests.support import stack as stacks
+from tests.support.sentinels import PASSWORD, Watched
 
 SCENES = {
     "two-seconds": fallingback.Wanted(back_seconds=2),
@@ -15,7 +17,30 @@ SCENES = {
 
 @pytest.mark.parametrize("wanted", SCENES.values(), ids=SCENES.keys())
 async def test_no_job_is_made_twice_and_no_slot_is_lost_when_redis_goes_back(stack, wanted):
-    found = await fallingback.Scene(stack, wanted).run()
+    check(await fallingback.Scene(stack, wanted).run())
+
+
+@pytest.mark.parametrize("leader_dies", [False, True], ids=["living-leader", "dead-leader"])
+async def test_no_job_is_made_twice_and_no_slot_is_lost_when_a_lagging_replica_is_promoted(
+    duepoint_plane, tmp_path, leader_dies
+):
+    wanted = fallingback.Wanted(back_seconds=4, after_seconds=20, leader_dies=leader_dies)
+    password = tmp_path / "sentinel-password"
+    password.write_text(PASSWORD)
+    watched = Watched("valkey", tmp_path / "watched")
+    try:
+        watched.start()
+        redis = promoting.UnderSentinel(watched)
+        async with stacks.installed(duepoint_plane, redis, tmp_path) as stack:
+            scene = promoting.PromotedScene(
+                stack, wanted, watched, redis_sentinel_password_file=str(password)
+            )
+            check(await scene.run())
+    finally:
+        watched.stop()
+
+
+def check(found):
     assert found.compared > 0
     assert found.doubled == ()
     assert found.phantoms == ()

@@ -41,6 +41,7 @@ _LEASE_SECONDS = "2"
 _IN_HAND_SECONDS = 0.02
 #: A term that nobody ends lasts 15 s at most; what waits then is compared, judged, run and told.
 _SETTLING_SECONDS = 60
+_NEVER = "1970-01-01T00:00:00Z"
 _START_BEFORE = dt.timedelta(hours=2)
 
 
@@ -51,12 +52,14 @@ class Wanted:
     Attributes:
         back_seconds: how old the snapshot is, in seconds that pass.
         forged_seconds: how much older it is made.
+        away_seconds: from the death of the server to the start of the next one.
         leader_dies: the operator is killed at that moment, and another one started.
         after_seconds: how long the schedules go on after the fallback.
     """
 
     back_seconds: float
     forged_seconds: int = 0
+    away_seconds: float = 0.0
     leader_dies: bool = False
     after_seconds: int = 12
     policies: tuple[str, ...] = POLICIES
@@ -94,9 +97,14 @@ class Result:
 
 
 class Scene:
-    """One run on a Stack whose Redis keeps its state in ``folder``."""
+    """One run on a Stack whose Redis keeps its state in ``folder``.
 
-    def __init__(self, stack: Stack, wanted: Wanted) -> None:
+    Args:
+        settings: of operator and worker.
+    """
+
+    def __init__(self, stack: Stack, wanted: Wanted, **settings: str) -> None:
+        self._settings = settings
         self._stack = stack
         self._wanted = wanted
         #: (schedule, slot) -> when each of its Jobs, by uid, was seen first.
@@ -109,11 +117,12 @@ class Scene:
     async def run(self) -> Result:
         wanted = self._wanted
         self._stack.answer = self._answer
-        operator = self._leader = self._stack.operator("operator-0")
-        worker = self._stack.worker("worker-0", lease_seconds=_LEASE_SECONDS)
+        operator = self._leader = self._stack.operator("operator-0", **self._settings)
+        worker = self._stack.worker("worker-0", lease_seconds=_LEASE_SECONDS, **self._settings)
         await operator.wait_until_ready()
         await worker.wait_until_ready()
-        seconds = 3 + _BEFORE_SECONDS + wanted.back_seconds + wanted.after_seconds
+        seconds = 3 + _BEFORE_SECONDS + wanted.back_seconds + wanted.away_seconds
+        seconds += wanted.after_seconds
         last = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(seconds=seconds)
         async with self._watching():
             names = await self._apply(last)
@@ -124,7 +133,7 @@ class Scene:
             await asyncio.sleep(wanted.back_seconds)
             await self._fall_back(before, operator)
             await asyncio.sleep(max(0.0, last.timestamp() - time.time()))
-            unsettled = await self._wait_for_rest(names)
+            unsettled = await self._wait_for_rest(names, last)
             return await self._result(names, last, unsettled)
 
     # -- what goes on ----------------------------------------------------------------------------
@@ -151,6 +160,7 @@ class Scene:
         return list(specs)
 
     def _snapshot(self) -> bytes:
+        """The state that will come back."""
         with self._stack.redis.client() as client:
             client.save()
         return self._stack.redis.snapshot.read_bytes()
@@ -158,16 +168,23 @@ class Scene:
     async def _fall_back(self, before: bytes, operator: Process) -> None:
         if self._wanted.forged_seconds:
             before = await asyncio.to_thread(self._forged, before)
-        redis = self._stack.redis
         self._killed_at = time.time()
-        redis.kill()
+        self._kill()
         if self._wanted.leader_dies:
             await operator.kill()
-        redis.snapshot.write_bytes(before)
-        await asyncio.to_thread(redis.start)
+        await asyncio.sleep(self._wanted.away_seconds)
+        await asyncio.to_thread(self._come_back, before)
         self._answered_at = time.time()
         if self._wanted.leader_dies:
-            self._leader = self._stack.operator("operator-1")
+            self._leader = self._stack.operator("operator-1", **self._settings)
+
+    def _kill(self) -> None:
+        self._stack.redis.kill()
+
+    def _come_back(self, before: bytes) -> None:
+        """Returns when it answers."""
+        self._stack.redis.snapshot.write_bytes(before)
+        self._stack.redis.start()
 
     def _forged(self, before: bytes) -> bytes:
         """The same, its chains put back."""
@@ -230,13 +247,16 @@ class Scene:
 
         await stacks.eventually(all_began, "every schedule has made its first Job")
 
-    async def _wait_for_rest(self, names: list[str]) -> tuple[str, ...]:
-        """The schedules whose status does not say that they are completed and nothing runs."""
+    async def _wait_for_rest(self, names: list[str], last: dt.datetime) -> tuple[str, ...]:
+        """The schedules whose status does not say that all has ended up to the last slot."""
+        newest = last - dt.timedelta(seconds=1)
         left = list(names)
         deadline = time.monotonic() + _SETTLING_SECONDS
         while left and time.monotonic() < deadline:
             found = await asyncio.gather(*(self._stack.schedule(name) for name in left))
-            left = [one["metadata"]["name"] for one in found if not _is_at_rest(one["status"])]
+            left = [
+                one["metadata"]["name"] for one in found if not _is_at_rest(one["status"], newest)
+            ]
             await asyncio.sleep(0.5)
         return tuple(left)
 
@@ -315,7 +335,8 @@ def put_chains_back(client: Any, seconds: int) -> int:
     return moved
 
 
-def _is_at_rest(status: dict[str, Any]) -> bool:
+def _is_at_rest(status: dict[str, Any], newest: dt.datetime) -> bool:
+    """While slots wait to be compared the watermark stays below them."""
     last = status.get("lastRun") or {}
     ready = next((one for one in status.get("conditions", ()) if one["type"] == "Ready"), {})
     return (
@@ -323,6 +344,7 @@ def _is_at_rest(status: dict[str, Any]) -> bool:
         and last.get("outcome") != "Running"
         and "openSlots" not in status
         and not status.get("activeCount")
+        and dt.datetime.fromisoformat(status.get("settledThrough", _NEVER)) >= newest
     )
 
 
