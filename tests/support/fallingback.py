@@ -326,9 +326,9 @@ def put_chains_back(client: Any, seconds: int) -> int:
     for key in client.scan_iter(count=1000):
         if client.type(key) != b"zset":
             continue
-        is_heads = key.endswith(b":heads")
+        is_heads, is_lane = key.endswith(b":heads"), b":points:" in key
         for member, score in client.zscan_iter(key, count=1000):
-            is_chain = len(member) == points.CHAIN_LENGTH
+            is_chain = is_lane and len(member) == points.CHAIN_LENGTH  # so long is a claim's id, too
             if (is_chain or (is_heads and member)) and 0 < score < points.DUE_LIMIT_US:
                 client.zadd(key, {member: score - seconds * 1_000_000}, xx=True)
                 moved += is_chain
