@@ -4,19 +4,23 @@ Real processes, an API server and a Valkey that is killed and started again from
 1, 10 and 30 s, and one that is an hour old, each with the leader alive and killed in that moment;
 Jobs every second for each catch-up policy, with history limits 0 and 1, beside webhooks. The server
 is away for 3 s each time. How the hour is made stands in ``tests.support.fallingback``.
-``CASES=1,10`` chooses among 1, 10, 30, hour.
+``CASES=1,10`` chooses among 1, 10, 30, hour; ``CASES=many`` is that of 10 s beside 100,000 other
+Schedules, which are laid into etcd (``COUNT=``).
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
+import time
 from collections.abc import Sequence
 
-from benchmarks import report, scene
+from benchmarks import kubestock, report, scene
 from benchmarks.report import Figure
 from tests.support import fallingback
 from tests.support.fallingback import Result, Wanted
+from tests.support.stack import Stack
 
 NAME = "fallback"
 _AGES = {
@@ -27,7 +31,10 @@ _AGES = {
 }
 #: Slots come due meanwhile, which are overdue when the server answers.
 _AWAY_SECONDS = 3.0
+_ARMED_WITHIN_SECONDS = 600
 CASES = tuple(os.environ.get("CASES", ",".join(_AGES)).split(","))
+_AGES["many"] = {"back_seconds": 10.0}  # not among the usual ones: it takes minutes
+COUNT = int(os.environ.get("COUNT", "100000"))
 
 
 async def run() -> list[Figure]:
@@ -46,7 +53,8 @@ async def run() -> list[Figure]:
 async def _one(case: str, wanted: Wanted) -> Result:
     leader = "killed" if wanted.leader_dies else "alive"
     async with scene.stack() as stack:
-        found = await fallingback.Scene(stack, wanted).run()
+        others = (lambda: _lay_many(stack)) if case == "many" else None
+        found = await fallingback.Scene(stack, wanted, others=others).run()
     report.say(
         f"back by {case}, the leader {leader}: {found.slots} slots of Jobs, {found.compared} points"
         f" compared, {len(found.doubled)} doubled, {found.lost or 0} lost,"
@@ -57,6 +65,28 @@ async def _one(case: str, wanted: Wanted) -> Result:
     for name, slot in (*found.doubled[:10], *found.phantoms[:10]):
         report.say(f"  doubled, or never a slot: {name} {slot}")
     return found
+
+
+async def _lay_many(stack: Stack) -> None:
+    """Schedules that are due next year, armed."""
+    name = kubestock.copy_name(0, 0)
+    made = await stack.apply(name, {"schedule": "0 0 1 1 *", "webhook": stack.webhook()})
+    await stack.wait_until_ready(name)
+    shape = kubestock.Shape(schedule=kubestock.Named(name=name, uid=made["metadata"]["uid"]))
+    report.say(f"{COUNT} Schedules into etcd")
+    await kubestock.lay(stack.plane.etcd, stack.namespace, [shape], COUNT - 1)
+    began = time.monotonic()
+    while (armed := await asyncio.to_thread(_armed, stack)) < COUNT:
+        if time.monotonic() - began > _ARMED_WITHIN_SECONDS:
+            raise AssertionError(f"{armed} of {COUNT} are armed after 10 min")
+        await asyncio.sleep(2)
+    report.say(f"  armed {time.monotonic() - began:.0f} s after the last was laid")
+
+
+def _armed(stack: Stack) -> int:
+    with stack.redis.client() as client:
+        lanes = client.scan_iter(match="*:points:*", count=1000)
+        return sum(client.zcard(lane) - 1 for lane in lanes)  # each has a sentinel
 
 
 def _figures(found: Sequence[Result]) -> list[Figure]:

@@ -18,7 +18,7 @@ import datetime as dt
 import json
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -100,10 +100,19 @@ class Scene:
     """One run on a Stack whose Redis keeps its state in ``folder``.
 
     Args:
+        others: awaited once both processes are ready; makes what else there is.
         settings: of operator and worker.
     """
 
-    def __init__(self, stack: Stack, wanted: Wanted, **settings: str) -> None:
+    def __init__(
+        self,
+        stack: Stack,
+        wanted: Wanted,
+        *,
+        others: Callable[[], Awaitable[None]] | None = None,
+        **settings: str,
+    ) -> None:
+        self._others = others
         self._settings = settings
         self._stack = stack
         self._wanted = wanted
@@ -121,6 +130,8 @@ class Scene:
         worker = self._stack.worker("worker-0", lease_seconds=_LEASE_SECONDS, **self._settings)
         await operator.wait_until_ready()
         await worker.wait_until_ready()
+        if self._others is not None:
+            await self._others()
         seconds = 3 + _BEFORE_SECONDS + wanted.back_seconds + wanted.away_seconds
         seconds += wanted.after_seconds
         last = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(seconds=seconds)
@@ -328,7 +339,9 @@ def put_chains_back(client: Any, seconds: int) -> int:
             continue
         is_heads, is_lane = key.endswith(b":heads"), b":points:" in key
         for member, score in client.zscan_iter(key, count=1000):
-            is_chain = is_lane and len(member) == points.CHAIN_LENGTH  # so long is a claim's id, too
+            is_chain = (
+                is_lane and len(member) == points.CHAIN_LENGTH
+            )  # so long is a claim's id, too
             if (is_chain or (is_heads and member)) and 0 < score < points.DUE_LIMIT_US:
                 client.zadd(key, {member: score - seconds * 1_000_000}, xx=True)
                 moved += is_chain
