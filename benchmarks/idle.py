@@ -22,7 +22,8 @@ NAME = "idle"
 #: A beat is the only script of an idle worker; its first key is the layout, its second the workers.
 KEEPALIVE = re.compile(
     r'"PING"|"H(M)?GET" "dp:\{[^"]+\}:(layout|meta)"|"EVALSHA" "\w+" "[13]" "dp:\{ctl\}:layout"'
-    r'|"INFO" "replication"',  # whether this is still the server that it was
+    r'|"INFO" "replication"'  # whether this is still the server that it was
+    r'|"TIME"$',  # whether the operator's clock is right: each 10 s, as the others
     re.IGNORECASE,
 )
 
