@@ -153,9 +153,10 @@ class BatchRoad:
             return None
         if self._clock.monotonic() < self._barren_until.get(claim.shard, 0.0):
             return None
-        if claim.points[0].due_us <= claim.back_us:
+        chains = claimedchains.of(claim.points)
+        if chains is not None and claim.back_us and chains.dues[0] <= claim.back_us:
             return None  # of slots that are to be compared first
-        return claimedchains.of(claim.points)
+        return chains
 
     async def _choose(
         self, claim: messages.Claim, chains: claimedchains.ClaimedChains

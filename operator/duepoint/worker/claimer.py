@@ -376,12 +376,10 @@ class Claimer:
                 self._end_doubtful()
 
         async def wait_to_begin() -> None:
-            if is_apart:
-                await self._isolation.begin(lambda: self._under_way <= size and not self._asked)
+            await self._isolation.begin(lambda: self._under_way <= size and not self._asked)
 
-        task = asyncio.create_task(
-            self._dispatcher.dispatch(claim, note_points, found_out, wait_to_begin)
-        )
+        apart = wait_to_begin if is_apart else None
+        task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points, found_out, apart))
         self._running.add(task)
         task.add_done_callback(note_end)
 
