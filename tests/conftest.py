@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 
+import pytest
 import structlog
 from hypothesis import settings
 
@@ -41,9 +42,23 @@ for name in [name for name in os.environ if name.startswith("DUEPOINT_REDIS_")]:
 gc.set_threshold(50_000, 20, 50)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    _check_groups(session)
     gc.collect()
     gc.freeze()
+
+
+def _check_groups(session: pytest.Session) -> None:
+    """Tests of one group must run in one process: what they set up is there once in the cluster.
+
+    pytest-xdist knows groups by what it appends to the ids of tests, and a version of pytest that
+    it does not fit drops that silently.
+    """
+    if not getattr(session.config.option, "loadgroup", False):
+        return
+    for item in session.items:
+        if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: pytest-xdist ignores its group")
 
 
 # A traceback with colours and every frame's variables takes 160 ms; the plain one says as much.
