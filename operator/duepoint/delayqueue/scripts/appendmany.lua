@@ -9,6 +9,7 @@
   Reply {id of the entry, ...}
   Error WRONGTYPE, OOM
 ]]
+-- include cuts
 -- include streambytes
 
 local args = cmsgpack.unpack(ARGV[1])

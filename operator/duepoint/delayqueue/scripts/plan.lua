@@ -20,6 +20,7 @@
 -- include time
 -- include heads
 -- include claims
+-- include cuts
 -- include runs
 -- include definition
 

@@ -39,6 +39,7 @@
 -- include time
 -- include heads
 -- include claims
+-- include cuts
 -- include runs
 -- include letters
 -- include burying

@@ -1,7 +1,6 @@
 -- `runs` holds about `runs_bytes` at most, and nothing older than `runs_age` (ms); what goes is counted in
--- `meta`. Bytes are counted as they come in, in steps of a 16th: `runs_cuts` names the last entry of each of
--- the last 16 steps.
-local RUNS_STEPS, RUNS_OVERHEAD, RUNS_PAUSE = 16, 64, 3600000000
+-- `meta`. Bytes are counted as they come in (see cuts.lua).
+local RUNS_OVERHEAD, RUNS_PAUSE = 64, 3600000000
 
 local function drop_outcomes(meta, runs, oldest)
   local dropped = redis.call('XTRIM', runs, 'MINID', '~', oldest, 'LIMIT', 0)
@@ -18,27 +17,13 @@ local function drop_aged_outcomes(meta, runs)
   end
 end
 
-local function end_steps(meta, runs, entry, steps)
-  local cuts = {}
-  for cut in string.gmatch(redis.call('HGET', meta, 'runs_cuts') or '', '%d+-%d+') do
-    cuts[#cuts + 1] = cut
-  end
-  for _ = 1, math.min(steps, RUNS_STEPS) do
-    cuts[#cuts + 1] = entry
-  end
-  local first = #cuts - RUNS_STEPS + 1
-  redis.call('HSET', meta, 'runs_cuts', table.concat(cuts, ' ', math.max(1, first)))
-  if first > 0 then
-    drop_outcomes(meta, runs, cuts[first])
-  end
-end
-
 local function add_outcome(meta, runs, bytes, ...)
   local entry, size = redis.call('XADD', runs, '*', ...), bytes + RUNS_OVERHEAD
-  local step, total = args.runs_bytes / RUNS_STEPS, redis.call('HINCRBY', meta, 'runs_in', size)
+  local step, total = args.runs_bytes / CUT_STEPS, redis.call('HINCRBY', meta, 'runs_in', size)
   local steps = math.floor(total / step) - math.floor((total - size) / step)
-  if steps > 0 then
-    end_steps(meta, runs, entry, steps)
+  local oldest = steps > 0 and note_cuts(meta, 'runs_cuts', entry, steps)
+  if oldest then
+    drop_outcomes(meta, runs, oldest)
   end
 end
 
