@@ -15,14 +15,9 @@ QUOTAS = quotas.Quotas(letters=5, letter_bytes=4_000)
 
 @pytest.fixture(params=("memory", "valkey", "cluster"))
 async def harness(request, shared_servers, shared_clusters, key_prefix):
-    if request.param == "memory":
-        yield await queueing.memory_harness(shards=1, quotas=QUOTAS)
-        return
-    is_cluster = request.param == "cluster"
-    server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
-    made = await queueing.redis_harness(server.url, key_prefix, shards=1, quotas=QUOTAS)
-    yield made
-    await made.queue.close()
+    servers = (shared_servers, shared_clusters)
+    async with queueing.harness_of_quotas(request.param, servers, key_prefix, QUOTAS) as made:
+        yield made
 
 
 async def bury(harness, namespace: str, *texts: str) -> None:

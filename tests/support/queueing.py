@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import delayqueue, messages, port
+from duepoint.delayqueue import delayqueue, messages, port, quotas
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from duepoint.testing import fakeclock, memoryqueue
@@ -179,3 +180,23 @@ async def redis_harness(
     await queue.start()
     await queue.open_layout(shards, EPOCH)
     return Harness(queue, SystemClock().now_us, asyncio.sleep)
+
+
+@contextlib.asynccontextmanager
+async def harness_of_quotas(
+    kind: str, servers: tuple[Callable, Callable], prefix: str, limits: quotas.Quotas
+) -> AsyncIterator[Harness]:
+    """A queue of one shard within these quotas.
+
+    Args:
+        kind: ``memory``, ``valkey`` or ``cluster``.
+        servers: the fixtures ``shared_servers`` and ``shared_clusters``.
+    """
+    if kind == "memory":
+        yield await memory_harness(shards=1, quotas=limits)
+        return
+    single, cluster = servers
+    server = cluster("valkey") if kind == "cluster" else single(kind)
+    made = await redis_harness(server.url, prefix, shards=1, quotas=limits)
+    yield made
+    await made.queue.close()

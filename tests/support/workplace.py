@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -26,6 +26,10 @@ EPOCH = messages.Epoch(1)
 LEASE_SECONDS = 10.0
 
 
+async def at_once() -> None:
+    """There is nothing to wait for."""
+
+
 class Workplace:
     """What a worker works with, and what it has done so far."""
 
@@ -35,6 +39,7 @@ class Workplace:
         self.target = RecordingTarget(self.clock)
         self.jobs: activejobs.Jobs = activejobs.NO_JOBS
         self.health = services.Health()
+        self.before_claims: Callable[[], Awaitable[None]] = at_once
 
     async def arm(
         self, known: definition.Definition, action: actions.Action = WEBHOOK
@@ -62,6 +67,7 @@ class Workplace:
             limits=Limits(
                 batch=100, under_way=200, lease_seconds=LEASE_SECONDS, grace_seconds=20.0
             ),
+            before_claims=self.before_claims,
         )
 
     @contextlib.asynccontextmanager

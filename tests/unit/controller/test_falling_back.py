@@ -131,6 +131,17 @@ async def test_no_job_is_made_twice_or_lost_or_missed_after_a_fallback(
         assert has_settled(world)
 
 
+def refused_twice(world: World) -> RecordingTarget:
+    """A receiver that answers 503 to its first two requests and takes the others."""
+    webhooks = RecordingTarget(world.clock)
+    refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
+    answers = iter([refused, refused])
+    webhooks.always_reply(
+        lambda _firing: next(answers, outcomes.Delivered(accepted_us=world.clock.now_us()))
+    )
+    return webhooks
+
+
 async def test_later_slots_run_while_no_leader_is_there():
     world = World(shards=1)
     webhooks = RecordingTarget(world.clock)
@@ -173,12 +184,7 @@ async def test_slots_that_nobody_could_fire_while_the_server_was_away_run_after_
 
 async def test_a_retry_that_went_back_is_not_made_twice():
     world = World(shards=1)
-    webhooks = RecordingTarget(world.clock)
-    refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
-    answers = iter([refused, refused])
-    webhooks.always_reply(
-        lambda _firing: next(answers, outcomes.Delivered(accepted_us=world.clock.now_us()))
-    )
+    webhooks = refused_twice(world)
     async with world.leader():
         await world.apply(schedule="@at 2026-03-01T12:00:30Z")
         async with a_worker(world, webhooks):
@@ -196,12 +202,7 @@ async def test_a_retry_that_went_back_is_not_made_twice():
 async def test_a_slot_that_a_status_tells_as_ended_is_not_opened_by_an_older_queue():
     """Else the status would soon say that it is open, and it would run once more."""
     world = World(shards=1)
-    webhooks = RecordingTarget(world.clock)
-    refused = outcomes.Retry(reason="Rejected", message="503", started=True, http_status=503)
-    answers = iter([refused, refused])
-    webhooks.always_reply(
-        lambda _firing: next(answers, outcomes.Delivered(accepted_us=world.clock.now_us()))
-    )
+    webhooks = refused_twice(world)
     async with contextlib.AsyncExitStack() as lead:
         await lead.enter_async_context(world.leader())
         await world.apply(schedule="@at 2026-03-01T12:00:30Z")

@@ -8,11 +8,10 @@ from duepoint.delayqueue.layout import ownership
 from duepoint.kube import errors
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
-from duepoint.worker.claimer import PART, Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.claimer import PART
 from duepoint.worker.ownership import Ownership, OwnJobs
 from tests.support.jobworkplace import DOWN, JobWorkplace
-from tests.support.workplace import EPOCH, LEASE_SECONDS, WEBHOOK
+from tests.support.workplace import EPOCH, WEBHOOK
 
 THEIRS = ownership.Owner(cluster="uid-of-theirs")
 FORBIDDEN = errors.Forbidden("may not get namespaces", cause=errors.ForbiddenCause.RIGHTS)
@@ -31,22 +30,7 @@ class Place(JobWorkplace):
             job=JobTarget(own_jobs, self.clock), webhook=self.webhooks, stream=self.webhooks
         )
         self.jobs = activejobs.ActiveJobs(own_jobs)
-
-    def a_worker(self, name: str = "worker-a", *, concurrency: int = 16) -> Claimer:
-        bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
-        return Claimer(
-            self.queue,
-            Dispatcher(
-                self.queue, self.target, self.clock, bounds, dice=lambda: 0.5, jobs=self.jobs
-            ),
-            self.clock,
-            self.health,
-            worker=name,
-            limits=Limits(
-                batch=100, under_way=200, lease_seconds=LEASE_SECONDS, grace_seconds=20.0
-            ),
-            before_claims=self.owned.before_claims,
-        )
+        self.before_claims = self.owned.before_claims
 
 
 @pytest.fixture
