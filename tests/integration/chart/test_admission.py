@@ -120,7 +120,8 @@ def world(
         one.put(f"/api/v1/namespaces/{name}", {"apiVersion": "v1", "kind": "Namespace"})
         for person, rights in PEOPLE.items():
             give(one, name, person, rights)
-    assert one.create("scheduler", TO_JOB, name=FROM_BEFORE).ok
+    # The policies of a release that another test has just removed are in force for a moment.
+    wait_until(lambda: one.create("scheduler", TO_JOB, name=FROM_BEFORE).ok, "no policy is left")
     policies = []
     for thing in helm.rendered("development", namespace=release):
         if thing["kind"].startswith("ValidatingAdmissionPolicy"):

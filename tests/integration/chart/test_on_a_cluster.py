@@ -85,6 +85,15 @@ def release(cluster_helm: Helm, restricted_namespace: str) -> Iterator[Release]:
     one.command("uninstall", "--ignore-not-found")
 
 
+@pytest.fixture
+def team_namespace(api: kubeapi.KubeApi) -> Iterator[str]:
+    """Beside the release's own, in which the policies let no Schedule create Jobs."""
+    name = f"team-{uuid.uuid4().hex[:10]}"
+    assert api.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}}).ok
+    yield name
+    api.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
 def _things(api: kubeapi.KubeApi, namespace: str, plural: str, group: str = "") -> list[Any]:
     prefix = f"/apis/{group}" if group else "/api/v1"
     return list(api.get(f"{prefix}/namespaces/{namespace}/{plural}")["items"])
@@ -200,10 +209,10 @@ def test_the_clusters_own_roles_learn_of_schedules(api: kubeapi.KubeApi) -> None
 
 @pytest.mark.usefixtures("release")
 def test_who_has_a_role_of_the_cluster_does_with_schedules_what_it_says(
-    api: kubeapi.KubeApi, restricted_namespace: str
+    api: kubeapi.KubeApi, team_namespace: str
 ) -> None:
-    path = f"/apis/duepoint.dev/v1alpha1/namespaces/{restricted_namespace}"
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{restricted_namespace}/rolebindings"
+    path = f"/apis/duepoint.dev/v1alpha1/namespaces/{team_namespace}"
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{team_namespace}/rolebindings"
     for role in ("view", "edit"):
         group = "rbac.authorization.k8s.io"
         binding = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ MANAGER = "duepoint-tests"
 # What the server adds to a cause: that it has not looked at everything yet, and once more that a
 # number does not fit its format.
 NOTES = ("some validation rules were not checked", "Checked value must be of type integer")
+
+#: A connection that was not used for so long is opened anew.
+_REST_SECONDS = 20.0
 
 PLURALS = {"Schedule": "schedules", "ScheduleRun": "scheduleruns"}
 
@@ -59,6 +63,7 @@ class KubeApi:
             server.hostname or "", server.port, context=context, timeout=30
         )
         self._token = config["users"][0]["user"]["token"]
+        self._used = time.monotonic()
 
     def close(self) -> None:
         self._connection.close()
@@ -76,6 +81,10 @@ class KubeApi:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
         if as_user:
             headers["Impersonate-User"] = as_user
+        # Other tests may take minutes in between: the server closes a connection that rests for
+        # 90 s, which shows with the next request only.
+        if time.monotonic() - self._used > _REST_SECONDS:
+            self._connection.close()
         self._connection.request(
             method,
             f"{path}?{urlencode(query)}" if query else path,
@@ -83,6 +92,7 @@ class KubeApi:
             headers=headers,
         )
         response = self._connection.getresponse()
+        self._used = time.monotonic()
         return Answer(code=response.status, body=json.loads(response.read()))
 
     def get(self, path: str) -> Any:
