@@ -29,9 +29,13 @@ async def _both_say(processes, text):
         await stack.eventually(says, f"{process.name} says {text!r} in /readyz; see {process.log}")
 
 
-def _one_line_each(operator, worker):
-    assert len(_lines(operator, "index cannot be opened")) == 1
-    assert len(_lines(worker, "waiting for the queue")) == 1
+#: What the leader says, which may have to get its Lease first, and what a worker says.
+_TELLS = ("index cannot be opened", "waiting for the queue")
+
+
+def _one_line_each(*processes):
+    for process, event in zip(processes, _TELLS, strict=True):
+        assert len(_lines(process, event)) == 1
 
 
 async def test_an_address_where_nobody_answers(stack):
@@ -104,8 +108,13 @@ async def test_a_policy_that_evicts_until_it_is_changed(stack):
 
 
 async def _try_on_and_live(*processes):
-    """They have tried more than once, and live."""
-    for process in processes:
+    """They have tried more than once, have said so, and live."""
+    for process, event in zip(processes, _TELLS, strict=True):
+
+        async def has_said(process=process, event=event):
+            return bool(_lines(process, event))
+
+        await stack.eventually(has_said, f"{process.name} says {event!r}; see {process.log}")
         before = process.pid
         for _ in range(5):
             assert await process.troubles()
