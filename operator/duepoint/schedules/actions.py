@@ -30,12 +30,16 @@ class PackedTemplate(Mapping[str, Any]):
     """A template as text: objects made of it take a dozen times as much memory.
 
     ``opened`` it is a dict for as long as somebody holds that; so is whatever is asked of it.
+
+    Attributes:
+        size: bytes of the text, or of the one that this stands for.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "size")
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, *, size: int | None = None) -> None:
         self._text = text
+        self.size = len(text) if size is None else size
 
     def opened(self) -> dict[str, Any]:
         """All of it."""

@@ -137,14 +137,11 @@ def _decoded(blob: bytes) -> actions.Action:
     return actions.decode(blob)
 
 
-#: Of a template it says that it is large, and nothing else.
-_PACKED = actions.PackedTemplate(b"{}")
-
-
 def _outline(action: actions.Action) -> actions.Action:
     match action.target:
-        case actions.JobAction(template=actions.PackedTemplate()):
-            return actions.Action(target=actions.JobAction(template=_PACKED))
+        case actions.JobAction(template=actions.PackedTemplate(size=size)):
+            large = actions.PackedTemplate(b"{}", size=size)
+            return actions.Action(target=actions.JobAction(template=large))
         case actions.JobAction():
             return actions.Action(target=actions.JobAction(template={}))
         case actions.WebhookAction(timeout_seconds=seconds, retry=retry):

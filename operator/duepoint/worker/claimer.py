@@ -28,6 +28,8 @@ from duepoint.delayqueue.wire import fitness, scripting
 from duepoint.worker import doubtful, isolation, outage, room
 from duepoint.worker.dispatcher import Dispatcher
 
+#: While there is no room for a claim it is looked for this often.
+_LOOK_FOR_ROOM_SECONDS = 0.05
 #: Keepalive of a worker; others notice its absence after 25 s, a half-open socket shows here.
 BEAT_SECONDS = 10.0
 #: Beats from one judgement of a fit server to the next; an unfit one is judged at each beat.
@@ -333,12 +335,25 @@ class Claimer:
                 await _end({waiting})
 
     async def _wait_for_room(self) -> None:
-        while not self._draining.is_set():
-            now = self._clock.monotonic()
-            if self._in_hand.free(self._usual_room(), batch=self._limits.batch, now=now) > 0:
-                return
-            self._room.clear()
-            await self._room.wait()
+        if self._draining.is_set() or self._has_room():
+            return
+        looking = asyncio.create_task(self._look_for_room())
+        try:
+            while not (self._draining.is_set() or self._has_room()):
+                self._room.clear()
+                await self._room.wait()
+        finally:
+            await _end({looking})
+
+    def _has_room(self) -> bool:
+        now = self._clock.monotonic()
+        return self._in_hand.free(self._usual_room(), batch=self._limits.batch, now=now) > 0
+
+    async def _look_for_room(self) -> None:
+        """There may be room because what is under way stands still, which nothing announces."""
+        while True:
+            await self._clock.sleep(_LOOK_FOR_ROOM_SECONDS)
+            self._room.set()
 
     def _usual_room(self) -> int:
         return self._dispatcher.jobs.room(self._limits.under_way - self._under_way)

@@ -92,7 +92,7 @@ class Dispatcher:
         self._target = target
         self._clock = clock
         self._actions = ActionCache(queue)
-        self.jobs = jobline.JobLine()
+        self.jobs = jobline.JobLine(clock)
         self._places = places.Places(clock, bounds.concurrency, self.jobs)
         self._dice = dice
         self._failures = FailureLog()
@@ -385,8 +385,9 @@ class Dispatcher:
         if self._settles(action):
             return self._places.in_stream(known.namespace)
         if isinstance(action.target, actions.JobAction):
-            is_large = isinstance(action.target.template, actions.PackedTemplate)
-            return self._places.of_job(known.namespace, is_large=is_large)
+            template = action.target.template
+            size = template.size if isinstance(template, actions.PackedTemplate) else 0
+            return self._places.of_job(known.namespace, large_bytes=size)
         return self._places.outside(known.namespace)
 
     def _put_off(
@@ -398,7 +399,12 @@ class Dispatcher:
         firing = self._firing(settler, attempt, action)
         answer = _too_late(attempt, action, firing, now_us)
         give_up_us = targets.retry_limits(firing.action, firing, _deadline_us(attempt)).give_up_us
-        waits = places.put_off(seconds, firing.namespace, left_us=give_up_us - now_us)
+        waits = places.put_off(
+            seconds,
+            firing.namespace,
+            is_job=isinstance(firing.action.target, actions.JobAction),
+            left_us=give_up_us - now_us,
+        )
         closed = self._closed(settler, attempt, firing, answer or waits, now_us)
         if concurrency.judges(attempt, firing.action):
             return concurrency.leaving(closed, attempt, firing, waits)

@@ -6,6 +6,10 @@ by this worker and by no other, so a worker that makes Jobs takes only as many a
 connections busy for the moment: of a burst of thousands, all workers then end at the same time. A
 connection that comes free is the namespace's that has the fewest, so nobody waits behind another's
 burst.
+
+While the API server is slow, or does not answer, what waits for it must not keep webhooks and
+streams from being claimed: then a worker goes on claiming, a few points at a time, and the Jobs
+among them that find enough others before them are put off.
 """
 
 from __future__ import annotations
@@ -13,13 +17,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 
+from duepoint import clock as clocks
 from duepoint import shares
 from duepoint.kube import api
+from duepoint.targets import pace
+from duepoint.worker.largejobs import LargeJobs
 
 #: For each connection, the Job under way and three that follow at once.
 _IN_HAND = 4
-#: Large Jobs at a time: the API server takes so long over one that small ones wait behind many.
-_LARGE = 4
+#: Room for a claim that comes free within this is waited for: a claim of a few points costs as
+#: much as dozens of them.
+_SOON_SECONDS = 0.05
 
 
 class JobLine:
@@ -30,10 +38,12 @@ class JobLine:
         unknown: claimed points of which nobody knows yet whether they are Jobs.
     """
 
-    def __init__(self, places: int = api.REQUEST_CONNECTIONS) -> None:
+    def __init__(self, clock: clocks.Clock, places: int = api.REQUEST_CONNECTIONS) -> None:
+        self._clock = clock
         # A creation ends by itself in a moment: nobody needs a reserve, only the order matters.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
-        self._large: shares.FairPlaces[str] = shares.FairPlaces(_LARGE)
+        self._large = LargeJobs(clock)
+        self._pace = pace.Pace(clock.monotonic())
         self._in_hand = _IN_HAND * places
         self._least = places
         self._makes_jobs = False
@@ -43,29 +53,36 @@ class JobLine:
     def room(self, usual: int) -> int:
         """Points that may be claimed, where it would usually be so many.
 
-        None rather than a few: a claim costs as much as dozens of its points.
+        None rather than a few, if there is room for more soon.
         """
         if not self._makes_jobs:
             return usual
         free = self._in_hand - self.length - self.unknown
-        return min(usual, free if free >= self._least else 0)
+        if free >= self._least:
+            return min(usual, free)
+        return 0 if self._is_soon() or self.unknown >= self._least else min(usual, self._least)
+
+    def _is_soon(self) -> bool:
+        """Whether places come free fast enough that a claim may wait for some."""
+        now = self._clock.monotonic()
+        return self._pace.seconds_to_wait(self._least - 1, now) < _SOON_SECONDS
 
     @contextlib.contextmanager
     def together(self, points: int) -> Iterator[Callable[[], None]]:
         """So many are made together; call what is given as each of them ends."""
         self._makes_jobs = True
-        self.length += points
+        self._add(points)
         left = points
 
         def note_end() -> None:
             nonlocal left
             left -= 1
-            self.length -= 1
+            self._take_off(1)
 
         try:
             yield note_end
         finally:
-            self.length -= left
+            self._take_off(left)
 
     def claimed(self, points: int) -> Callable[[], None]:
         """These may all be Jobs; call what is returned, once or more, when that is known."""
@@ -78,15 +95,36 @@ class JobLine:
         self.unknown -= points
 
     @contextlib.asynccontextmanager
-    async def turn(self, namespace: str, *, is_large: bool = False) -> AsyncIterator[float]:
-        """One attempt for this namespace; gives 0.0, as ``places`` do."""
+    async def turn(self, namespace: str, *, large_bytes: int = 0) -> AsyncIterator[float]:
+        """One attempt for this namespace; gives 0.0, or the seconds to try again after."""
         self._makes_jobs = True
-        self.length += 1
-        try:
-            async with contextlib.AsyncExitStack() as held:
-                for line in (self._large, self._places) if is_large else (self._places,):
-                    await line.wait(namespace)
-                    held.callback(line.leave, namespace)
-                yield 0.0
-        finally:
-            self.length -= 1
+        async with contextlib.AsyncExitStack() as held:
+            if large_bytes:
+                seconds = await held.enter_async_context(self._large.turn(namespace, large_bytes))
+            else:
+                seconds = self._put_off(namespace)
+            if seconds:
+                yield seconds
+                return
+            self._add(1)
+            held.callback(self._take_off, 1)
+            await self._places.wait(namespace)
+            held.callback(self._places.leave, namespace)
+            yield 0.0
+
+    def _put_off(self, namespace: str) -> float:
+        """Seconds after which a Job comes back that finds too many before it; 0.0 = it stays."""
+        has_any = self._places.held(namespace) or self._places.waiting(namespace)
+        if self.length < self._in_hand or not has_any or self._is_soon():
+            return 0.0
+        return self._pace.put_off(self._clock.monotonic())
+
+    def _add(self, points: int) -> None:
+        if self.length <= self._least < self.length + points:
+            self._pace.moved_at = self._clock.monotonic()  # from now on some wait
+        self.length += points
+
+    def _take_off(self, points: int) -> None:
+        if points:
+            self._pace.note_free(self._clock.monotonic(), is_scarce=self.length > self._least)
+            self.length -= points

@@ -3,8 +3,8 @@
 A Job has a connection to the API server for a moment (``jobline``), an entry of a stream in our own
 Redis a part of a script: those come free by themselves, so their places have no reserve and only
 the order is fair. A webhook, or a record for somebody else's server, may take its whole time limit
-(``outgoing``), and what gets no place soon is put off. What a check reads it reads at the API
-server, in places of its own.
+(``outgoing``), and what gets no place soon is put off; so is a Job while the API server is slow.
+What a check reads it reads at the API server, in places of its own.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Places:
         self._outgoing = Outgoing(clock, most)
 
     def of_job(
-        self, namespace: str, *, is_large: bool
+        self, namespace: str, *, large_bytes: int
     ) -> contextlib.AbstractAsyncContextManager[float]:
-        """For the creation of a Job."""
-        return self.jobs.turn(namespace, is_large=is_large)
+        """For the creation of a Job; ``large_bytes`` of its template, 0 for a usual one."""
+        return self.jobs.turn(namespace, large_bytes=large_bytes)
 
     def in_stream(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
         """For an entry of our own Redis, or a script full of them."""
@@ -77,18 +77,22 @@ async def _held(given: shares.FairPlaces[str], namespace: str) -> AsyncIterator[
         given.leave(namespace)
 
 
-def put_off(seconds: float, namespace: str, *, left_us: int) -> outcome.Retry:
+def put_off(seconds: float, namespace: str, *, is_job: bool, left_us: int) -> outcome.Retry:
     """What becomes of an attempt without a place: it was none, and uses none up.
 
     Args:
         left_us: until the slot is given up; the last look falls just inside.
     """
+    message = (
+        f"the API server is slow, and namespace {namespace} has as many Jobs under way as it may "
+        "have at one worker; the Job waits"
+        if is_job
+        else f"namespace {namespace} has as many requests to receivers open as it may have at one "
+        "worker; the delivery waits"
+    )
     return outcome.Retry(
         reason=Reason.RECEIVER_BUSY,
-        message=(
-            f"namespace {namespace} has as many requests to receivers open as it may have at one "
-            "worker; the delivery waits"
-        ),
+        message=message,
         after_us=max(min(int(seconds * _SECOND_US), left_us - _SECOND_US), _LEAST_US),
         started=False,
         counted=False,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
+from duepoint.clock import SystemClock
+from duepoint.testing.fakeclock import FakeClock
 from duepoint.worker import jobline
 
 PLACES = 8
 IN_HAND = 4 * PLACES
+LARGE = 240 * 1024
 
 
-def a_line() -> jobline.JobLine:
-    return jobline.JobLine(PLACES)
+def a_line(clock=None) -> jobline.JobLine:
+    return jobline.JobLine(clock or SystemClock(), PLACES)
 
 
 def test_until_the_first_job_the_room_is_the_usual_one():
@@ -43,25 +48,107 @@ def test_a_batch_that_breaks_off_gives_its_room_back():
     assert line.length == 0
 
 
-async def test_many_large_jobs_leave_small_ones_their_connections():
-    line = a_line()
-    begun = []
+class Making:
+    """Jobs that are made for as long as nobody ends them."""
 
-    async def make(namespace: str, *, is_large: bool) -> None:
-        async with line.turn(namespace, is_large=is_large):
-            begun.append(namespace)
-            await asyncio.sleep(60)
+    def __init__(self, line: jobline.JobLine, clock=None) -> None:
+        self.line = line
+        self.clock = clock or SystemClock()
+        self.begun: list[str] = []
+        self.put_off: list[float] = []
+        self.done = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
-    large = [asyncio.create_task(make("hostile", is_large=True)) for _ in range(IN_HAND)]
-    await asyncio.sleep(0.01)
-    assert begun == ["hostile"] * 3  # one of the four is left for somebody else's
-    assert line.room(1000) == 0  # those that wait are in hand
-    small = [asyncio.create_task(make("quiet", is_large=False)) for _ in range(2)]
-    small.append(asyncio.create_task(make("quiet", is_large=True)))
-    await asyncio.sleep(0.01)
-    assert begun[3:] == ["quiet"] * 3
-    for one in (*large, *small):
+    async def begin(self, namespace: str, count: int, *, large_bytes: int = 0) -> None:
+        made = [asyncio.create_task(self._make(namespace, large_bytes)) for _ in range(count)]
+        self._tasks += made
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def _make(self, namespace: str, large_bytes: int) -> None:
+        async with self.line.turn(namespace, large_bytes=large_bytes) as seconds:
+            if seconds:
+                self.put_off.append(seconds)
+                return
+            self.begun.append(namespace)
+            await self.done.wait()
+
+    async def end(self) -> None:
+        for one in self._tasks:
+            one.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert self.line.length == 0
+
+
+async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_places():
+    making = Making(a_line())
+    await making.begin("hostile", IN_HAND, large_bytes=LARGE)
+    assert making.begun == ["hostile"] * 3  # one of the four is left for somebody else's
+    await making.begin("quiet", 2)
+    await making.begin("quiet", 1, large_bytes=LARGE)
+    assert making.begun[3:] == ["quiet"] * 3
+    await making.end()
+
+
+async def test_large_jobs_that_wait_take_no_room():
+    making = Making(a_line())
+    await making.begin("hostile", 10 * IN_HAND, large_bytes=LARGE)
+    assert making.line.room(1000) == IN_HAND - 3
+    await asyncio.sleep(0.6)
+    assert len(making.put_off) == 10 * IN_HAND - 3  # in the queue, for other workers as well
+    await making.end()
+
+
+@pytest.mark.parametrize(("size", "rest"), [(32 * 1024, 0.2), (LARGE, 1.5)])
+async def test_after_a_large_job_its_place_rests_the_longer_the_larger_it_was(size, rest):
+    clock = FakeClock()
+    line = a_line(clock)
+    begun: list[float] = []
+
+    async def make(_number: int) -> None:
+        async with line.turn("team", large_bytes=size) as seconds:
+            if not seconds:
+                begun.append(clock.monotonic())
+                await clock.sleep(0.1)
+
+    making = [asyncio.create_task(make(number)) for number in range(4)]
+    await clock.advance(0.1)
+    for _ in range(3):  # of the four places a namespace has three
+        making.append(asyncio.create_task(make(0)))
+        await clock.advance(rest + 0.2)
+    first = begun[0]
+    assert [round(at - first, 3) for at in begun[:3]] == [0.0] * 3
+    assert begun[3] - first == pytest.approx(0.1, abs=0.01)  # the place that nobody had used
+    assert begun[4] - first >= 0.1 + rest - 0.01
+    for one in making:
         one.cancel()
-    await asyncio.gather(*large, *small, return_exceptions=True)
-    assert line.length == 0
-    assert await asyncio.wait_for(line._large.wait("hostile"), 1)
+    await asyncio.gather(*making, return_exceptions=True)
+
+
+async def test_when_the_api_server_does_not_answer_a_worker_goes_on_claiming():
+    clock = FakeClock()
+    line = a_line(clock)
+    making = Making(line, clock)
+    await making.begin("hostile", IN_HAND)
+    assert line.room(1000) == 0
+    await clock.advance(0.2)
+    assert line.room(1000) == 0  # it may be a moment
+    await clock.advance(0.2)
+    assert line.room(1000) == PLACES
+    await making.begin("hostile", 5)
+    assert len(making.put_off) == 5
+    assert len(set(making.put_off)) == 5  # and they do not come back together
+    await making.begin("quiet", 1)
+    assert len(making.put_off) == 5  # who has none waits in memory
+    assert line.length == IN_HAND + 1
+    await making.end()
+
+
+async def test_while_places_come_free_fast_jobs_of_a_burst_wait_in_memory():
+    making = Making(a_line())
+    await making.begin("team", 2 * IN_HAND)
+    assert making.put_off == []
+    making.done.set()
+    await asyncio.sleep(0.05)
+    assert len(making.begun) == 2 * IN_HAND
+    await making.end()
