@@ -271,11 +271,14 @@ async def test_the_second_installation_of_a_cluster_does_not_take_the_index_of_t
 ):
     other = another_installation
     other._prefix = installation._prefix
-    async with installation.leading(), other.leading(lease_name="other"):
-        trouble = await _trouble_of_queue(other)
-        assert "duepoint-operator looked after it" in trouble
+    async with installation.leading():
         await installation.create()
-        await installation.until_ready(1)
+        await installation.until_ready(1)  # now the index is of the first
+        async with other.leading(lease_name="other"):
+            trouble = await _trouble_of_queue(other)
+            assert "duepoint-operator looked after it" in trouble
+            await installation.edit(payload={"edited": 1})
+            await installation.until_ready(2)
 
 
 async def _trouble_of_queue(installation: Installation) -> str:
