@@ -29,7 +29,7 @@ TEXTS = sorted(
     path
     for pattern in _WHERE
     for path in ROOT.glob(pattern)
-    if path.is_file() and path.name != "CHANGELOG.md"
+    if path.is_file() and path.name != "CHANGELOG.md" and path.suffix != ".pyc"
 )
 
 #: Claims that do not hold: webhooks, Kafka records and entries elsewhere come at least once.
