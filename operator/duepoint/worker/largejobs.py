@@ -35,25 +35,24 @@ class LargeJobs:
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, size: int) -> AsyncIterator[float]:
         """One creation of so many bytes for this namespace; else seconds to try again after."""
-        seconds = 0.0 if self._places.take(namespace) else await self._places.enter(namespace)
-        if seconds:
-            yield seconds
-            return
-        begun, rested = None, heapq.heappop(self._rested)
-        try:
-            await self._rest(rested)
-            begun = self._clock.monotonic()
-            yield 0.0
-        finally:
-            if begun is not None:
-                rested = self._clock.monotonic() + _rest_seconds(
-                    self._clock.monotonic() - begun, size
-                )
-            heapq.heappush(self._rested, rested)
-            self._places.leave(namespace)
+        async with self._places.turn(namespace) as seconds:
+            if seconds:
+                yield seconds
+                return
+            usable_at = heapq.heappop(self._rested)
+            try:
+                await self._wait_until(usable_at)
+                begun = self._clock.monotonic()
+                try:
+                    yield 0.0
+                finally:
+                    now = self._clock.monotonic()
+                    usable_at = now + _rest_seconds(now - begun, size)
+            finally:
+                heapq.heappush(self._rested, usable_at)
 
-    async def _rest(self, until: float) -> None:
-        if (left := until - self._clock.monotonic()) > 0:
+    async def _wait_until(self, instant: float) -> None:
+        if (left := instant - self._clock.monotonic()) > 0:
             await self._clock.sleep(left)
 
 

@@ -9,6 +9,9 @@ is used up.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from duepoint import clock as clocks
 from duepoint import shares
 from duepoint.targets import pace
@@ -26,6 +29,18 @@ class Outgoing:
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places)
         #: Of namespaces that had to wait.
         self._paces: dict[str, pace.Pace] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, namespace: str) -> AsyncIterator[float]:
+        """Around an attempt of this namespace; gives 0.0, or the seconds to try again after."""
+        seconds = 0.0 if self.take(namespace) else await self.enter(namespace)
+        if seconds:
+            yield seconds
+            return
+        try:
+            yield 0.0
+        finally:
+            self.leave(namespace)
 
     def take(self, namespace: str) -> bool:
         """Whether there is a place right now; then it is this caller's, who must ``leave``."""

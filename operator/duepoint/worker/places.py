@@ -55,17 +55,9 @@ class Places:
         """For a look at what a definition refers to."""
         return _held(self._checks, namespace)
 
-    @contextlib.asynccontextmanager
-    async def outside(self, namespace: str) -> AsyncIterator[float]:
+    def outside(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
         """For an attempt at somebody else's server; else the seconds to try again after."""
-        seconds = 0.0 if self._outgoing.take(namespace) else await self._outgoing.enter(namespace)
-        if seconds:
-            yield seconds
-            return
-        try:
-            yield 0.0
-        finally:
-            self._outgoing.leave(namespace)
+        return self._outgoing.turn(namespace)
 
 
 @contextlib.asynccontextmanager

@@ -51,9 +51,8 @@ def test_a_batch_that_breaks_off_gives_its_room_back():
 class Making:
     """Jobs that are made for as long as nobody ends them."""
 
-    def __init__(self, line: jobline.JobLine, clock=None) -> None:
+    def __init__(self, line: jobline.JobLine) -> None:
         self.line = line
-        self.clock = clock or SystemClock()
         self.begun: list[str] = []
         self.put_off: list[float] = []
         self.done = asyncio.Event()
@@ -73,6 +72,12 @@ class Making:
             self.begun.append(namespace)
             await self.done.wait()
 
+    async def wait_for_ends(self, count: int) -> None:
+        """Until so many were made or put off."""
+        while sum(one.done() for one in self._tasks) < count:
+            left = [one for one in self._tasks if not one.done()]
+            await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+
     async def end(self) -> None:
         for one in self._tasks:
             one.cancel()
@@ -81,12 +86,15 @@ class Making:
 
 
 async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_places():
-    making = Making(a_line())
+    making = Making(a_line(FakeClock()))
     await making.begin("hostile", IN_HAND, large_bytes=LARGE)
     assert making.begun == ["hostile"] * 3  # one of the four is left for somebody else's
     await making.begin("quiet", 2)
     await making.begin("quiet", 1, large_bytes=LARGE)
     assert making.begun[3:] == ["quiet"] * 3
+    await making.end()
+    await making.begin("hostile", 1, large_bytes=LARGE)
+    assert making.begun[6:] == ["hostile"]  # what was cut off has given its place back
     await making.end()
 
 
@@ -94,7 +102,7 @@ async def test_large_jobs_that_wait_take_no_room():
     making = Making(a_line())
     await making.begin("hostile", 10 * IN_HAND, large_bytes=LARGE)
     assert making.line.room(1000) == IN_HAND - 3
-    await asyncio.sleep(0.6)
+    await making.wait_for_ends(10 * IN_HAND - 3)
     assert len(making.put_off) == 10 * IN_HAND - 3  # in the queue, for other workers as well
     await making.end()
 
@@ -105,16 +113,16 @@ async def test_after_a_large_job_its_place_rests_the_longer_the_larger_it_was(si
     line = a_line(clock)
     begun: list[float] = []
 
-    async def make(_number: int) -> None:
+    async def make() -> None:
         async with line.turn("team", large_bytes=size) as seconds:
             if not seconds:
                 begun.append(clock.monotonic())
                 await clock.sleep(0.1)
 
-    making = [asyncio.create_task(make(number)) for number in range(4)]
+    making = [asyncio.create_task(make()) for _ in range(4)]
     await clock.advance(0.1)
     for _ in range(3):  # of the four places a namespace has three
-        making.append(asyncio.create_task(make(0)))
+        making.append(asyncio.create_task(make()))
         await clock.advance(rest + 0.2)
     first = begun[0]
     assert [round(at - first, 3) for at in begun[:3]] == [0.0] * 3
@@ -128,7 +136,7 @@ async def test_after_a_large_job_its_place_rests_the_longer_the_larger_it_was(si
 async def test_when_the_api_server_does_not_answer_a_worker_goes_on_claiming():
     clock = FakeClock()
     line = a_line(clock)
-    making = Making(line, clock)
+    making = Making(line)
     await making.begin("hostile", IN_HAND)
     assert line.room(1000) == 0
     await clock.advance(0.2)
@@ -149,6 +157,6 @@ async def test_while_places_come_free_fast_jobs_of_a_burst_wait_in_memory():
     await making.begin("team", 2 * IN_HAND)
     assert making.put_off == []
     making.done.set()
-    await asyncio.sleep(0.05)
+    await making.wait_for_ends(2 * IN_HAND)
     assert len(making.begun) == 2 * IN_HAND
     await making.end()
