@@ -25,7 +25,7 @@ from benchmarks.report import Figure
 from benchmarks.scale import place, source
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.controller.reconciling import dryruns, reconcile, reconciler, resync
+from duepoint.controller.schedules import dryruns, reconcile, reconciler, resync
 from duepoint.controller.status import reporter
 from duepoint.delayqueue import delayqueue
 from duepoint.kube import port, schedules, times

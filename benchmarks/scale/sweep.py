@@ -9,7 +9,7 @@ from benchmarks.queuespeed import place as points_place
 from benchmarks.report import Figure
 from duepoint import clock as clocks
 from duepoint import telemetry
-from duepoint.controller.upkeep import sweeper
+from duepoint.controller.maintenance import sweeper
 from duepoint.delayqueue import delayqueue
 
 NAME = "scale-sweep"

@@ -26,7 +26,7 @@ from duepoint import clock as clocks
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import circuits, egress, gate, hostlimits, outgoing, target, webhook
-from duepoint.testing import memoryqueue
+from tests.fakes import memoryqueue
 from tests.support import vaults, webhookscene, webhooktargets
 
 NAME = "webhook"

@@ -19,10 +19,10 @@ import uvloop
 from duepoint import agreedclock, clockwatch, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue, keys, opening, quotas
+from duepoint.election import elector, leasehealth
+from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
-from duepoint.maintenance import elector, leasehealth
-from duepoint.maintenance import watchdog as watchdogs
 from duepoint.schedules import ownstreams
 from duepoint.targets import (
     activejobs,

@@ -13,7 +13,7 @@ from duepoint import errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import seal
 from duepoint.delayqueue.firing import settling
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver

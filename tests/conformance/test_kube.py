@@ -26,7 +26,7 @@ from duepoint.kube import (
     status,
 )
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
 

@@ -13,7 +13,7 @@ from duepoint import clock
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.targets import job, stream, target
-from duepoint.testing import fakekubernetes, recordingtarget
+from tests.fakes import fakekubernetes, recordingtarget
 from tests.support import firings, queueing, receiver, webhooktargets
 
 

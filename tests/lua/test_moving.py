@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.layout import moving
+from duepoint.delayqueue.resharding import moving
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules

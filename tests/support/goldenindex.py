@@ -22,7 +22,7 @@ from typing import Any
 import redis
 
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.layout import membership
+from duepoint.delayqueue.resharding import membership
 from duepoint.runs import run
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules

@@ -11,8 +11,8 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import actions
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
-from duepoint.testing.fakekubernetes import FakeKubernetes
-from duepoint.testing.recordingtarget import RecordingTarget
+from tests.fakes.fakekubernetes import FakeKubernetes
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import EPOCH, Workplace
 

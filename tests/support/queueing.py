@@ -11,7 +11,7 @@ from duepoint.clock import SystemClock
 from duepoint.delayqueue import delayqueue, messages, port, quotas
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
-from duepoint.testing import fakeclock, memoryqueue
+from tests.fakes import fakeclock, memoryqueue
 from tests.support import redisusers
 
 BLOB = b'{"webhook":{"url":"https://hooks.example.com/x"}}'

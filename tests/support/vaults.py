@@ -9,7 +9,7 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint.kube import port
 from duepoint.targets import materials, secretcache
-from duepoint.testing import fakekubernetes
+from tests.fakes import fakekubernetes
 
 #: 24 bytes, the shortest that is allowed; the example of the Standard Webhooks documents.
 WHSEC = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

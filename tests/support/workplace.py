@@ -13,11 +13,11 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.targets import activejobs
-from duepoint.testing.fakeclock import FakeClock
-from duepoint.testing.memoryqueue import MemoryDelayQueue
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.fakes.fakeclock import FakeClock
+from tests.fakes.memoryqueue import MemoryDelayQueue
+from tests.fakes.recordingtarget import RecordingTarget
 
 WEBHOOK = actions.Action(
     target=actions.WebhookAction(url="https://hooks.example.com/x", timeout_seconds=5)

@@ -10,7 +10,7 @@ import pytest
 
 from duepoint import agreedclock, clockwatch, services, telemetry
 from duepoint.kube import errors as kube_errors
-from duepoint.testing.fakeclock import FakeClock
+from tests.fakes.fakeclock import FakeClock
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

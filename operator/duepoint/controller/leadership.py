@@ -19,27 +19,27 @@ from duepoint import agreedclock, errors, services, settings, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.jobs.runends import RunEnds
-from duepoint.controller.manual import scheduleruns
-from duepoint.controller.reconciling.dryruns import DryRuns
-from duepoint.controller.reconciling.reconcile import Reconcile
-from duepoint.controller.reconciling.reconciler import Reconciler
-from duepoint.controller.reconciling.resync import Resync
-from duepoint.controller.reconciling.resyncer import Resyncer
+from duepoint.controller.maintenance import fallbacks, layoutnote
+from duepoint.controller.maintenance.collector import Collector
+from duepoint.controller.maintenance.endings import Endings
+from duepoint.controller.maintenance.fallbacks import Fallbacks
+from duepoint.controller.maintenance.gauges import QueueGauges
+from duepoint.controller.maintenance.indexwatch import IndexWatch
+from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.maintenance.partitioner import Partitioner
+from duepoint.controller.maintenance.sweeper import Sweeper
+from duepoint.controller.scheduleruns import scheduleruns
+from duepoint.controller.schedules.dryruns import DryRuns
+from duepoint.controller.schedules.reconcile import Reconcile
+from duepoint.controller.schedules.reconciler import Reconciler
+from duepoint.controller.schedules.resync import Resync
+from duepoint.controller.schedules.resyncer import Resyncer
 from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.upkeep import fallbacks, layoutnote
-from duepoint.controller.upkeep.collector import Collector
-from duepoint.controller.upkeep.endings import Endings
-from duepoint.controller.upkeep.fallbacks import Fallbacks
-from duepoint.controller.upkeep.gauges import QueueGauges
-from duepoint.controller.upkeep.indexwatch import IndexWatch
-from duepoint.controller.upkeep.otherinstalls import OtherInstalls
-from duepoint.controller.upkeep.partitioner import Partitioner
-from duepoint.controller.upkeep.sweeper import Sweeper
 from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import messages, port
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.delayqueue.wire import fitness, scripting
 from duepoint.kube import clusters, events, schedules
 from duepoint.kube import errors as kube_errors

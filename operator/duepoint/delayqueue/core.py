@@ -19,7 +19,7 @@ from duepoint.delayqueue import keys, messages, sharding
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.definitions import interning, seal
 from duepoint.delayqueue.firing import foresight
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.delayqueue.wire import connecting, gathering, scripting, serverclock, servers
 
 #: Plain reading commands that one caller wants answered together.

@@ -12,8 +12,8 @@ from duepoint.delayqueue import enlisting, port
 from duepoint.delayqueue.definitions import collecting, filling, reading
 from duepoint.delayqueue.firing import admitting, circuits, claiming, holding, wakeups
 from duepoint.delayqueue.inspection import ledger, letters, shardstats
-from duepoint.delayqueue.layout import partitioning
 from duepoint.delayqueue.repair import doubts, sweeping
+from duepoint.delayqueue.resharding import partitioning
 from duepoint.delayqueue.wire import fitness, keepalive
 
 

@@ -1,6 +1,6 @@
 """The delay queue as everybody else sees it.
 
-``delayqueue.DelayQueue`` implements it over Redis, ``testing.memoryqueue.MemoryDelayQueue`` over
+``delayqueue.DelayQueue`` implements it over Redis, ``tests.fakes.memoryqueue`` over
 dicts with virtual time; services take a ``Queue`` and never know which. All methods raise
 ``errors.QueueUnavailable`` when the other side cannot answer now (its subclass
 ``scripting.Uninitialised``: the index is empty and waits for the operator), and
@@ -19,7 +19,7 @@ from typing import Protocol
 from duepoint import settings
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.firing import activeruns
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions

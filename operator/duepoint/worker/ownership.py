@@ -16,7 +16,7 @@ from typing import TypeVar
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import port as queue_port
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.kube import clusters, port
 from duepoint.kube import errors as kube_errors
 

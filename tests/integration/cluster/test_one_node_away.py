@@ -13,9 +13,9 @@ from duepoint.clock import SystemClock
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.wire import cluster as clusters
 from duepoint.schedules import actions
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import builders, queueing, redisusers
 from tests.support.rediscluster import RedisCluster
 from tests.support.redisserver import KINDS

@@ -11,13 +11,13 @@ import pytest
 
 from duepoint import services
 from duepoint.clock import SystemClock
-from duepoint.controller.upkeep import indexwatch
+from duepoint.controller.maintenance import indexwatch
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.integration.controller.conftest import Installation
 from tests.support.builders import JOB_TEMPLATE
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.controller.upkeep import indexwatch, sweeper
+from duepoint.controller.maintenance import indexwatch, sweeper
 from duepoint.delayqueue import messages, sharding
 from tests.integration.controller.conftest import Installation
 

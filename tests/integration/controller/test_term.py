@@ -9,7 +9,7 @@ import time
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.kube import schedules
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import State
@@ -104,7 +104,7 @@ async def test_what_is_deleted_edited_and_made_between_two_terms_is_put_right(
 async def test_an_emptied_redis_is_filled_again(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ):
-    from duepoint.controller.upkeep import indexwatch
+    from duepoint.controller.maintenance import indexwatch
 
     monkeypatch.setattr(indexwatch.IndexWatch.__init__, "__kwdefaults__", {"look_seconds": 0.5})
     async with installation.leading():

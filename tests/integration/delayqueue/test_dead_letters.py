@@ -17,8 +17,8 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker import dispatcher
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing, redisusers
 
 WEBHOOK = actions.Action(

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.layout import membership
+from duepoint.delayqueue.resharding import membership
 from duepoint.runs import run
 from duepoint.schedules import points
 from tests.support import goldenindex, queueing

@@ -11,8 +11,8 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
-from duepoint.testing import recordingtarget
 from duepoint.worker import dispatcher
+from tests.fakes import recordingtarget
 from tests.support import queueing
 
 BROKEN = {

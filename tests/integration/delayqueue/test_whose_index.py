@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 from tests.support.queueing import EPOCH, moved

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from duepoint import clock
+from duepoint.election import elector
+from duepoint.election import term as terms
 from duepoint.kube import api, jobs, kubeconfig, leases
-from duepoint.maintenance import elector
-from duepoint.maintenance import term as terms
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
 

@@ -17,7 +17,7 @@ import zlib
 
 from duepoint import errors, services
 from duepoint.clock import SystemClock
-from duepoint.controller.upkeep import partitioner
+from duepoint.controller.maintenance import partitioner
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from duepoint import errors
-from duepoint.controller.upkeep import partitioner
+from duepoint.controller.maintenance import partitioner
 from duepoint.delayqueue import messages, sharding
 from tests.integration.partitioning.scene import Killed, Scene, crash_at
 from tests.support import queueing

@@ -7,8 +7,8 @@ import random
 
 import yaml
 
-from duepoint.cli.checking import checks
-from duepoint.cli.checking.manifests import Manifest
+from duepoint.cli.check import checks
+from duepoint.cli.check.manifests import Manifest
 from tests.integration.crds.manifests import a_job, a_schedule, a_schedule_run, a_webhook
 from tests.integration.crds.test_accepted_objects import CRONJOB
 

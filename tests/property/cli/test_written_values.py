@@ -6,7 +6,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.cli.checking import yamltext
+from duepoint.cli.check import yamltext
 from duepoint.cli.cronjob import importyaml
 
 _TEXTS = st.one_of(

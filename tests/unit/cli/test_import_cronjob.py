@@ -8,8 +8,8 @@ import json
 import pytest
 import yaml
 
-from duepoint.cli.checking import checks
-from duepoint.cli.checking.manifests import Manifest
+from duepoint.cli.check import checks
+from duepoint.cli.check.manifests import Manifest
 from duepoint.cli.cronjob import cronjobs, importtimes, importyaml
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import compile_expression, syntax, timezones

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint import errors
-from duepoint.cli.index import partition
+from duepoint.cli.queue import partition
 
 
 @pytest.mark.parametrize("text", ["0", "3", "48", "-64", "x", "64.0", "131072", "٦٤", ""])

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from duepoint.cli import instants
-from duepoint.cli.byhand import triggercluster, triggerwait
+from duepoint.cli.run import triggercluster, triggerwait
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
-from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import at
 
 NOW = at("2026-03-01 12:00:00")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from duepoint.cli.checking import checks, rules, structure
-from duepoint.cli.checking.manifests import Manifest
+from duepoint.cli.check import checks, rules, structure
+from duepoint.cli.check.manifests import Manifest
 from tests.integration.crds.manifests import ABSENT, a_job, a_schedule, a_schedule_run, a_webhook
 from tests.integration.crds.rejected import ALL as REJECTED
 from tests.integration.crds.test_accepted_objects import (
@@ -543,7 +543,7 @@ def test_files_that_are_none_are_told(duepoint, tmp_path):
 
 def test_times_and_numbers_stay_what_was_written():
     text = "startTime: 2026-12-01T00:00:00Z\nargs: [1:30, yes, 0x10, 010, 1e3, ~, '5']\n"
-    from duepoint.cli.checking import yamltext
+    from duepoint.cli.check import yamltext
 
     (document,) = yamltext.documents(text.encode())
     assert document.value == {
@@ -553,7 +553,7 @@ def test_times_and_numbers_stay_what_was_written():
 
 
 def test_merge_keys_are_followed():
-    from duepoint.cli.checking import yamltext
+    from duepoint.cli.check import yamltext
 
     (document,) = yamltext.documents(b"base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\n")
     assert document.value["made"] == {"x": 1, "y": 3}

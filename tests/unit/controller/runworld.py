@@ -12,9 +12,9 @@ from duepoint.kube import jobs, schedules
 from duepoint.targets import activejobs
 from duepoint.targets.job import JobTarget
 from duepoint.targets.target import Targets
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.world import NAMESPACE, World
 
 DAY = ("2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z")

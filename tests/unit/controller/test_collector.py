@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import REGISTRY
 
 from duepoint import errors
-from duepoint.controller.upkeep.collector import EVERY_SECONDS, Collector
+from duepoint.controller.maintenance.collector import EVERY_SECONDS, Collector
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
-from duepoint.testing.fakeclock import FakeClock
+from tests.fakes.fakeclock import FakeClock
 
 STEPS = 5
 STEP_SECONDS = 0.1

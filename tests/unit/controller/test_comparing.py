@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.upkeep import comparing
+from duepoint.controller.maintenance import comparing
 from duepoint.delayqueue import messages
 from duepoint.runs.settled import Settled
 from duepoint.schedules import points

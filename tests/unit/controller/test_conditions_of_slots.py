@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.runs.run import RunState
-from duepoint.testing.recordingtarget import RecordingTarget
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.test_open_slots import REFUSED, S, a_worker, put_off
 from tests.unit.controller.test_reporter import FIRST, event
 from tests.unit.controller.world import World

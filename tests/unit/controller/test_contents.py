@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint.controller import sighting
-from duepoint.controller.reconciling import fingerprints
-from duepoint.controller.reconciling.reconcile import Reconcile
+from duepoint.controller.schedules import fingerprints
+from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.delayqueue.definitions import seal
 from duepoint.kube import schedules
-from duepoint.testing.recordingtarget import RecordingTarget
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.test_open_slots import a_worker
 from tests.unit.controller.world import EPOCH, World

@@ -13,7 +13,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs import unanswered
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.recordingtarget import RecordingTarget
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.test_falling_back import a_cluster
 from tests.unit.controller.test_open_slots import a_worker, put_off

@@ -16,9 +16,9 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 

@@ -9,9 +9,9 @@ import pytest
 
 from duepoint import errors
 from duepoint.controller import sighting
-from duepoint.controller.reconciling.workqueue import Together, WorkQueue
+from duepoint.controller.schedules.workqueue import Together, WorkQueue
 from duepoint.delayqueue import messages
-from duepoint.testing.fakeclock import FakeClock
+from tests.fakes.fakeclock import FakeClock
 from tests.unit.controller.world import World
 
 

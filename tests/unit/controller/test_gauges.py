@@ -10,7 +10,7 @@ from aiohttp.test_utils import make_mocked_request
 from prometheus_client import REGISTRY
 
 from duepoint import probes, services, telemetry
-from duepoint.controller.upkeep.gauges import LEAST_SECONDS, QueueGauges
+from duepoint.controller.maintenance.gauges import LEAST_SECONDS, QueueGauges
 from tests.support import queueing
 
 CONTENTS = ("queue_points", "queue_due_points", "dead_entries", "runs_backlog")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.reconciling import gitopsmarks
+from duepoint.controller.schedules import gitopsmarks
 
 
 @pytest.mark.parametrize(

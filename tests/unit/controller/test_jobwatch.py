@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.controller.jobs import history
 from duepoint.controller.jobs.history import FinishedJob
-from duepoint.controller.reconciling import verdicts
+from duepoint.controller.schedules import verdicts
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules

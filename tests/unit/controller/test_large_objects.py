@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from duepoint.controller.reconciling import largeobjects
+from duepoint.controller.schedules import largeobjects
 from duepoint.schedules.definition import State
 from tests.unit.controller.world import World
 

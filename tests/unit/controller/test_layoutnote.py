@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.upkeep import layoutnote
+from duepoint.controller.maintenance import layoutnote
 from duepoint.delayqueue.messages import Layout
 
 

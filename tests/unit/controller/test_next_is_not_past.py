@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.reconciling import plan
+from duepoint.controller.schedules import plan
 from duepoint.controller.status import pace
 from duepoint.controller.status.nextwheel import NextWheel
 from duepoint.runs.run import RunState

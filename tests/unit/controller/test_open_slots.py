@@ -9,9 +9,9 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.test_reporter import FIRST, event
 from tests.unit.controller.world import World

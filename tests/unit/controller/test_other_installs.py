@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from duepoint.controller import sighting
-from duepoint.controller.upkeep import otherinstalls
+from duepoint.controller.maintenance import otherinstalls
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from tests.unit.controller.world import NAMESPACE, World

@@ -9,7 +9,7 @@ from duepoint.controller.status.outcomes import Outcomes
 from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.testing.fakeclock import FakeClock
+from tests.fakes.fakeclock import FakeClock
 from tests.unit.controller.test_waiting_and_pacing import running
 
 SHARD = messages.ShardId(3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint import settings
-from duepoint.controller.reconciling import fingerprints
+from duepoint.controller.schedules import fingerprints
 from duepoint.delayqueue import quotas
 from duepoint.schedules import ownstreams
 from tests.unit.controller.world import NAMESPACE, World

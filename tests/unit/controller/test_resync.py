@@ -9,7 +9,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from duepoint.controller import sighting
-from duepoint.controller.reconciling import resync
+from duepoint.controller.schedules import resync
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from tests.support.builders import at

@@ -11,9 +11,9 @@ from duepoint import errors, services
 from duepoint.kube import jobs
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
-from duepoint.testing.recordingtarget import RecordingTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
 

@@ -9,10 +9,10 @@ import pytest
 from prometheus_client import REGISTRY
 
 from duepoint import errors
-from duepoint.controller.upkeep.sweeper import ROLL_SECONDS, Sweeper
+from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, Sweeper
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
-from duepoint.testing.fakeclock import FakeClock
+from tests.fakes.fakeclock import FakeClock
 
 SHARDS = 8
 STEPS = 10

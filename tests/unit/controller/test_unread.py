@@ -10,7 +10,7 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.firing import settling
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.recordingtarget import RecordingTarget
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.test_open_slots import a_worker
 from tests.unit.controller.world import World

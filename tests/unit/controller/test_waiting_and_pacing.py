@@ -10,17 +10,17 @@ import kopf
 import pytest
 
 from duepoint import errors, services
-from duepoint.controller.reconciling.resyncer import Resyncer
-from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.controller.maintenance.indexwatch import IndexWatch
+from duepoint.controller.maintenance.sweeper import Sweeper
+from duepoint.controller.schedules.resyncer import Resyncer
+from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status.agenda import Agenda, Allowance
-from duepoint.controller.upkeep.indexwatch import IndexWatch
-from duepoint.controller.upkeep.sweeper import Sweeper
 from duepoint.controller.watching import forgetting, handlers, tuning
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube.credentials import Login
-from duepoint.testing.fakeclock import FakeClock
-from duepoint.testing.memoryqueue import MemoryDelayQueue
+from tests.fakes.fakeclock import FakeClock
+from tests.fakes.memoryqueue import MemoryDelayQueue
 
 EPOCH = messages.Epoch(1)
 

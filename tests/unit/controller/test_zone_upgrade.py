@@ -6,11 +6,11 @@ import contextlib
 
 import pytest
 
-from duepoint.controller.reconciling import fingerprints
+from duepoint.controller.schedules import fingerprints
 from duepoint.expressions import timezones
 from duepoint.expressions.timezones import Zone
 from duepoint.schedules import spec
-from duepoint.testing.recordingtarget import RecordingTarget
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.test_contents import compared, counting
 from tests.unit.controller.test_open_slots import a_worker

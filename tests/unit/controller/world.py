@@ -18,19 +18,19 @@ from duepoint import errors, services
 from duepoint.controller import sighting
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.jobs.runends import RunEnds
-from duepoint.controller.manual import runsighting
-from duepoint.controller.manual.scheduleruns import ScheduleRuns
-from duepoint.controller.reconciling import dryruns, plan
-from duepoint.controller.reconciling.reconcile import Reconcile
-from duepoint.controller.reconciling.reconciler import Reconciler
-from duepoint.controller.reconciling.resync import Resync
+from duepoint.controller.maintenance.endings import Endings
+from duepoint.controller.maintenance.fallbacks import Fallbacks
+from duepoint.controller.maintenance.otherinstalls import OtherInstalls
+from duepoint.controller.scheduleruns import runsighting
+from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
+from duepoint.controller.schedules import dryruns, plan
+from duepoint.controller.schedules.reconcile import Reconcile
+from duepoint.controller.schedules.reconciler import Reconciler
+from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.status import outcomes
 from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.upkeep.endings import Endings
-from duepoint.controller.upkeep.fallbacks import Fallbacks
-from duepoint.controller.upkeep.otherinstalls import OtherInstalls
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
@@ -38,9 +38,9 @@ from duepoint.kube import events, jobs, port, schedules
 from duepoint.runs import run as runs
 from duepoint.schedules import ownstreams
 from duepoint.schedules.definition import Definition
-from duepoint.testing.fakeclock import FakeClock
-from duepoint.testing.fakekubernetes import FakeKubernetes
-from duepoint.testing.memoryqueue import MemoryDelayQueue
+from tests.fakes.fakeclock import FakeClock
+from tests.fakes.fakekubernetes import FakeKubernetes
+from tests.fakes.memoryqueue import MemoryDelayQueue
 from tests.support.builders import JOB_TEMPLATE
 
 EPOCH = messages.Epoch(1)

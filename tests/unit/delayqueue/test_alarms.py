@@ -7,7 +7,7 @@ import pytest
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.firing import alarms
-from duepoint.testing import fakeclock
+from tests.fakes import fakeclock
 
 SHARDS = tuple(messages.ShardId(number) for number in range(3))
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from duepoint import cli
-from duepoint.cli.index import connection
+from duepoint.cli.queue import connection
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 PAGE = (REFERENCE / "queue-commands.md").read_text()

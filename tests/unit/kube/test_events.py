@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from duepoint.kube import errors, events
-from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.unit.maintenance import virtualtime
 
 

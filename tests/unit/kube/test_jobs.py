@@ -13,7 +13,7 @@ import pytest
 from duepoint import errors as base
 from duepoint.kube import errors, jobs, port, schedules
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.fakes.fakekubernetes import FakeKubernetes
 
 SLOT_US = 1_795_311_000_000_000  # 2026-11-22T01:30:00Z
 FACTS = jobs.SlotFacts(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duepoint.kube import errors, services
-from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.fakes.fakekubernetes import FakeKubernetes
 
 PORTS = [
     {"name": "http", "port": 80, "protocol": "TCP"},

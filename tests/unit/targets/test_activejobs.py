@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.kube import errors, jobs, port
 from duepoint.targets.activejobs import NO_JOBS, ActiveJobs, JobState
-from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE
 
 NAMESPACE = "default"

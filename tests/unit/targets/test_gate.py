@@ -14,7 +14,7 @@ from duepoint.runs import circuit, outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers, circuits, gate
-from duepoint.testing import memoryqueue
+from tests.fakes import memoryqueue
 from tests.support import firings, receiver, webhooktargets
 
 RULE = circuit.Rule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)

@@ -9,7 +9,7 @@ import pytest
 
 from duepoint import clock
 from duepoint.targets import hostlimits, pace
-from duepoint.testing import fakeclock
+from tests.fakes import fakeclock
 
 
 def limits(per_host=2, places=256):

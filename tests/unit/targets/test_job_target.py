@@ -9,7 +9,7 @@ from duepoint.kube import errors
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import job
-from duepoint.testing import fakekubernetes
+from tests.fakes import fakekubernetes
 from tests.support import builders, firings
 
 NAME = f"report-{firings.SLOT_US // 1_000_000}"

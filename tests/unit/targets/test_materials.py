@@ -15,7 +15,7 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import answers, materials, secretcache
-from duepoint.testing import fakeclock, fakekubernetes
+from tests.fakes import fakeclock, fakekubernetes
 from tests.support import certificates, firings, receiver, vaults, webhooktargets
 
 BEARER = actions.Bearer(secret=actions.SecretKey(name="api", key="token"))

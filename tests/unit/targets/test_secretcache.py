@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.kube import errors, secrets
 from duepoint.targets import secretcache
-from duepoint.testing import fakeclock
+from tests.fakes import fakeclock
 from tests.support import vaults
 
 AWAY = errors.Unavailable("no answer")

@@ -8,7 +8,7 @@ import pytest
 
 from duepoint.kube import errors, services
 from duepoint.targets import servicecache
-from duepoint.testing import fakeclock
+from tests.fakes import fakeclock
 from tests.support import webhooktargets
 
 FOUND = webhooktargets.a_service(("10.0.0.1", 80))

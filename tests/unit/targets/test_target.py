@@ -10,7 +10,7 @@ from duepoint import telemetry
 from duepoint.runs import outcome, retries
 from duepoint.schedules import actions
 from duepoint.targets import target
-from duepoint.testing import fakeclock, recordingtarget
+from tests.fakes import fakeclock, recordingtarget
 from tests.support import firings
 
 HOUR_US = 3_600_000_000

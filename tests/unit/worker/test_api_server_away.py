@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
-from duepoint.testing.fakekubernetes import FakeKubernetes
+from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import a_definition, a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name
 from tests.support.workplace import EPOCH

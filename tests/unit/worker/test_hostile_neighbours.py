@@ -10,8 +10,8 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import pace
-from duepoint.testing.fakeclock import FakeClock
-from duepoint.testing.recordingtarget import RecordingTarget
+from tests.fakes.fakeclock import FakeClock
+from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import a_definition, at
 from tests.support.workplace import EPOCH, Workplace, a_workplace
 

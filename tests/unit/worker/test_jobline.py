@@ -8,8 +8,8 @@ import contextlib
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.testing.fakeclock import FakeClock
 from duepoint.worker import jobline
+from tests.fakes.fakeclock import FakeClock
 
 PLACES = 8
 IN_HAND = 4 * PLACES

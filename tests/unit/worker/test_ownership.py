@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue.layout import ownership
+from duepoint.delayqueue.resharding import ownership
 from duepoint.kube import errors
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget

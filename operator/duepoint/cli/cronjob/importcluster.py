@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from duepoint.cli.checking.manifests import Manifest, Unreadable
+from duepoint.cli.check.manifests import Manifest, Unreadable
 from duepoint.kube import api, credentials, kubeconfig, port
 from duepoint.kube import errors as kube_errors
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors
-from duepoint.cli.checking import manifests
-from duepoint.cli.checking.manifests import Problem
+from duepoint.cli.check import manifests
+from duepoint.cli.check.manifests import Problem
 from duepoint.cli.cronjob import importtimes
 
 _OF_THE_SERVER = (

@@ -14,8 +14,8 @@ import click
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
-from duepoint.cli.checking import manifests
-from duepoint.cli.checking.manifests import Manifest, Unreadable
+from duepoint.cli.check import manifests
+from duepoint.cli.check.manifests import Manifest, Unreadable
 from duepoint.cli.cronjob import importjudging, importprinting
 
 

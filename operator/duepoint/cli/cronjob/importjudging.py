@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors
-from duepoint.cli.checking import checks
-from duepoint.cli.checking.manifests import Manifest, Problem, Unreadable
+from duepoint.cli.check import checks
+from duepoint.cli.check.manifests import Manifest, Problem, Unreadable
 from duepoint.cli.cronjob import importcronjobs, porting
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from duepoint.cli import output
-from duepoint.cli.checking.manifests import Unreadable
+from duepoint.cli.check.manifests import Unreadable
 from duepoint.cli.cronjob import importyaml
 from duepoint.cli.cronjob.importjudging import Imported
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from duepoint import expressions
 from duepoint.cli import instants
-from duepoint.cli.checking.manifests import Problem
+from duepoint.cli.check.manifests import Problem
 from duepoint.cli.cronjob import cronjobs
 from duepoint.expressions import cron
 from duepoint.schedules.spec import ScheduleSpec

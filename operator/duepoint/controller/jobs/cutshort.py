@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.gone import TellGone
-from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.runs.run import RunEvent
 
 #: One watch may be behind the other by this; less than a status waits, or each would cost two.

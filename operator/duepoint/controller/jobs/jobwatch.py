@@ -26,7 +26,7 @@ from duepoint.controller.jobs.lostjobs import LostJobs
 from duepoint.controller.jobs.podless import Podless, PodlessJob
 from duepoint.controller.jobs.replacements import Replacements
 from duepoint.controller.jobs.unended import Unended
-from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status import book
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.status.reporter import Reporter

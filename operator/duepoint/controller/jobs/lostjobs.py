@@ -17,7 +17,7 @@ from duepoint.clock import Clock
 from duepoint.controller.jobs import gone
 from duepoint.controller.jobs.gone import TellGone
 from duepoint.controller.jobs.unended import Unended
-from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunEvent, RunState

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.reconciling.workqueue import WorkQueue
+from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status.statustext import instant
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, podrefusals, port

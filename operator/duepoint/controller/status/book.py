@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from duepoint.controller.jobs import unended
-from duepoint.controller.reconciling import plan, verdicts
-from duepoint.controller.reconciling.report import Report
+from duepoint.controller.schedules import plan, verdicts
+from duepoint.controller.schedules.report import Report
 from duepoint.controller.sighting import UNKNOWN, Sighting
 from duepoint.controller.status import (
     activetext,

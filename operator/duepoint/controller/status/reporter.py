@@ -25,14 +25,14 @@ from duepoint.clock import Clock
 from duepoint.controller.jobs import unended
 from duepoint.controller.jobs.podless import PodlessJob
 from duepoint.controller.jobs.unended import Unended
-from duepoint.controller.reconciling import verdicts
-from duepoint.controller.reconciling.report import Report
+from duepoint.controller.maintenance import otherinstalls
+from duepoint.controller.schedules import verdicts
+from duepoint.controller.schedules.report import Report
 from duepoint.controller.sighting import UNKNOWN, Sighting
 from duepoint.controller.status import book, news, pace
 from duepoint.controller.status.agenda import Agenda, Allowance
 from duepoint.controller.status.nextwheel import NextWheel
 from duepoint.controller.status.receipts import Receipt
-from duepoint.controller.upkeep import otherinstalls
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobs, port, status
 from duepoint.runs import openslots

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from duepoint.controller.reconciling.plan import Shown
+from duepoint.controller.schedules.plan import Shown
 from duepoint.controller.status import opentext
 from duepoint.kube import times
 from duepoint.schedules.conditions import ConditionType, Reason

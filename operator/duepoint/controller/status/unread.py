@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.reconciling import plan
+from duepoint.controller.schedules import plan
 from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.reporter import Reporter
 from duepoint.delayqueue import messages, port

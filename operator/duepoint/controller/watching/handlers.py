@@ -14,8 +14,8 @@ from typing import Any
 import kopf
 
 from duepoint.controller import sighting
-from duepoint.controller.manual import runsighting
-from duepoint.controller.manual.runsighting import RunSighting
+from duepoint.controller.scheduleruns import runsighting
+from duepoint.controller.scheduleruns.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
 from duepoint.kube import api, schedules
 from duepoint.kube.credentials import Login

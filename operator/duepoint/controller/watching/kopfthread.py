@@ -20,7 +20,7 @@ import kopf
 from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import sighting
-from duepoint.controller.manual.runsighting import RunSighting
+from duepoint.controller.scheduleruns.runsighting import RunSighting
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.watching import forgetting, handlers, kopfjson, shortwatch, tuning
 from duepoint.kube.credentials import Credentials, Login

@@ -15,7 +15,7 @@ from typing import Any
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import interning, records
-from duepoint.delayqueue.layout import moving
+from duepoint.delayqueue.resharding import moving
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.layout import layouts
+from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
 
 

@@ -27,7 +27,7 @@ import structlog
 from duepoint import bytescache, errors, telemetry
 from duepoint.delayqueue import core, keys, messages, sharding
 from duepoint.delayqueue.definitions import interning, records, seal
-from duepoint.delayqueue.layout import layouts
+from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import headings, points

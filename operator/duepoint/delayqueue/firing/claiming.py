@@ -24,7 +24,7 @@ from duepoint import errors, telemetry
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.definitions import briefing, records
 from duepoint.delayqueue.firing import claimedchains
-from duepoint.delayqueue.layout import moving
+from duepoint.delayqueue.resharding import moving
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 

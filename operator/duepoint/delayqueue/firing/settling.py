@@ -20,7 +20,7 @@ from duepoint.delayqueue import messages, quotas, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.firing import appending, claimedchains, crowding, rearming
 from duepoint.delayqueue.keys import ShardKeys
-from duepoint.delayqueue.layout import layouts
+from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from duepoint.delayqueue import keys, messages, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.inspection import sights
-from duepoint.delayqueue.layout import layouts
+from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 

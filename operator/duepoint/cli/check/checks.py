@@ -1,0 +1,313 @@
+"""A manifest to what is wrong with it, and to the spec that operator and worker would act on.
+
+Three judges in the order in which a cluster has them: the object around the spec, the schema of
+the CRD (structure.py), and the very function with which the operator accepts a spec
+(``schedules.spec.parse``). What one of them has told of a field, the next does not tell again.
+A CronJob is judged as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from duepoint import errors, expressions
+from duepoint.cli import instants
+from duepoint.cli.check import jobtemplate, manifests, structure
+from duepoint.cli.check.manifests import Manifest, Problem
+from duepoint.expressions import timezones
+from duepoint.kube import scheduleruns
+from duepoint.schedules import ownstreams, slots
+from duepoint.schedules import rule as rules
+from duepoint.schedules import spec as specs
+
+_TOP = ("apiVersion", "kind", "metadata", "spec", "status")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+#: A Job's name carries eleven more characters for its slot and ends at 63.
+_LONGEST_NAME = 52
+_LARGEST_NUMBER = 1 << 63
+
+_UID = "00000000-0000-4000-8000-000000000000"
+
+CRONJOB = "CronJob"
+CRONJOB_VERSIONS = ("batch/v1", "batch/v1beta1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A manifest of ours, or one that becomes one, and what is to be said of it.
+
+    Attributes:
+        spec: what operator and worker act on; None where there are problems, and for a
+            ScheduleRun.
+    """
+
+    manifest: Manifest
+    problems: tuple[Problem, ...]
+    spec: specs.ScheduleSpec | None
+
+    @property
+    def is_valid(self) -> bool:
+        return all(problem.is_note for problem in self.problems)
+
+
+def check(
+    manifest: Manifest, *, namespace: str, created_us: int, newer_kubernetes: bool = False
+) -> Checked | None:
+    """What is to be said of the manifest; None where it is none of our business.
+
+    Args:
+        namespace: of an object that names none.
+        created_us: of an object that has no creationTimestamp.
+        newer_kubernetes: the cluster may be newer than the Jobs known here, so that an unknown
+            field of a template is a note.
+    """
+    if not isinstance(manifest.content, dict) or not manifest.kind:
+        return _wrong(
+            manifest, "", "is no Kubernetes object; write apiVersion, kind, metadata and spec"
+        )
+    kind = _kind_of(manifest)
+    if isinstance(kind, Checked) or kind is None:
+        return kind
+    content = manifest.content
+    found = list(_around(content))
+    if not isinstance(content.get("spec"), dict):
+        found.append(Problem(path="spec", message="is missing; write a mapping"))
+        return Checked(manifest=manifest, problems=tuple(found), spec=None)
+    found += [
+        replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
+        for problem in structure.problems(kind, content["spec"])
+    ]
+    if kind != "Schedule":
+        more = _of_run(content, created_us=created_us)
+        found += [problem for problem in more if not _is_told(problem.path, found)]
+        return Checked(manifest=manifest, problems=tuple(found), spec=None)
+    spec, more = _parsed(content, namespace=namespace, created_us=created_us)
+    found += [problem for problem in more if not _is_told(problem.path, found)]
+    texts = _of_texts(content["spec"], created_us=created_us)
+    found += [problem for problem in texts if not _is_told(problem.path, found)]
+    in_template = jobtemplate.problems(content["spec"])
+    found += [problem for problem in in_template if not _is_told(problem.path, found)]
+    told = tuple(found)
+    accepted = spec if all(problem.is_note for problem in told) else None
+    return Checked(manifest=manifest, problems=told, spec=accepted)
+
+
+def _kind_of(manifest: Manifest) -> str | Checked | None:
+    """The kind that it is judged as; a Checked where that is what is wrong."""
+    kind, version = manifest.kind, manifest.api_version
+    if kind == CRONJOB and version in CRONJOB_VERSIONS:
+        return "Schedule"
+    if kind in structure.schemas() and version == manifests.API_VERSION:
+        return kind
+    if version.startswith(manifests.GROUP) and kind in structure.schemas():
+        return _wrong(
+            manifest, "apiVersion", f"{errors.quoted(version)}: write {manifests.API_VERSION}"
+        )
+    if version.startswith(manifests.GROUP):
+        known = " or ".join(structure.schemas())
+        return _wrong(manifest, "kind", f"{errors.quoted(kind)}: write {known}")
+    if kind in structure.schemas() and not version:
+        return _wrong(manifest, "apiVersion", f"is missing; write {manifests.API_VERSION}")
+    return None
+
+
+def _wrong(manifest: Manifest, path: str, message: str) -> Checked:
+    problem = Problem(path=path, message=message)
+    return Checked(manifest=manifest, problems=(problem,), spec=None)
+
+
+# -- around the spec -------------------------------------------------------------------------
+
+
+def _around(content: dict[str, Any]) -> Iterator[Problem]:
+    for name in content:
+        if name not in _TOP:
+            meant = structure.nearest(name, _TOP)
+            hint = f"did you mean {meant}?" if meant else f"known here: {', '.join(_TOP)}"
+            yield Problem(path=name[:64], message=f"is unknown; {hint}")
+    metadata = content.get("metadata")
+    if not isinstance(metadata, dict):
+        yield Problem(path="metadata", message="is missing; write a mapping with a name")
+        return
+    for name in metadata:
+        if name not in structure.METADATA:
+            meant = structure.nearest(name, structure.METADATA)
+            hint = f"; did you mean {meant}?" if meant else ""
+            yield Problem(path=f"metadata.{name[:64]}", message=f"is unknown{hint}")
+    yield from _of_names(metadata)
+    yield from _of_creation(metadata.get("creationTimestamp"))
+
+
+def _of_names(metadata: dict[str, Any]) -> Iterator[Problem]:
+    name, prefix = metadata.get("name"), metadata.get("generateName")
+    if name is None and not isinstance(prefix, str):
+        yield Problem(path="metadata.name", message="is missing; write a name")
+    elif name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
+        yield Problem(
+            path="metadata.name",
+            message=f"{errors.quoted(name)}: write lower-case letters, digits, - and .",
+        )
+    elif isinstance(name, str) and len(name) > _LONGEST_NAME:
+        yield Problem(
+            path="metadata.name",
+            message=f"has {len(name)} characters; write at most {_LONGEST_NAME}, because each "
+            "Job's name carries 11 more for its slot and ends at 63",
+        )
+    namespace = metadata.get("namespace")
+    if namespace is not None and not (
+        isinstance(namespace, str) and _NAMESPACE.fullmatch(namespace)
+    ):
+        yield Problem(
+            path="metadata.namespace",
+            message=f"{errors.quoted(namespace)}: write lower-case letters, digits and -",
+        )
+
+
+def _of_creation(text: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
+    if text is not None and _instant(text) is None:
+        yield Problem(
+            path="metadata.creationTimestamp",
+            message=f"{errors.quoted(text)} is no time; leave it out, or write RFC 3339",
+        )
+
+
+# -- as the operator reads it ----------------------------------------------------------------
+
+
+def _parsed(
+    content: dict[str, Any], *, namespace: str, created_us: int
+) -> tuple[specs.ScheduleSpec | None, list[Problem]]:
+    metadata = content.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    created = _instant(metadata.get("creationTimestamp"))
+    try:
+        raw = json.dumps(content["spec"], allow_nan=False).encode("ascii")
+        spec = specs.parse(
+            raw,
+            namespace=_text(metadata.get("namespace")) or namespace,
+            name=_text(metadata.get("name")) or _text(metadata.get("generateName")),
+            uid=_text(metadata.get("uid")) or _UID,
+            generation=_generation(metadata.get("generation")),
+            created_us=created_us if created is None else created,
+        )
+    except errors.InvalidSpec as error:
+        return None, [Problem(path=each.path, message=each.message) for each in error.errors]
+    except (ValueError, msgspec.MsgspecError) as error:
+        # What JSON cannot hold: a number without an end, half a character.
+        return None, [Problem(path="spec", message=f"cannot be written as JSON: {error}")]
+    return spec, []
+
+
+def _of_run(content: dict[str, Any], *, created_us: int) -> list[Problem]:
+    """What the operator would refuse of a ScheduleRun beside what the API server does."""
+    metadata = content.get("metadata")
+    created = _instant(metadata.get("creationTimestamp")) if isinstance(metadata, dict) else None
+    try:
+        # As short as the API server writes it: the size of a payload counts.
+        text = json.dumps(
+            content["spec"], allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        )
+        scheduleruns.wanted(text.encode(), created_us=created_us if created is None else created)
+    except errors.InvalidSpec as error:
+        return [Problem(path=each.path, message=each.message) for each in error.errors]
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        return [Problem(path="spec", message=f"cannot be written as JSON: {error}")]
+    return []
+
+
+def _of_texts(spec: dict[str, Any], *, created_us: int) -> Iterator[Problem]:
+    """Each expression by itself: the operator looks at them only where all else is well."""
+    zone = spec.get("timeZone") or rules.DEFAULT_ZONE
+    try:
+        timezones.load(zone)
+    except (errors.InvalidExpression, TypeError) as error:
+        yield Problem(path="spec.timeZone", message=str(error))
+        zone = rules.DEFAULT_ZONE
+    listed = spec.get("schedules")
+    several = enumerate(listed if isinstance(listed, list) else [])
+    texts = [("spec.schedule", spec.get("schedule"))]
+    texts += [(f"spec.schedules[{index}]", text) for index, text in several]
+    for path, text in texts:
+        if isinstance(text, str) and (wrong := _text_trouble(text, zone, created_us)):
+            yield Problem(path=path, message=wrong)
+
+
+def _text_trouble(text: str, zone: str, created_us: int) -> str:
+    try:
+        expressions.compile_expression(
+            text, time_zone=zone, anchor_us=created_us, from_us=created_us
+        )
+    except errors.InvalidExpression as error:
+        return str(error)
+    return ""
+
+
+def _is_told(path: str, told: Iterable[Problem]) -> bool:
+    """Whether a problem with the field, with what it is part of or with a part of it is known.
+
+    The spec as a whole is a field like any other here: what is wrong with it says nothing of its
+    parts, and the other way round.
+    """
+    known = [problem.path for problem in told if not problem.is_note]
+    return any(each == path or _is_part(each, path) or _is_part(path, each) for each in known)
+
+
+def _is_part(path: str, whole: str) -> bool:
+    return whole != "spec" and path.startswith((f"{whole}.", f"{whole}["))
+
+
+def jitter_note(spec: specs.ScheduleSpec, from_us: int) -> Iterator[Problem]:
+    """A jitter longer than the distance between slots is cut, slot by slot."""
+    jitter_us = spec.rule.timing.jitter_ms * 1_000
+    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
+    coming = timeline.upcoming(from_us, 2)
+    if len(coming) == 2 and coming[1] - coming[0] < jitter_us:
+        yield Problem(
+            path="spec.jitter",
+            message="is longer than the distance to the next slot, and is cut to it",
+            is_note=True,
+        )
+
+
+def own_stream_notes(spec: specs.ScheduleSpec) -> Iterator[Problem]:
+    """What an installation may refuse of a stream in Duepoint's own Redis; nobody here knows."""
+    stream = ownstreams.own(spec.action.target)
+    if stream is None:
+        return
+    yield Problem(
+        path="spec.stream",
+        message="goes to Duepoint's own Redis; an installation without streams there"
+        " (ownStreams.enabled: false) refuses it: name another Redis in connectionSecretRef, or"
+        " write kafka or webhook instead",
+        is_note=True,
+    )
+    most = ownstreams.MAX_LENGTH
+    if stream.max_length is not None and stream.max_length > most:
+        yield Problem(
+            path="spec.stream.maxLength",
+            message=f"{stream.max_length} is refused unless the installation's"
+            f" ownStreams.maxLength is as large; it is {most} by default",
+            is_note=True,
+        )
+
+
+def _instant(value: Any) -> int | None:  # noqa: ANN401 - any JSON
+    try:
+        return instants.strict_us(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
+    return value if isinstance(value, str) else ""
+
+
+def _generation(value: Any) -> int:  # noqa: ANN401 - any JSON
+    return value if isinstance(value, int) and 0 < value < _LARGEST_NUMBER else 1

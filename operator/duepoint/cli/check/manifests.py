@@ -1,0 +1,188 @@
+"""Files and standard input to manifests: the objects in them, told apart by where they stand.
+
+YAML with any number of documents, JSON, and lists (``kind: List``, ``ScheduleList``,
+``CronJobList``) are taken apart to single objects. Files are read as bytes with a limit, so that a
+huge or endless one costs a message and not the machine. What cannot be read is a ``Problem`` of
+the file, like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from duepoint.cli.check import yamltext
+from duepoint.schedules import nesting
+
+#: A file's size in bytes; the API server takes 1.5 MB for an object.
+LARGEST_FILE = 32 * 1024 * 1024
+
+API_VERSION = "duepoint.dev/v1alpha1"
+GROUP = "duepoint.dev/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something wrong, or with ``is_note`` something worth knowing.
+
+    Attributes:
+        path: the field as a user would write it; empty for the whole object or file.
+        is_of_newer: a newer Kubernetes may see it otherwise.
+    """
+
+    path: str
+    message: str
+    is_note: bool = False
+    is_of_newer: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One object of a file.
+
+    Attributes:
+        file: as the user named it.
+        document: its number in the file, from 1; 0 for an object of a cluster.
+        item: where it stands in a list, such as ``items[3]``; else empty.
+        content: the object as it was read; anything, as long as nobody has looked.
+    """
+
+    file: str
+    document: int
+    item: str
+    content: Any
+
+    @property
+    def where(self) -> str:
+        """Such as ``jobs.yaml: document 2 (Schedule reports/nightly)``."""
+        place = self.file
+        if self.document:
+            place += f": document {self.document}" + (f", {self.item}" * bool(self.item))
+        known = " ".join(part for part in (self.kind, self.name) if part)
+        return f"{place} ({known})" if known else place
+
+    @property
+    def kind(self) -> str:
+        return self._text("kind")
+
+    @property
+    def api_version(self) -> str:
+        return self._text("apiVersion")
+
+    @property
+    def name(self) -> str:
+        metadata = self.content.get("metadata") if isinstance(self.content, dict) else None
+        if not isinstance(metadata, dict):
+            return ""
+        parts = [metadata.get(key) for key in ("namespace", "name")]
+        return "/".join(part for part in parts if isinstance(part, str) and part)
+
+    def _text(self, key: str) -> str:
+        value = self.content.get(key) if isinstance(self.content, dict) else None
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A file, or the rest of one, that holds no manifests."""
+
+    file: str
+    document: int
+    message: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}: document {self.document}" if self.document else self.file
+
+
+def read(file: str) -> Iterator[Manifest | Unreadable]:
+    """The objects of a file, ``-`` being standard input."""
+    shown = "standard input" if file == "-" else file
+    try:
+        data = _bytes(file)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        yield Unreadable(file=shown, document=0, message=f"cannot be read: {reason}")
+        return
+    except ValueError as error:
+        yield Unreadable(file=shown, document=0, message=str(error))
+        return
+    for number, found in enumerate(_documents(data), start=1):
+        if isinstance(found, yamltext.InvalidText):
+            yield Unreadable(file=shown, document=number, message=str(found))
+        else:
+            yield from _objects(shown, number, found.value)
+
+
+def _bytes(file: str) -> bytes:
+    if file == "-":
+        data = sys.stdin.buffer.read(LARGEST_FILE + 1)
+    else:
+        with Path(file).open("rb") as opened:
+            data = opened.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise ValueError(f"is larger than {LARGEST_FILE >> 20} MiB; split it into several files")
+    return data
+
+
+def _documents(data: bytes) -> Iterator[yamltext.Document | yamltext.InvalidText]:
+    if data[:1] == b"{":
+        found, value = _json(data)
+        if found:
+            return iter((yamltext.Document(1, value),))
+    return yamltext.documents(data)
+
+
+def _json(data: bytes) -> tuple[bool, Any]:
+    """What kubectl prints is read by a reader for JSON, which is quicker; anything else as YAML.
+
+    How deep that reader follows depends on the version of Python; what is left for it does not, and
+    is enough for a spec to be refused.
+    """
+    text = nesting.clipped(data)
+    try:
+        return True, json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_refuse)
+    except ValueError:
+        return False, None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key is there twice")  # the reader for YAML says which, and where
+    return made
+
+
+def _refuse(word: str) -> Any:  # noqa: ANN401 - json's signature
+    raise ValueError(word)
+
+
+def _objects(
+    file: str,
+    document: int,
+    value: Any,  # noqa: ANN401 - any value
+    item: str = "",
+) -> Iterator[Manifest | Unreadable]:
+    """The object, or those of a list, of lists in a list, too: kubectl takes them apart as well."""
+    is_list = isinstance(value, dict) and str(value.get("kind", "")).endswith("List")
+    if not is_list:
+        yield Manifest(file=file, document=document, item=item, content=value)
+        return
+    place = f"{item}.items" if item else "items"
+    items = value.get("items")
+    if not isinstance(items, list):
+        message = f"{place}: a list has its objects here, each with apiVersion and kind"
+        yield Unreadable(file=file, document=document, message=message)
+        return
+    kind = str(value["kind"]).removesuffix("List")
+    for index, each in enumerate(items):
+        if kind and isinstance(each, dict):  # a typed list names kind and version once
+            each = {"apiVersion": value.get("apiVersion"), "kind": kind, **each}  # noqa: PLW2901 - the same item, completed
+        yield from _objects(file, document, each, f"{place}[{index}]")

@@ -1,0 +1,156 @@
+"""``duepoint dlq``: slots that were given up on, why, and what is needed to run them again.
+
+``list`` and ``show`` look at the ``dead`` streams, newest first, and change nothing; ``replay`` and
+``purge`` (``letterchanges``) do. A letter is named by its shard and its entry there, as ``list``
+shows it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from duepoint.cli import options, output
+from duepoint.cli.queue import (
+    connection,
+    letterchanges,
+    letterchoice,
+    letterrows,
+    listing,
+    sightings,
+)
+
+if TYPE_CHECKING:
+    from duepoint.delayqueue import messages
+    from duepoint.delayqueue.delayqueue import DelayQueue
+
+_MOST_LETTERS = 10_000
+#: Letters that are looked at for a namespace or a Schedule before the search is ended.
+_LOOKED_AT = 200_000
+
+
+@click.group("dlq")
+def dlq() -> None:
+    """Look at the dead letters: slots that were given up on; run them again, or remove them."""
+
+
+dlq.add_command(letterchanges.replay)
+dlq.add_command(letterchanges.purge)
+
+
+@dlq.command("list")
+@click.option("--count", default="20", metavar="N", show_default=True, help="How many.")
+@connection.namespace
+@click.option("--schedule", "-s", metavar="NAME|UID", help="Only this Schedule.")
+@click.option("--reason", metavar="REASON", help="Only this reason, such as DeadlineExceeded.")
+@options.output_format
+@connection.reaching
+def list_letters(
+    count: str,
+    namespace: str | None,
+    schedule: str | None,
+    reason: str | None,
+    form: str | None,
+    **given: str | None,
+) -> None:
+    """List dead letters, newest first."""
+    wanted = connection.whole("--count", count, most=_MOST_LETTERS)
+    connection.check_name("--namespace", namespace)
+    connection.check_name("--schedule", schedule)
+    shape = output.format_of(form)
+
+    async def look(opened: DelayQueue) -> int:
+        rows: list[listing.Row] = []
+        looked_at = 0
+        async for letter in opened.letters():
+            row = letterrows.row_of(letter)
+            if sightings.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
+                rows.append(row)
+            looked_at += 1
+            if len(rows) == wanted:
+                break
+            if looked_at == _LOOKED_AT:
+                output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
+                break
+        if not rows:
+            output.complain("there is no such dead letter")
+        for of, went in (await opened.dropped_letters()).items():
+            if namespace in (None, of):
+                output.complain(
+                    f"{went} older letters of namespace {of} are gone: it had more than it may keep"
+                )
+        return listing.write(
+            rows, shape, _cells, spare=("attempts", "scheduledTime", "id"), cut="message"
+        )
+
+    connection.run(given, look)
+
+
+@dlq.command("show")
+@click.argument("letter_id", metavar="ID")
+@options.output_format
+@connection.reaching
+def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
+    """Show one dead letter, by the ID that list tells, with what is needed to replay it."""
+    layout, shard, entry = letterchoice.parsed_id(letter_id)
+    shape = output.format_of(form)
+
+    async def look(opened: DelayQueue) -> int:
+        letter = await opened.letter_of(layout, shard, entry)
+        if letter is None:
+            output.complain(f"there is no dead letter {letter_id}")
+            return 0
+        row = letterrows.row_of(letter)
+        row |= {"fields": letter.entry, "member": letter.member.hex()}
+        row["replay"] = await _replay(opened, letter, row)
+        return listing.write_one(row, shape, _all_cells(row))
+
+    connection.run(given, look)
+
+
+def _cells(row: listing.Row) -> listing.Cells:
+    return {
+        "id": row["id"],
+        "schedule": listing.name(row),
+        "scheduledTime": listing.text(row["scheduledTime"]),
+        "attempts": listing.text(row["attempts"]),
+        "reason": row["reason"],
+        "message": row["message"],
+    }
+
+
+def _all_cells(row: listing.Row) -> listing.Cells:
+    replay = row["replay"]
+    told = {
+        "id": row["id"],
+        "schedule": listing.name(row),
+        "uid": row["uid"],
+        "scheduled time": listing.text(row["scheduledTime"]),
+        "given up": row["givenUp"],
+        "kind": row["kind"],
+        "trigger": row["trigger"],
+        "run": row["runUid"],
+        "attempts": listing.text(row["attempts"]),
+        "reason": row["reason"],
+        "message": row["message"],
+        "HTTP status": listing.text(row["httpStatus"]),
+        "in the queue": replay["definition"],
+        "replayable": "yes" if replay["possible"] else f"no: {replay['why']}",
+    }
+    return {name: cell for name, cell in told.items() if cell}
+
+
+async def _replay(opened: DelayQueue, letter: messages.DeadEntry, row: listing.Row) -> listing.Row:
+    """What running the slot again needs, and whether it is there."""
+    needed = {name: row[name] for name in ("namespace", "schedule", "uid", "scheduledTime")}
+    known = None
+    if row["namespace"] and row["uid"]:
+        known = await opened.schedule_sight(row["namespace"], uid=row["uid"])
+    why = letterchanges.why_not(letter, known)
+    return {
+        **needed,
+        "definition": "absent" if known is None else known.known.state.name.lower(),
+        "possible": not why,
+        "why": why,
+    }

@@ -1,0 +1,325 @@
+"""``duepoint queue``: what is in the queue, what comes next, and who holds what.
+
+Looks at Redis alone, with reading commands only, and never at more than a bounded part of it: safe
+on a queue of any size, while it works. JSON is one object a line, times are RFC 3339 in UTC; a
+table is for people and shows spans beside times.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from duepoint.cli import options, output
+from duepoint.cli.queue import connection, listing, partition, sightings
+
+if TYPE_CHECKING:
+    from duepoint.delayqueue.delayqueue import DelayQueue
+    from duepoint.delayqueue.inspection import sights
+
+#: Points that may be asked for: in the worst case each lies in a lane of its own.
+_MOST_POINTS = 1_000
+_MOST_CLAIMS = 10_000
+
+
+@click.group("queue")
+def queue() -> None:
+    """Look into the queue in Redis, and cut it anew; all but partition change nothing.
+
+    Where it is comes from the same settings as a worker's: DUEPOINT_REDIS_URL or --redis-url.
+    """
+
+
+queue.add_command(partition.partition)
+
+_count = click.option("--count", default="20", metavar="N", show_default=True, help="How many.")
+
+
+# -- stats ---------------------------------------------------------------------------------------
+
+
+@queue.command("stats")
+@click.option("--by", metavar="shard|namespace", help="A row for each instead of one for all.")
+@options.output_format
+@connection.reaching
+def stats(by: str | None, form: str | None, **given: str | None) -> None:
+    """Show how full the queue is, how late, and who works on it."""
+    by = None if by is None else output.choice("--by", by, ("shard", "namespace"))
+    shape = output.format_of(form)
+
+    async def look(opened: DelayQueue) -> int:
+        seen = await opened.index_sight()
+        if by == "namespace":
+            rows = _by_namespace(await opened.lane_sights(), seen.now_us)
+            return listing.write(rows, shape, _namespace_cells)
+        shards = await opened.shard_sights()
+        if by == "shard":
+            rows = [_of_shard(shard, seen.now_us) for shard in shards]
+            return listing.write(rows, shape, _shard_cells, spare=("claims", "state"))
+        total = _total(seen, shards)
+        return listing.write_one(total, shape, _total_cells(total))
+
+    connection.run(given, look)
+
+
+def _total(seen: sights.IndexSight, shards: Sequence[sights.ShardSight]) -> listing.Row:
+    oldest = min((s.oldest_due_us for s in shards if s.oldest_due_us is not None), default=None)
+    states = collections.Counter(shard.state for shard in shards)
+    return {
+        "server": seen.server,
+        "layout": seen.layout.number,
+        "layoutState": seen.state,
+        "shards": seen.layout.shards,
+        "shardStates": dict(sorted(states.items())),
+        "epoch": seen.epoch,
+        "definitions": sum(shard.definitions for shard in shards),
+        "armed": sum(shard.armed for shard in shards),
+        "due": sum(shard.due for shard in shards),
+        "oldestDue": listing.time(oldest),
+        "lagSeconds": _lag_seconds(oldest, seen.now_us),
+        "claimed": sum(shard.claimed for shard in shards),
+        "claims": sum(shard.claims for shard in shards),
+        "occurrences": sum(shard.occurrences for shard in shards),
+        "retries": sum(shard.retries for shard in shards),
+        "deadLetters": sum(shard.dead for shard in shards),
+        "runsBacklog": sum(shard.runs for shard in shards),
+        "memoryUsedBytes": seen.memory_used,
+        "memoryResidentBytes": seen.memory_resident,
+        "memoryLimitBytes": seen.memory_limit,
+        "workers": [name for name, _ in seen.workers],
+        "exact": all(shard.is_exact for shard in shards),
+    }
+
+
+def _total_cells(row: listing.Row) -> listing.Cells:
+    about = "" if row["exact"] else " (about)"
+    limit = row["memoryLimitBytes"]
+    workers = row["workers"]
+    states = ", ".join(f"{count} {state}" for state, count in row["shardStates"].items())
+    oldest = f"{row['oldestDue']} ({listing.span(row['lagSeconds'])} late)"
+    return {
+        "server": row["server"],
+        "layout": f"{row['layout']}, {row['layoutState']}; term {row['epoch']}",
+        "shards": f"{row['shards']} ({states})",
+        "definitions": f"{row['definitions']}{about}",
+        "armed": str(row["armed"]),
+        "due": str(row["due"]),
+        "oldest due": oldest if row["oldestDue"] else "nothing is due",
+        "claimed": f"{row['claimed']} in {row['claims']} claims",
+        "retries": f"{row['retries']} of {row['occurrences']} occurrences{about}",
+        "dead letters": str(row["deadLetters"]),
+        "runs backlog": str(row["runsBacklog"]),
+        "memory": f"{listing.size(row['memoryUsedBytes'])} used,"
+        f" {listing.size(row['memoryResidentBytes'])} resident,"
+        f" {f'limit {listing.size(limit)}' if limit else 'no limit'}",
+        "workers": f"{len(workers)}{': ' if workers else ''}{', '.join(workers)}",
+    }
+
+
+def _of_shard(shard: sights.ShardSight, now_us: int) -> listing.Row:
+    return {
+        "layout": sightings.layout_number(shard.shard),
+        "shard": sightings.shard_number(shard.shard),
+        "state": shard.state,
+        "definitions": shard.definitions,
+        "armed": shard.armed,
+        "due": shard.due,
+        "oldestDue": listing.time(shard.oldest_due_us),
+        "lagSeconds": _lag_seconds(shard.oldest_due_us, now_us),
+        "claimed": shard.claimed,
+        "claims": shard.claims,
+        "occurrences": shard.occurrences,
+        "retries": shard.retries,
+        "deadLetters": shard.dead,
+        "runsBacklog": shard.runs,
+        "exact": shard.is_exact,
+    }
+
+
+def _shard_cells(row: listing.Row) -> listing.Cells:
+    return {
+        "shard": str(row["shard"] if row["state"] == "open" else f"{row['layout']}.{row['shard']}"),
+        "state": row["state"],
+        "defs": f"{row['definitions']}{'' if row['exact'] else '~'}",
+        "armed": str(row["armed"]),
+        "due": str(row["due"]),
+        "late": listing.span(row["lagSeconds"]) if row["due"] else "",
+        "claimed": str(row["claimed"]),
+        "claims": str(row["claims"]),
+        "retries": str(row["retries"]),
+        "dead": str(row["deadLetters"]),
+        "runs": str(row["runsBacklog"]),
+    }
+
+
+def _by_namespace(lanes: Iterable[sights.LaneSight], now_us: int) -> list[listing.Row]:
+    """Those with the most due points first."""
+    found: dict[str, listing.Row] = {}
+    for lane in lanes:
+        row = found.setdefault(
+            lane.namespace,
+            {"namespace": lane.namespace, "points": 0, "due": 0, "claimed": 0, "oldest": None},
+        )
+        row["points"] += lane.points
+        row["due"] += lane.due
+        row["claimed"] += lane.claimed
+        both = [each for each in (row["oldest"], lane.oldest_due_us) if each is not None]
+        row["oldest"] = min(both, default=None)
+    for row in found.values():
+        oldest = row.pop("oldest")
+        row |= {"oldestDue": listing.time(oldest), "lagSeconds": _lag_seconds(oldest, now_us)}
+    return sorted(found.values(), key=lambda row: (-row["due"], -row["points"], row["namespace"]))
+
+
+def _namespace_cells(row: listing.Row) -> listing.Cells:
+    return {
+        "namespace": row["namespace"],
+        "points": str(row["points"]),
+        "due": str(row["due"]),
+        "late": listing.span(row["lagSeconds"]) if row["due"] else "",
+        "claimed": str(row["claimed"]),
+    }
+
+
+def _lag_seconds(oldest_us: int | None, now_us: int) -> float:
+    return 0.0 if oldest_us is None else max(0, now_us - oldest_us) / 1_000_000
+
+
+# -- peek ----------------------------------------------------------------------------------------
+
+
+@queue.command("peek")
+@_count
+@connection.namespace
+@connection.schedule
+@options.output_format
+@connection.reaching
+def peek(
+    count: str,
+    namespace: str | None,
+    schedule: str | None,
+    form: str | None,
+    **given: str | None,
+) -> None:
+    """Show the points that come next, or everything the queue has of one Schedule.
+
+    Without --schedule: the next points that nobody holds, those due already first. With it: its
+    points, held ones too; where it has none, why.
+    """
+    wanted = connection.whole("--count", count, most=_MOST_POINTS)
+    connection.check_schedule(namespace, schedule)
+    shape = output.format_of(form)
+
+    async def look(opened: DelayQueue) -> int:
+        if namespace is not None and schedule is not None:
+            return await _show_schedule(opened, namespace, schedule, shape)
+        found = await opened.next_points(wanted, namespace=namespace)
+        now_us = (await opened.index_sight()).now_us
+        if not found:
+            output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
+        rows = [sightings.of_point(point, now_us) for point in found]
+        return listing.write(
+            rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="last error"
+        )
+
+    connection.run(given, look)
+
+
+async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, shape: str) -> int:
+    known = await sightings.found(opened, namespace, schedule)
+    if known is None:
+        output.complain(
+            f"the queue holds no definition of {namespace}/{schedule}: it is not armed;"
+            f" its conditions say why (kubectl describe schedule -n {namespace})"
+        )
+        return 0
+    if not known.points:
+        output.complain(f"{known.known.identity} has no point: {sightings.why_no_point(known)}")
+    rows = [sightings.of_point(point, known.now_us) for point in known.points]
+    return listing.write(
+        rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="last error"
+    )
+
+
+def _point_cells(row: listing.Row) -> listing.Cells:
+    when = row["inSeconds"]
+    return {
+        "in": "held" if when is None else _until(when),
+        "due": listing.short_time(row["due"]),
+        "kind": row["kind"],
+        "scheduledTime": listing.text(row["scheduledTime"]),
+        "attempt": listing.text(row["attempt"]),
+        "schedule": listing.name(row),
+        "last error": _last_error(row),
+    }
+
+
+def _last_error(row: listing.Row) -> str:
+    """Of a retry: the reason, and the cause in words where it was kept."""
+    return ": ".join(text for text in (row["lastError"], row["lastCause"]) if text)
+
+
+def _until(seconds: float) -> str:
+    return listing.span(seconds) if seconds > 0 else f"{listing.span(-seconds)} late"
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+@queue.command("leases")
+@_count
+@connection.namespace
+@connection.schedule
+@click.option("--worker", metavar="NAME", help="Only claims of this worker.")
+@options.output_format
+@connection.reaching
+def leases(
+    count: str,
+    namespace: str | None,
+    schedule: str | None,
+    worker: str | None,
+    form: str | None,
+    **given: str | None,
+) -> None:
+    """Show who holds which points until when, and how often they were taken over.
+
+    A claim that ran out is taken over by the next worker that looks.
+    """
+    wanted = connection.whole("--count", count, most=_MOST_CLAIMS)
+    connection.check_schedule(namespace, schedule)
+    shape = output.format_of(form)
+
+    async def look(opened: DelayQueue) -> int:
+        rows: list[listing.Row] = []
+        async for lease in opened.leases():
+            row = sightings.of_lease(lease)
+            row["points"] = [
+                each for each in row["points"] if sightings.is_of(each, namespace, schedule)
+            ]
+            if row["points"] and worker in (None, row["worker"]):
+                rows.append(row)
+            if len(rows) == wanted:
+                break
+        if not rows:
+            output.complain("nobody holds such points")
+        return listing.write(rows, shape, _lease_cells, spare=("claim", "until"), cut="holds")
+
+    connection.run(given, look)
+
+
+def _lease_cells(row: listing.Row) -> listing.Cells:
+    held = list(dict.fromkeys(listing.name(point) for point in row["points"]))
+    more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+    left = row["inSeconds"]
+    return {
+        "worker": row["worker"],
+        "ends in": "ran out" if left <= 0 else listing.span(left),
+        "until": listing.short_time(row["until"]),
+        "taken over": str(row["attempts"]),
+        "points": str(row["count"]),
+        "claim": row["claim"],
+        "holds": ", ".join(held[:3]) + more,
+    }

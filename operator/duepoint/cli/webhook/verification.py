@@ -1,0 +1,141 @@
+"""``duepoint webhook verify``: is this request signed with this secret, and if not, why not.
+
+The judge is the check that every receiver makes: the three headers, the time, one matching entry
+of the signature. What is added is the usual reasons of a mismatch, tried out: a body with a line
+break too many, a body that was parsed and printed again. Pure but for ``show``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from duepoint import errors
+from duepoint.cli import instants, output
+from duepoint.cli.webhook.webhookreading import Captured
+from duepoint.schedules import nesting
+from duepoint.targets import signing
+
+_WANTED = ("webhook-id", "webhook-timestamp", "webhook-signature")
+#: Longest time in seconds that is looked at; more digits are no time.
+_MOST_OF_NAME = 40
+_MOST_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is to be said of a request.
+
+    Attributes:
+        secret: which of the given secrets signed it, from 1; 0 = none.
+        reason: why it is not valid; empty where it is.
+    """
+
+    webhook_id: str = ""
+    sent_us: int | None = None
+    secret: int = 0
+    reason: str = ""
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.reason
+
+
+def judge(
+    captured: Captured,
+    verifiers: Sequence[signing.Verifier],
+    *,
+    tolerance_us: int,
+    at_us: int,
+) -> Verdict:
+    """The verdict; ``tolerance_us`` 0 leaves the time alone."""
+    missing = [name for name in _WANTED if not captured.headers.get(name)]
+    if missing:
+        found = ", ".join(name[:_MOST_OF_NAME] for name in sorted(captured.headers)[:20]) or "none"
+        return Verdict(reason=f"header {missing[0]} is missing; headers found: {found}")
+    webhook_id, timestamp, signature = (captured.headers[name] for name in _WANTED)
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MOST_DIGITS):
+        reason = f"webhook-timestamp {errors.quoted(timestamp)} is no time in whole seconds"
+        return Verdict(webhook_id=webhook_id, reason=reason)
+    sent_us = int(timestamp) * 1_000_000
+    content = signing.signed_content(webhook_id, timestamp, captured.body)
+    secret = _signed_by(verifiers, content, signature)
+    reason = _why_not(captured.body, verifiers, webhook_id, timestamp, signature)
+    if secret:
+        reason = _why_not_now(sent_us, at_us, tolerance_us)
+    return Verdict(webhook_id=webhook_id, sent_us=sent_us, secret=secret, reason=reason)
+
+
+def _signed_by(verifiers: Sequence[signing.Verifier], content: bytes, signature: str) -> int:
+    entries = signature.split()
+    for number, verifier in enumerate(verifiers, start=1):
+        if any(verifier.accepts(content, entry) for entry in entries):
+            return number
+    return 0
+
+
+def _why_not_now(sent_us: int, at_us: int, tolerance_us: int) -> str:
+    if not tolerance_us or abs(at_us - sent_us) <= tolerance_us:
+        return ""
+    side = "before" if sent_us < at_us else "after"
+    seconds = abs(at_us - sent_us) // 1_000_000
+    return (
+        f"the signature is right, but it was sent {seconds} s {side} the time it is checked for "
+        f"({instants.utc_text(sent_us)}); write --at TIME for a request of the past"
+    )
+
+
+def _why_not(
+    body: bytes,
+    verifiers: Sequence[signing.Verifier],
+    webhook_id: str,
+    timestamp: str,
+    signature: str,
+) -> str:
+    """The usual reasons, tried out; else that it is somebody else's secret, or was changed."""
+    versions = {entry.partition(",")[0] for entry in signature.split()}
+    for tried, told in _other_bodies(body):
+        content = signing.signed_content(webhook_id, timestamp, tried)
+        if _signed_by(verifiers, content, signature):
+            return f"the signature does not match this body: {told}"
+    listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])
+    return (
+        f"no entry of webhook-signature ({listed or 'none of a known form'}) matches: another "
+        "secret signed it, or id, time or body were changed on the way"
+    )
+
+
+def _other_bodies(body: bytes) -> list[tuple[bytes, str]]:
+    tried = [
+        (body.removesuffix(b"\n"), "it ends in a line break that was not sent"),
+        (body.removesuffix(b"\r\n"), "it ends in a line break that was not sent"),
+        (body + b"\n", "the line break at its end is missing"),
+        (b"", "the request was sent without a body"),
+    ]
+    try:
+        parsed = json.loads(nesting.clipped(body))  # nothing that deep was sent
+    except ValueError:
+        return tried
+    compact = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode()
+    told = "it was parsed and printed anew; sign and verify the bytes as they came"
+    return [*tried, (compact, told)]
+
+
+def show(verdict: Verdict, shape: str) -> None:
+    """Print the verdict."""
+    sent = "" if verdict.sent_us is None else instants.utc_text(verdict.sent_us)
+    if shape == "json":
+        row = {
+            "valid": verdict.is_valid,
+            "webhookId": verdict.webhook_id,
+            "sentAt": sent,
+            "secret": verdict.secret or None,
+            "reason": verdict.reason,
+        }
+        sys.stdout.write(json.dumps(row) + "\n")
+    elif verdict.is_valid:
+        output.say(f"valid: {verdict.webhook_id}, sent {sent}, signed with secret {verdict.secret}")
+    else:
+        output.complain(f"not valid: {verdict.reason}")

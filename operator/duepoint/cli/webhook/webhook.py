@@ -1,0 +1,181 @@
+"""``duepoint webhook``: try a Schedule's webhook before its time, and check what was received.
+
+``test`` sends one delivery of a manifest's webhook exactly as a worker would, from here: same code,
+same signature, a slot of now. ``verify`` answers for a receiver whether a captured request was
+signed with a secret, and if not, why. Neither needs a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from duepoint import errors
+from duepoint.cli import instants, options, output
+from duepoint.cli.check import validate
+from duepoint.cli.webhook import webhookreading
+from duepoint.schedules import actions
+from duepoint.schedules.spec import ScheduleSpec
+
+_FORMATS = ("json", "text")
+
+
+@click.group("webhook")
+def webhook() -> None:
+    """Send a sample of a Schedule's webhook; check a request that was received."""
+
+
+@webhook.command("test")
+@click.option(
+    "--filename",
+    "-f",
+    "file",
+    metavar="FILE",
+    required=True,
+    help="The Schedule, YAML or JSON; - is standard input.",
+)
+@click.option("--name", metavar="NAME", help="Which Schedule, where the file has several.")
+@options.namespace
+@click.option("--url", metavar="URL", help="Send it there instead: a tunnel, or a test receiver.")
+@click.option(
+    "--secret",
+    "secrets",
+    metavar="NAME/KEY=VALUE",
+    multiple=True,
+    help="What a Secret or ConfigMap holds; repeat it for each key.",
+)
+@click.option(
+    "--secret-file",
+    "secret_files",
+    metavar="NAME/KEY=FILE",
+    multiple=True,
+    help="The same, from a file: others on this machine can read command lines.",
+)
+@click.option("--token-file", metavar="FILE", help="The token for auth.serviceAccountToken.")
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="Read from this cluster what was not given here, with your own rights.",
+)
+@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@click.option(
+    "--scheduled-time",
+    default="now",
+    metavar="TIME",
+    show_default=True,
+    help="The slot that the sample is of.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
+@click.option("--output", "-o", "form", default="text", metavar="json|text", help="Unset: text.")
+def test(
+    *,
+    file: str,
+    name: str | None,
+    namespace: str,
+    url: str | None,
+    secrets: tuple[str, ...],
+    secret_files: tuple[str, ...],
+    token_file: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    scheduled_time: str,
+    form: str,
+    dry_run: bool,
+) -> None:
+    """Send a signed sample of a Schedule's webhook.
+
+    The egress rules of an installation are not applied: it is this machine that sends.
+    """
+    from duepoint.cli.webhook import webhooksample  # noqa: PLC0415 - the libraries of a worker
+
+    shape = output.choice("--output", form, _FORMATS)
+    slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
+    spec = _chosen(file, name, namespace)
+    given = webhookreading.objects(secrets, secret_files)
+    sample = webhooksample.Sample(
+        spec=spec,
+        slot_us=slot_us - slot_us % (1_000_000 if scheduled_time == "now" else 1_000),
+        url=url,
+        objects=given,
+        token=None if token_file is None else webhookreading.text("--token-file", token_file),
+        kubeconfig=kubeconfig,
+        context=context,
+    )
+    shown = asyncio.run(webhooksample.run(sample, send=not dry_run))
+    webhooksample.show(shown, shape)
+    if shown.accepted is False:
+        raise click.exceptions.Exit(output.NOTHING)
+
+
+def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
+    """The one Schedule that is meant; raises errors.InvalidSetting."""
+    accepted = validate.accepted((file,), namespace, instants.now_us())
+    found = [one.spec for one in accepted if one.spec is not None]
+    webhooks = [one for one in found if isinstance(one.action.target, actions.WebhookAction)]
+    if name is not None:
+        webhooks = [one for one in webhooks if one.name == name]
+    if len(webhooks) == 1:
+        return webhooks[0]
+    if not webhooks:
+        wanted = "a webhook" if name is None else f"a webhook and the name {errors.quoted(name)}"
+        raise errors.InvalidSetting(file, f"has no Schedule with {wanted}")
+    names = ", ".join(one.name for one in webhooks[:8])
+    raise errors.InvalidSetting("--name", f"the file has several webhooks; write one of {names}")
+
+
+@webhook.command("verify")
+@click.option(
+    "--secret",
+    "secrets",
+    metavar="SECRET",
+    multiple=True,
+    help="whsec_..., or the public key whpk_...; may be repeated.",
+)
+@click.option(
+    "--secret-file", "secret_files", metavar="FILE", multiple=True, help="The same, from a file."
+)
+@click.option(
+    "--request",
+    metavar="FILE",
+    help="The request as it came: headers, an empty line, the body. Unset: standard input.",
+)
+@click.option("--headers", metavar="FILE", help="Its headers alone, as lines or as JSON.")
+@click.option("--body", metavar="FILE", help="Its body alone, byte for byte.")
+@click.option(
+    "--tolerance",
+    default="5m",
+    metavar="DURATION",
+    show_default=True,
+    help="How far its time may be from --at; 0s does not look at it.",
+)
+@click.option("--at", default="now", metavar="TIME", show_default=True, help="When it came.")
+@click.option("--output", "-o", "form", default="text", metavar="json|text", help="Unset: text.")
+def verify(
+    *,
+    secrets: tuple[str, ...],
+    secret_files: tuple[str, ...],
+    request: str | None,
+    headers: str | None,
+    body: str | None,
+    tolerance: str,
+    at: str,
+    form: str,
+) -> None:
+    """Check the signature of a request that was received.
+
+    Exit code 0: it is ours; 1: it is not, and why; 2: there is nothing to check.
+    """
+    from duepoint.cli.webhook import verification  # noqa: PLC0415 - only this command needs it
+
+    shape = output.choice("--output", form, _FORMATS)
+    captured = webhookreading.request(request, headers, body)
+    verdict = verification.judge(
+        captured,
+        webhookreading.verifiers(secrets, secret_files),
+        tolerance_us=webhookreading.duration_us("--tolerance", tolerance),
+        at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
+    )
+    verification.show(verdict, shape)
+    if not verdict.is_valid:
+        raise click.exceptions.Exit(output.NOTHING)

@@ -1,0 +1,239 @@
+"""Compares what waits on a server that went back, so that it runs or ends.
+
+Workers find out that a shard went back and set aside what was due by then; they go on with what is
+due later, so nothing hangs on this but overdue slots. Each look takes every outcome that was told
+so far, reads what waits, says what has ended, and has the rest run; it looks again until nothing of
+the doubt is left. It begins with a term, because a former leader may have ended in the middle of
+it, once all statuses and all Jobs are known.
+
+What a held point stands for is not passed by a watermark while that point is in the queue; the
+reporter is told when it is not any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.maintenance import comparing
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import actions, points
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.points import PointKind
+
+PART = "fallback"
+#: A worker that was cut off in the middle tells within this what it had done, and it is not done
+#: again.
+GRACE_SECONDS = 2.0
+
+
+class Holds(Protocol):
+    """Who keeps watermarks below held points, and lists open slots."""
+
+    def holds(self) -> dict[str, int]:
+        """By uid, a number that grows with each held point that was told of."""
+        ...
+
+    def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
+        """These slots (uid, slot) have ended, and the queue holds no point of them."""
+        ...
+
+    def end_holds(self, known: dict[str, int]) -> None:
+        """No held point is left of these, unless one was told of since."""
+        ...
+
+
+class Fallbacks:
+    """The service; one for each term of a leader.
+
+    Args:
+        knowledge: of what has become of slots.
+        holds: the reporter.
+        catch_up: returns when every outcome that was told before has been folded.
+        ready: awaited before the first look.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: port.Queue,
+        epoch: messages.Epoch,
+        knowledge: comparing.Knowledge,
+        holds: Holds,
+        catch_up: Callable[[], Awaitable[None]],
+        ready: Callable[[], Awaitable[object]],
+        clock: Clock,
+        health: services.Health,
+    ) -> None:
+        self._queue = queue
+        self._epoch = epoch
+        self._knowledge = knowledge
+        self._holds = holds
+        self._catch_up = catch_up
+        self._ready = ready
+        self._clock = clock
+        self._health = health
+        self._streams: dict[tuple[str, str], bool] = {}
+        self._asked = asyncio.Event()
+        self._asked.set()
+        #: Told once for each look that found something in doubt, with the newest such instant.
+        self.on_doubt: Callable[[int], None] = lambda _back_us: None
+
+    def look(self) -> None:
+        """A shard may be in doubt."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Compare whenever there is something to; raises scripting.Fenced."""
+        await self._ready()
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            if await self._is_anything_in_doubt():
+                await self._clock.sleep(GRACE_SECONDS)
+            await self._until_nothing_waits()
+
+    async def _is_anything_in_doubt(self) -> bool:
+        try:
+            return any(one.back_us for one in await self._queue.doubted())
+        except (errors.TryLater, errors.WorldChanged):
+            return False  # the look tells
+
+    async def _until_nothing_waits(self) -> None:
+        waits = _waits()
+        while True:
+            try:
+                changed, left = await self._compare_once()
+            except scripting.Fenced:
+                raise
+            except (errors.TryLater, errors.WorldChanged) as trouble:
+                if self._health.unwell(PART, str(trouble)):
+                    telemetry.logger.warning("what waits is not compared", error=str(trouble))
+                await self._clock.sleep(next(waits))
+                continue
+            self._health.well(PART)
+            telemetry.doubted_shards.set(left)
+            if not left:
+                return
+            if changed:
+                waits = _waits()
+            await self._clock.sleep(next(waits))
+
+    async def _compare_once(self) -> tuple[int, int]:
+        """How many points changed, and how many shards are left to be looked at again."""
+        doubted = await self._queue.doubted()
+        known = self._holds.holds()
+        if not doubted and not known:
+            return 0, 0
+        if doubted:
+            self.on_doubt(max(one.back_us for one in doubted))
+        await self._catch_up()
+        changed, left = 0, 0
+        for one in doubted:
+            changed += await self._compare_shard(one)
+            left += bool(await self._queue.end_doubt(one, self._epoch))
+        if known and not left:
+            left = await self._end_holds(known)
+        return changed, left
+
+    async def _compare_shard(self, doubted: messages.Doubted) -> int:
+        changed = 0
+        async for part in self._queue.held_points(doubted.shard):
+            known = [one.definition for one in part if one.definition is not None]
+            has_chains = any(one.point.kind is PointKind.CHAIN for one in part)
+            found = comparing.compare(
+                part,
+                self._knowledge,
+                back_us=doubted.back_us,
+                held=await self._held_ids(doubted.shard) if has_chains else (),
+                goes_back=await self._going_back(doubted.shard, known),
+            )
+            await self._leave_out_known(doubted.shard, found.compared)
+            if found.compared:
+                changed += await self._queue.apply_compared(
+                    doubted.shard, found.compared, self._epoch
+                )
+            self._holds.end_open(found.ended)
+            _tell(doubted.shard, found)
+            await self._clock.sleep(0)  # let firing and statuses in between parts
+        return changed
+
+    async def _going_back(
+        self, shard: messages.ShardId, known: Iterable[Definition]
+    ) -> Callable[[Definition], bool]:
+        """Whether a schedule's target is a stream on the very servers of the index."""
+        for namespace, digest in {(one.namespace, one.target) for one in known}:
+            if (namespace, digest) not in self._streams:
+                try:
+                    action = actions.decode(await self._queue.blob(namespace, digest, shard))
+                except (seal.BlobMissing, seal.BlobForged, msgspec.MsgspecError):
+                    continue  # a worker says what is wrong with it
+                target = action.target
+                is_own = isinstance(target, actions.StreamAction) and target.connection is None
+                self._streams[namespace, digest] = is_own
+        return lambda one: self._streams.get((one.namespace, one.target), False)
+
+    async def _held_ids(self, shard: messages.ShardId) -> frozenset[bytes]:
+        return frozenset(
+            [
+                one.schedule_id
+                async for one in self._queue.all_occurrences(shard)
+                if one.kind is PointKind.HELD
+            ]
+        )
+
+    async def _leave_out_known(self, shard: messages.ShardId, compared: messages.Compared) -> None:
+        """Open slots whose points are in the queue need none again."""
+        kept = []
+        slots_of: dict[points.ScheduleId, set[int]] = {}
+        for held, lost in compared.added:
+            schedule_id = lost.point.schedule_id
+            if schedule_id not in slots_of:
+                slots_of[schedule_id] = {
+                    one.slot_us
+                    async for one in self._queue.all_occurrences(shard, of=schedule_id)
+                    if one.kind not in (points.RUN_KINDS | {PointKind.HELD})
+                }
+            if lost.point.slot_us not in slots_of[schedule_id]:
+                kept.append((held, lost))
+        compared.added[:] = kept
+
+    async def _end_holds(self, known: dict[str, int]) -> int:
+        """Of what no held point is left, watermarks are free; how many are not yet."""
+        held: set[str] = set()
+        for shard in sharding.all_shards(self._queue.known_layout()):
+            ids = await self._held_ids(shard)
+            if ids:
+                found = await self._queue.read_definitions(
+                    shard, {points.ScheduleId(one) for one in ids}
+                )
+                held |= {one.uid for one in found.values()}
+        await self._catch_up()  # what became of them was told before they went
+        self._holds.end_holds({uid: told for uid, told in known.items() if uid not in held})
+        return len(known.keys() & held)
+
+
+def _tell(shard: messages.ShardId, found: comparing.Left) -> None:
+    compared = found.compared
+    telemetry.held_points_total.labels("ended").inc(len(compared.gone))
+    telemetry.held_points_total.labels("due").inc(len(compared.due) + len(compared.chains))
+    telemetry.held_points_total.labels("lost").inc(len(compared.added))
+    telemetry.logger.warning(
+        "Redis went back in time; what waited was compared",
+        shard=shard,
+        ended=len(compared.gone),
+        due=len(compared.due) + len(compared.chains),
+        lost=len(compared.added),
+        waiting=found.waiting,
+    )
+
+
+def _waits() -> Iterator[float]:
+    return services.backoff(first_seconds=0.1, most_seconds=5.0)

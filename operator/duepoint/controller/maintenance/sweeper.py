@@ -1,0 +1,140 @@
+"""When the queue is swept, and how fast: the repair of what its own parts disagree about.
+
+A round goes over all shards: definitions without a chain are armed from the newest of watermark,
+beginning and creation; points without a definition go. Rounds roll: one after each comparison with
+the objects, and one every quarter of an hour, each at a trickle: at most a twentieth of the time
+is spent on it, one shard after the other, and between rounds nothing is asked of Redis.
+
+After a doubt (an emptied or failed-over server) the next round is made at full speed, several
+shards side by side, once the objects have been compared: definition and point are written together
+and are lost together, so before that there is nothing that a sweep could see. A round that trickles
+at that time is broken off. Every step carries the term: an older leader's is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from duepoint import clock as clocks
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.schedules import plan
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules.definition import Definition
+
+#: From the end of a round to the next, where nobody asks before.
+ROLL_SECONDS = 900.0
+_DUTY = 0.05
+_LEAST_PAUSE_SECONDS = 0.005
+#: Shards swept at a time at full speed: one computes here while another is read.
+_SIDE_BY_SIDE = 4
+
+
+class Sweeper:
+    """The service; one for each term of a leader.
+
+    Args:
+        watermark_us: the newest known watermark of a uid; 0 = unknown.
+
+    Attributes:
+        sweeps: number of complete rounds.
+        outages: how often a shard was not to be had; it may be gone, alone among the others.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: port.Queue,
+        epoch: messages.Epoch,
+        watermark_us: Callable[[str], int],
+        clock: Clock,
+        roll_seconds: float = ROLL_SECONDS,
+    ) -> None:
+        self._queue = queue
+        self._epoch = epoch
+        self._watermark_us = watermark_us
+        self._clock = clock
+        self._roll_seconds = roll_seconds
+        self._asked = asyncio.Event()
+        self._is_doubted = False
+        self.sweeps = 0
+        self.outages = 0
+
+    def request(self) -> None:
+        """Sweep once more: the objects have just been compared."""
+        self._asked.set()
+
+    def doubt(self) -> None:
+        """The index may have lost something: the next round that is asked for is a fast one."""
+        self._is_doubted = True
+
+    async def run(self) -> None:
+        """Sweep until cancelled; raises scripting.Fenced."""
+        await self._asked.wait()  # before the first comparison a chain's due is unknown
+        while True:
+            self._asked.clear()
+            await self._round()
+            await clocks.wait_for(self._asked, self._roll_seconds, self._clock)
+
+    async def _round(self) -> None:
+        fast, self._is_doubted = self._is_doubted, False
+        began = self._clock.monotonic()
+        room = asyncio.Semaphore(_SIDE_BY_SIDE if fast else 1)
+
+        async def one(shard: messages.ShardId) -> None:
+            async with room:
+                await self._sweep(shard, fast=fast)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for shard in sharding.own_shards(self._queue.known_layout()):
+                    group.create_task(one(shard))
+        except BaseExceptionGroup as failed:  # the callers know the exceptions, not the group
+            raise failed.exceptions[0] from failed
+        if self._is_doubted and not fast:
+            return  # broken off: what was to come is asked for with the comparison
+        self.sweeps += 1
+        telemetry.sweeps_total.labels("fast" if fast else "rolling").inc()
+        telemetry.sweep_seconds.set(self._clock.monotonic() - began)
+
+    async def _sweep(self, shard: messages.ShardId, *, fast: bool) -> None:
+        cursor: str | None = None
+        waits = services.backoff(first_seconds=0.5, most_seconds=10.0)
+        while fast or not self._is_doubted:
+            began = self._clock.monotonic()
+            try:
+                swept = await self._queue.sweep(shard, cursor, self._epoch, due_of=self._due_us)
+            except (errors.Bug, scripting.Damaged) as damage:
+                telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
+                return
+            except errors.TryLater:
+                self.outages += 1
+                await self._clock.sleep(next(waits))
+                continue
+            self._tell(shard, swept)
+            cursor = swept.cursor
+            spent = self._clock.monotonic() - began
+            pause = 0.0 if fast else max(_LEAST_PAUSE_SECONDS, spent * (1 / _DUTY - 1))
+            await self._clock.sleep(pause)
+            if cursor is None:
+                return
+
+    def _due_us(self, known: Definition) -> int | None:
+        try:
+            return plan.chain_due_us(known, self._watermark_us(known.uid))
+        except errors.InvalidExpression:
+            return None  # stored by another version; the resync applies the object anew
+
+    def _tell(self, shard: messages.ShardId, swept: messages.Swept) -> None:
+        for kind in ("armed", "dropped", "mended"):
+            telemetry.sweep_repairs_total.labels(kind).inc(getattr(swept, kind))
+        if swept.armed or swept.dropped or swept.mended:
+            telemetry.logger.warning(
+                "index repaired",
+                shard=shard,
+                armed=swept.armed,
+                dropped=swept.dropped,
+                mended=swept.mended,
+            )

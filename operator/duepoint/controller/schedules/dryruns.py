@@ -1,0 +1,138 @@
+"""Would the API server create this Job? Asked once per template, remembered.
+
+The verdict depends on the namespace (quota, admission), on the template, and for an Indexed Job on
+the length of its name (it has less room in it), so that is what it is remembered by: 10,000
+Schedules made from one template cost one request. Only verdicts are remembered, never troubles;
+schedules that ask the same at one time share one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+
+import msgspec
+
+from duepoint import errors
+from duepoint.controller.schedules import plan
+from duepoint.kube import jobs, port
+from duepoint.schedules import actions
+from duepoint.schedules.definition import Definition
+
+Verdict = jobs.Valid | jobs.InvalidTemplate | jobs.NotNow
+_Key = tuple[str, bytes, int]
+
+#: Verdicts kept; the least recently used go first.
+_REMEMBERED = 16_384
+#: In a Job of this size there is room for the longest names and times in its annotations.
+_ROOMY_BYTES = 128 * 1024
+
+
+class DryRuns:
+    """Asks, and remembers the answers."""
+
+    def __init__(self, api: port.Api) -> None:
+        self._api = api
+        self._verdicts: OrderedDict[_Key, Verdict] = OrderedDict()
+        #: Namespace and digest of actions of which all Schedules' Jobs are known to be valid.
+        self._valid: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._asking: dict[_Key, asyncio.Future[Verdict]] = {}
+
+    async def verdict(
+        self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
+    ) -> Verdict:
+        """Whether Jobs of this template can be created under the name of the next slot."""
+        try:
+            key, job = _question(wanted, target, payload)
+        except errors.InvalidSpec as error:
+            return jobs.InvalidTemplate(str(error))
+        return self._known(key) or await self._shared(key, wanted.namespace, job)
+
+    def is_valid(
+        self, wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
+    ) -> bool:
+        """Whether it is known already, of another Schedule, that such Jobs can be created."""
+        action = wanted.namespace, wanted.target
+        if action in self._valid:
+            return True
+        try:
+            key, job = _question(wanted, target, payload)
+        except errors.InvalidSpec:
+            return False
+        is_valid = isinstance(self._known(key), jobs.Valid)
+        if is_valid and _is_alike_for_all(target, job):
+            self._valid[action] = None
+            if len(self._valid) > _REMEMBERED:
+                self._valid.popitem(last=False)
+        return is_valid
+
+    def _known(self, key: _Key) -> Verdict | None:
+        known = self._verdicts.get(key)
+        if known is not None:
+            self._verdicts.move_to_end(key)
+        return known
+
+    async def _shared(self, key: _Key, namespace: str, job: dict[str, object]) -> Verdict:
+        under_way = self._asking.get(key)
+        if under_way is not None:
+            return await asyncio.shield(under_way)
+        asked = asyncio.ensure_future(jobs.dry_run(self._api, namespace, job))
+        self._asking[key] = asked
+        try:
+            verdict = await asked
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
+        finally:
+            del self._asking[key]
+        if not isinstance(verdict, jobs.NotNow):
+            self._remember(key, verdict)
+        return verdict
+
+    def _remember(self, key: _Key, verdict: Verdict) -> None:
+        self._verdicts[key] = verdict
+        while len(self._verdicts) > _REMEMBERED:
+            self._verdicts.popitem(last=False)
+
+
+def _question(
+    wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
+) -> tuple[_Key, dict[str, object]]:
+    """The Job of the next slot, and what its verdict is remembered by; raises InvalidSpec."""
+    job = jobs.job_for(target.template, _facts(wanted, payload))
+    return _key(wanted.namespace, target, str(job["metadata"]["name"])), job
+
+
+def _key(namespace: str, target: actions.JobAction, job_name: str) -> _Key:
+    text = msgspec.json.encode(target.template, order="deterministic")
+    length = len(job_name) if _is_indexed(target) else 0
+    return (namespace, hashlib.sha256(text).digest(), length)
+
+
+def _is_indexed(target: actions.JobAction) -> bool:
+    """Only Pods of an Indexed Job carry more behind its name than the API server cuts to fit."""
+    spec = target.template.get("spec")
+    return isinstance(spec, dict) and spec.get("completionMode") == "Indexed"
+
+
+def _is_alike_for_all(target: actions.JobAction, job: dict[str, object]) -> bool:
+    """Whether whose Job it is says nothing about it: neither length of name nor annotations."""
+    return not _is_indexed(target) and len(msgspec.json.encode(job)) < _ROOMY_BYTES
+
+
+def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobs.SlotFacts:
+    """Of the next slot; of the definition's beginning where none is left."""
+    timeline = plan.slots_of(wanted)
+    following = timeline.next_after(wanted.not_before_us)
+    slot_us = wanted.not_before_us if following is None else following.slot_us
+    return jobs.SlotFacts(
+        namespace=wanted.namespace,
+        schedule_name=wanted.name,
+        schedule_uid=wanted.uid,
+        slot_us=slot_us,
+        previous_us=timeline.previous_before(slot_us),
+        trigger="Schedule",
+        payload=bytes(payload) if payload else None,
+        time_zone=wanted.rule.timing.time_zone,
+    )

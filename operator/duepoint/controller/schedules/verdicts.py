@@ -1,0 +1,167 @@
+"""Plans, refusals and troubles, in the words of conditions.
+
+Pure: each function makes one Report. Texts are stable from one look to the next (no times of now
+in them), so that an unchanged object is not written again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from duepoint import errors
+from duepoint.controller.schedules import plan
+from duepoint.controller.schedules.report import Report
+from duepoint.kube import times
+from duepoint.runs.run import RunEvent
+from duepoint.schedules import actions, conditions
+from duepoint.schedules.conditions import Condition, Reason
+from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.spec import ScheduleSpec
+
+_ARMED = (Reason.ARMED, "the next slot is in the queue")
+
+#: How many slots in a row have to be refused before nobody asks any more.
+REFUSALS = 3
+#: How the message of such a Schedule begins; a later leader knows it by this.
+REFUSED = f"spec.jobTemplate: refused at {REFUSALS} slots in a row, not tried before an edit: "
+
+
+def ready(spec: ScheduleSpec, made: plan.Plan, *, awaits_check: bool = False) -> Report:
+    """The queue holds this generation; with ``awaits_check`` a worker has a word in it first."""
+    reason, message = _standing(made.definition, spec.suspend_reason)
+    report = _of_plan(spec, made, conditions.ready(reason, message), is_settled=True)
+    return dataclasses.replace(report, awaits_check=True) if awaits_check else report
+
+
+def as_checked(report: Report, check: RunEvent | None) -> Report:
+    """A report that awaits a check, with what is known of that check; None = nothing yet."""
+    if not report.awaits_check:
+        return report
+    if check is None or check.generation < report.generation:
+        told = conditions.reconciling(
+            Reason.SECRETS_PENDING, "no worker has read the Secrets that the spec refers to yet"
+        )
+        return dataclasses.replace(report, conditions=told, is_settled=False)
+    if not check.reason:
+        return report
+    # Also of what only an edit mends: it is Stalled once the queue holds nothing of it.
+    told = conditions.reconciling(_known(check.reason), check.message)
+    return dataclasses.replace(report, conditions=told, is_settled=False)
+
+
+def is_final(check: RunEvent) -> bool:
+    """Whether what a worker found can be mended by an edit only."""
+    return check.reason == Reason.INVALID_WEBHOOK
+
+
+def _known(reason: str) -> Reason:
+    """A check of another version may find what this one has no word for."""
+    try:
+        return Reason(reason)
+    except ValueError:
+        return Reason.SECRETS_PENDING
+
+
+def armed() -> tuple[Condition, ...]:
+    """What is said of a Schedule that waits for its next slot."""
+    return conditions.ready(*_ARMED)
+
+
+def dry_run_pending(spec: ScheduleSpec, made: plan.Plan, message: str) -> Report:
+    """The queue holds this generation, and nobody knows yet whether its Jobs can be created."""
+    told = conditions.reconciling(
+        Reason.DRY_RUN_PENDING, f"the API server gave no verdict on spec.jobTemplate: {message}"
+    )
+    return _of_plan(spec, made, told, is_settled=False)
+
+
+def _of_plan(
+    spec: ScheduleSpec, made: plan.Plan, told: tuple[Condition, ...], *, is_settled: bool
+) -> Report:
+    return Report(
+        generation=spec.generation,
+        conditions=told,
+        is_settled=is_settled,
+        definition=made.definition,
+        target=actions.describe(spec.action),
+        settled_us=made.definition.not_before_us,
+        missed=made.missed,
+        skipped=made.skipped,
+    )
+
+
+def invalid(generation: int, error: errors.InvalidSpec) -> Report:
+    """Only an edit can mend the spec; the queue holds nothing of it any more."""
+    reason = Reason(error.errors[0].reason) if error.errors else Reason.INVALID_SCHEDULE
+    return _stalled(generation, reason, str(error))
+
+
+def invalid_template(generation: int, message: str) -> Report:
+    """The API server refuses the Jobs that this template makes; the message names the fields."""
+    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, message)
+
+
+def too_many_streams(generation: int, namespace: str) -> Report:
+    """The namespace has as many streams as it may; one that is deleted makes room."""
+    message = (
+        f"spec.stream.name: namespace {namespace} has as many streams in Duepoint's own Redis as it"
+        " may have; write the name of one of them, name another Redis in connectionSecretRef, or"
+        " have a stream deleted that is not used any more"
+    )
+    return _stalled(generation, Reason.TOO_MANY_STREAMS, message)
+
+
+def refused_again_and_again(generation: int, message: str) -> Report:
+    """The API server took the template when asked, and refuses the Jobs of slot after slot."""
+    told = message if message.startswith(REFUSED) else REFUSED + message
+    return _stalled(generation, Reason.INVALID_JOB_TEMPLATE, told)
+
+
+def refused_by_worker(generation: int, message: str) -> Report:
+    """A worker found that the installation does not allow what the spec asks for."""
+    return _stalled(generation, Reason.INVALID_WEBHOOK, message)
+
+
+def _stalled(generation: int, reason: Reason, message: str) -> Report:
+    return Report(
+        generation=generation, conditions=conditions.stalled(reason, message), is_settled=True
+    )
+
+
+def waiting(generation: int, reason: Reason, message: str) -> Report:
+    """This generation is not in the queue yet, for a reason that may pass."""
+    return Report(
+        generation=generation,
+        conditions=conditions.reconciling(reason, message),
+        is_settled=False,
+    )
+
+
+def standing(reason: Reason, known: Definition | None, started: int) -> str:
+    """How an armed or completed Schedule stands where nothing is wrong with it."""
+    return completion(known, started) if reason is Reason.COMPLETED else _ARMED[1]
+
+
+def completion(known: Definition | None, started: int) -> str:
+    """Why no slot is left after so many started runs."""
+    most = None if known is None else known.rule.timing.max_runs
+    if most is not None and started >= most:
+        return f"{started} runs have started; spec.maxRuns is {most}"
+    return "no slot is left"
+
+
+def _standing(known: Definition, why: str) -> tuple[Reason, str]:
+    """Of a Schedule that the queue holds; ``why`` it is suspended, in its author's words."""
+    timing = known.rule.timing
+    if known.is_complete:
+        return Reason.COMPLETED, completion(known, known.started)
+    if known.state is State.SUSPENDED:
+        return Reason.SUSPENDED, _because("spec.suspend is true", why)
+    if timing.suspend and timing.suspend_until_us is not None:
+        until = times.time_text(timing.suspend_until_us)
+        return Reason.SUSPENDED, _because(f"suspended until {until}, slots from then on run", why)
+    return _ARMED
+
+
+def _because(told: str, why: str) -> str:
+    return f"{told}: {why}" if why else told

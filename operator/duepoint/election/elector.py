@@ -1,0 +1,412 @@
+"""One leader at a time, by a Lease; a term of work while we are it.
+
+What the protocol promises, and how. Times are those of ``term.Timing``; all are measured on this
+process's own monotonic clock, never by comparing a time that another machine wrote.
+
+- *Trust window.* A leader trusts itself until ``renew_deadline`` (10 s) after the **start** of its
+  last successful renewal, because the write may have reached the server that early. Afterwards
+  ``Term.is_held`` is False, whether or not our loop has found the time to notice.
+- *Patience.* A candidate takes a foreign Lease only after it has seen it unchanged for a whole
+  ``lease`` (15 s), counted from the end of the read that first showed it to the start of the read
+  that shows it again. It saw that version later than the leader began to write it, so the leader's
+  trust ended at least 5 s before.
+- *Stopping.* Those 5 s are what work has to stop in: flag down, cancel, wait ``stop`` (4 s) at
+  most, and if it still runs, leave the process. Nothing of a lost term outlives it. A watchdog
+  thread does the same when the loop itself is stuck.
+- *Compare and swap.* Each write carries the version it was made from. A refused one is no verdict:
+  our own earlier write may have been accepted with its answer lost. So we read again, and only a
+  foreign holder means that the Lease is lost.
+- *Everything is a failed renewal*: a refusal, an exception of any class, a call that hangs and
+  ignores its cancellation. Failures are repeated every ``retry`` until the trust window closes.
+- *Release.* When a term ends while we hold the Lease, its holder is emptied, with a mark that this
+  was meant, and a standby takes it at its next look. A Lease that is gone or names nobody without
+  that mark was meddled with while somebody may still trust in it: whoever has seen it held before
+  waits a whole ``lease``; only one who never has takes it at once.
+- *Epoch.* Each term has a number above that of every earlier one, whatever became of the Lease:
+  above its transitions, above the annotation that repeats them (transitions are an int32 that
+  anyone may set), and above the highest that Redis has seen.
+
+A Lease does not fence: a paused process may believe for an instant that it leads. The epoch goes
+with every maintenance script, which refuses an older one. What a term does is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from duepoint import clock as clocks
+from duepoint import errors, services
+from duepoint.election import term as terms
+from duepoint.election import watchdog as watchdogs
+from duepoint.kube import leases
+
+_log = structlog.get_logger(__name__)
+
+#: The epoch of the newest term, beside the transitions that anybody may edit.
+EPOCH_ANNOTATION = "duepoint.dev/epoch"
+#: The epoch of the term that ended by giving the Lease back.
+RELEASED_ANNOTATION = "duepoint.dev/released"
+
+#: A Lease written by another version may ask for more patience than ours, but not for ever.
+_MOST_PATIENCE_SECONDS = 60
+#: Longest number read from an annotation, in digits: Redis scripts count exactly up to 2**53.
+_MOST_DIGITS = 15
+#: Waits between terms whose work fails at once.
+_MOST_PAUSE_SECONDS = 30.0
+
+ResultT = TypeVar("ResultT")
+
+
+class Ending(Enum):
+    """Why a term ended."""
+
+    LOST = "the Lease was lost"
+    FINISHED = "its work returned"
+    FAILED = "its work failed"
+
+
+Work = Callable[[terms.Term], Coroutine[Any, Any, None]]
+
+
+@dataclass(slots=True)
+class _Holding:
+    """Our hold on the Lease: its last known state, and the term that it carries."""
+
+    lease: leases.Lease
+    term: terms.Term
+
+
+@dataclass(slots=True)
+class _Observation:
+    """What a candidate has seen: which version, since when, and whether ever in other hands."""
+
+    version: str | None = None
+    since: float = 0.0
+    was_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[ResultT]):
+    """What a call returned."""
+
+    value: ResultT
+
+
+class Elector:
+    """Campaigns, and runs the work of a term while it leads.
+
+    Args:
+        lease: where the Lease is kept.
+        clock: this process's clocks.
+        name: of this replica, for people; the identity on the Lease is made unique from it, so
+            that nobody takes a Lease for their own that an earlier process of the name left.
+        known_epoch: the highest epoch that Redis has seen; a failure counts as 0.
+        timing: durations.
+        leave: ends the process, where the work of a lost term does not stop.
+        watchdog: does so where the loop is stuck; None for none.
+        on_change: told (leading, epoch) at both ends of a term.
+        rng: for jitter.
+    """
+
+    def __init__(
+        self,
+        lease: leases.LeasePort,
+        clock: clocks.Clock,
+        name: str,
+        *,
+        known_epoch: Callable[[], Awaitable[int]] | None = None,
+        timing: terms.Timing | None = None,
+        leave: Callable[[str], None] = watchdogs.exit_process,
+        watchdog: watchdogs.Watchdog | None = None,
+        on_change: Callable[[bool, terms.Epoch], None] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.identity = f"{name}_{secrets.token_hex(5)}"
+        self._port = lease
+        self._clock = clock
+        self._known_epoch = known_epoch
+        self._timing = timing or terms.Timing()
+        self._leave = leave
+        self._watchdog = watchdog
+        self._on_change = on_change or (lambda _leading, _epoch: None)
+        self._random = rng or random.Random()  # noqa: S311 - jitter
+        self._seen = _Observation()
+        self._abandoned: set[asyncio.Future[Any]] = set()
+
+    async def run(self, work: Work) -> None:
+        """Lead whenever possible, until cancelled; then stop the work and give the Lease back.
+
+        ``work`` is called once for each term and should last as long as it. When it returns or
+        raises, the Lease is given back, and after a wait we are a candidate again. It must stop
+        within ``timing.stop`` of being cancelled.
+        """
+        pauses = self._pauses()
+        while True:
+            holding = await self._campaign()
+            began = self._clock.monotonic()
+            ending = await self._lead(holding, work)
+            _log.info("term over", epoch=holding.term.epoch, reason=ending.value)
+            if self._clock.monotonic() - began > _MOST_PAUSE_SECONDS:
+                pauses = self._pauses()
+            await self._clock.sleep(self._pause_after(ending, pauses))
+
+    def _pause_after(self, ending: Ending, pauses: Iterator[float]) -> float:
+        """Seconds until we are a candidate again; never none, or terms could follow without end."""
+        if ending is Ending.LOST:
+            return self._timing.look * self._random.uniform(0.75, 1.0)
+        return next(pauses)  # give somebody else, for whom it may work, a chance
+
+    # -- candidate -------------------------------------------------------------------------
+
+    async def _campaign(self) -> _Holding:
+        self._seen.version = None
+        while True:
+            holding = await self._attempt()
+            if holding is not None:
+                return holding
+            await self._clock.sleep(self._timing.look * self._random.uniform(0.75, 1.0))
+
+    async def _attempt(self) -> _Holding | None:
+        """One look at the Lease, and the attempt to take it where it is free."""
+        started = self._clock.monotonic()
+        look = await self._call(self._port.get, self._timing.call)
+        if look is None or not self._is_free(look.value, started):
+            return None
+        current = look.value
+        epoch = terms.Epoch(max(await self._redis_epoch(), _epoch_of(current)) + 1)
+        inherited = dict(current.annotations) if current else {}
+        wanted = self._claim(current, epoch, inherited)
+        holding = _Holding(wanted, terms.Term(epoch, inherited, self._clock.monotonic))
+        taken = await self._write(holding, wanted, self._timing.call)
+        return holding if taken else None
+
+    def _is_free(self, current: leases.Lease | None, started: float) -> bool:
+        """Whether nobody can trust in this Lease any more; remembers what was seen.
+
+        ``started`` is when the read of ``current`` began: it was like this at some instant since.
+        """
+        seen = self._seen
+        version = current.version if current else ""
+        if version != seen.version:
+            seen.version, seen.since = version, self._clock.monotonic()
+        if current is not None and (current.holder == self.identity or _is_released(current)):
+            return True
+        if current is not None and current.holder:
+            seen.was_held = True
+        if not seen.was_held:
+            return True
+        return started - seen.since >= self._patience(current)
+
+    def _patience(self, current: leases.Lease | None) -> float:
+        asked = min(current.duration_seconds, _MOST_PATIENCE_SECONDS) if current else 0
+        return max(self._timing.lease, asked)
+
+    async def _redis_epoch(self) -> int:
+        if self._known_epoch is None:
+            return 0
+        answer = await self._call(self._known_epoch, self._timing.call)
+        return answer.value if answer else 0
+
+    def _claim(
+        self, current: leases.Lease | None, epoch: terms.Epoch, inherited: Mapping[str, str]
+    ) -> leases.Lease:
+        kept = {key: text for key, text in inherited.items() if key != RELEASED_ANNOTATION}
+        now_us = self._clock.now_us()
+        return leases.Lease(
+            holder=self.identity,
+            duration_seconds=max(1, round(self._timing.lease)),
+            transitions=min(epoch, leases.INT32_MAX),
+            acquired_us=now_us,
+            renewed_us=now_us,
+            annotations={**kept, EPOCH_ANNOTATION: str(epoch)},
+            version=current.version if current else "",
+            metadata=current.metadata if current else {},
+        )
+
+    # -- leader ----------------------------------------------------------------------------
+
+    async def _lead(self, holding: _Holding, start_work: Work) -> Ending:
+        term = holding.term
+        self._seen.was_held = True
+        _log.info("leading", epoch=term.epoch, identity=self.identity)
+        self._on_change(True, term.epoch)  # noqa: FBT003 - (leading, epoch)
+        work = asyncio.create_task(start_work(term), name=f"term {term.epoch}")
+        ending = None
+        try:
+            ending = await self._keep(holding, work)
+            return ending
+        finally:
+            term.end()  # before anything else: whoever asks from now on is told no
+            self._on_change(False, term.epoch)  # noqa: FBT003
+            await self._stop(work)
+            if ending is not Ending.LOST:
+                await self._release(holding)
+
+    async def _keep(self, holding: _Holding, work: asyncio.Task[None]) -> Ending:
+        """Renew until the term ends; the work's end is noticed at once, or after a renewal."""
+        term = holding.term
+        while True:
+            pause = self._timing.retry * self._random.uniform(1.0, 1.2)
+            if await self._ends_within(work, min(pause, term.seconds_left())):
+                return _ending_of(work)
+            if not term.is_held() or not await self._renew(holding):
+                return Ending.LOST
+
+    async def _renew(self, holding: _Holding) -> bool:
+        """Try to renew. False: somebody else has the Lease."""
+        lease, term = holding.lease, holding.term
+        notes = {**lease.annotations, **term.notes}
+        # A write that changes nothing succeeds without a new version, and a candidate would see
+        # an abandoned Lease: so the time rises even where a wall clock stands or goes back.
+        renewed_us = max(self._clock.now_us(), lease.renewed_us + 1)
+        wanted = replace(lease, renewed_us=renewed_us, annotations=notes)
+        written = await self._write(holding, wanted, term.seconds_left())
+        if written is not False:
+            return True
+        current = await self._call(self._port.get, term.seconds_left())
+        if current is None:
+            return True
+        if current.value is None:  # deleted; ours to make again while we are trusted
+            fresh = replace(wanted, version="", metadata={})
+            await self._write(holding, fresh, term.seconds_left())
+            return True
+        if current.value.holder != self.identity:
+            return False
+        # Our own write that seemed to fail has arrived, or somebody edited a part of it.
+        moved = _moved_to(wanted, current.value)
+        await self._write(holding, moved, term.seconds_left())
+        return True
+
+    async def _write(self, holding: _Holding, wanted: leases.Lease, seconds: float) -> bool | None:
+        """Whether the write was accepted; None where nobody knows."""
+        began = self._clock.monotonic()
+        put = self._port.update if wanted.version else self._port.create
+        answer = await self._call(lambda: put(wanted), seconds)
+        if answer is None:
+            return None
+        if answer.value is None:
+            return False
+        holding.lease = answer.value
+        holding.term.trust_until(began + self._timing.renew_deadline)
+        if self._watchdog is not None:
+            self._watchdog.guard(began + self._timing.renew_deadline + self._timing.stop)
+        return True
+
+    async def _stop(self, work: asyncio.Task[None]) -> None:
+        work.cancel()
+        if not await self._ends_within(work, self._timing.stop):
+            self._leave("the work of a term that is over does not stop")
+            raise errors.Bug("a process that should have ended goes on")
+        if self._watchdog is not None:
+            self._watchdog.rest()
+        if not work.cancelled() and (error := work.exception()) is not None:
+            _log.error("the work of the term failed", exc_info=error)
+
+    async def _release(self, holding: _Holding) -> None:
+        """Give the Lease back, so that nobody has to wait for its end; best effort."""
+        mark = {RELEASED_ANNOTATION: str(holding.term.epoch)}
+        lease = replace(holding.lease, holder="", annotations={**holding.lease.annotations, **mark})
+        deadline = self._clock.monotonic() + self._timing.release
+        answer = await self._call(lambda: self._port.update(lease), self._timing.release)
+        if answer is None or answer.value is not None:
+            return
+        # A renewal that was cut off by the shutdown may have arrived: same holder, new version.
+        current = await self._call(self._port.get, deadline - self._clock.monotonic())
+        if current and current.value and current.value.holder == self.identity:
+            again = replace(lease, version=current.value.version)
+            left = deadline - self._clock.monotonic()
+            await self._call(lambda: self._port.update(again), left)
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    async def _call(
+        self, ask: Callable[[], Awaitable[ResultT]], seconds: float
+    ) -> _Answer[ResultT] | None:
+        """What the call returned, or None: it raised, or did not end in time.
+
+        Not ``asyncio.timeout``: that waits for a call which ignores its cancellation.
+        """
+        limit = min(self._timing.call, seconds)
+        call = asyncio.ensure_future(_asked(ask))
+        try:
+            ended = await self._ends_within(call, limit)
+        finally:
+            if not call.done():
+                self._abandon(call)
+        if not ended:
+            _log.warning("no answer about the Lease", seconds=limit)
+            return None
+        if call.cancelled():
+            return None
+        if (error := call.exception()) is not None:
+            _log.warning("the Lease cannot be reached", error=errors.quoted(str(error)))
+            return None
+        return _Answer(call.result())
+
+    def _abandon(self, call: asyncio.Future[Any]) -> None:
+        call.cancel()
+        self._abandoned.add(call)
+        call.add_done_callback(self._forget)
+
+    def _forget(self, call: asyncio.Future[Any]) -> None:
+        self._abandoned.discard(call)
+        if not call.cancelled():
+            call.exception()  # seen, or the loop complains about it
+
+    async def _ends_within(self, task: asyncio.Future[Any], seconds: float) -> bool:
+        timer = asyncio.ensure_future(self._clock.sleep(max(0.0, seconds)))
+        try:
+            await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        return task.done()
+
+    def _pauses(self) -> Iterator[float]:
+        return services.backoff(first_seconds=self._timing.retry, most_seconds=_MOST_PAUSE_SECONDS)
+
+
+async def _asked(ask: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    return await ask()
+
+
+def _ending_of(work: asyncio.Task[None]) -> Ending:
+    if work.cancelled() or work.exception() is not None:
+        return Ending.FAILED
+    return Ending.FINISHED
+
+
+def _moved_to(wanted: leases.Lease, current: leases.Lease) -> leases.Lease:
+    """Our values, on top of what others keep on the newest version."""
+    return replace(
+        wanted,
+        version=current.version,
+        metadata=current.metadata,
+        annotations={**current.annotations, **wanted.annotations},
+    )
+
+
+def _epoch_of(lease: leases.Lease | None) -> int:
+    if lease is None:
+        return 0
+    return max(lease.transitions, _number(lease.annotations.get(EPOCH_ANNOTATION)))
+
+
+def _number(text: str | None) -> int:
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text or "") if is_number else 0
+
+
+def _is_released(lease: leases.Lease) -> bool:
+    """Emptied on purpose by the leader of its newest term."""
+    released = lease.annotations.get(RELEASED_ANNOTATION)
+    return (
+        not lease.holder and bool(released) and released == lease.annotations.get(EPOCH_ANNOTATION)
+    )

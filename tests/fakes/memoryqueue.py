@@ -1,0 +1,932 @@
+"""The delay queue in memory, with virtual time: ``port.Queue`` for tests.
+
+It passes the conformance suite that the Redis queue passes. Time is the given clock's for the
+server and the worker alike; ``available`` set to False makes every operation raise
+QueueUnavailable, ``flush`` forgets everything as FLUSHALL would. Shards are made by
+``open_layout`` as with the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import quotas as quotas_
+from duepoint.delayqueue.definitions import records, seal
+from duepoint.delayqueue.firing import activeruns, alarms, appending, claiming
+from duepoint.delayqueue.resharding import membership, ownership
+from duepoint.delayqueue.wire import scripting
+from duepoint.runs import circuit
+from duepoint.schedules import briefs, points
+from duepoint.schedules import definition as definitions
+from tests.fakes import (
+    memoryactive,
+    memorycircuits,
+    memoryledger,
+    memorymoves,
+    memoryshard,
+)
+
+_AWAY = errors.QueueUnavailable("the test took the server of this shard away")
+
+
+class MemoryWakeups(alarms.Alarms):
+    """Alarms that the queue rings itself."""
+
+    async def start(self) -> None:
+        self.ring_all()
+
+    async def close(self) -> None:
+        pass
+
+
+class MemoryDelayQueue:
+    """``port.Queue`` over dictionaries."""
+
+    def __init__(
+        self,
+        clock: clocks.Clock,
+        *,
+        blob_key: bytes = b"a key for tests!",
+        quotas: quotas_.Quotas = quotas_.USUAL,
+    ) -> None:
+        self.available = True
+        #: Shards of another server, which does not answer.
+        self.away: set[messages.ShardId] = set()
+        self.upheavals = 0
+        #: Run id of the server.
+        self.server = os.urandom(8).hex()
+        self._marks: dict[messages.ShardId, int] = {}
+        self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
+        self.streams: dict[str, list[dict[str, bytes | str]]] = {}
+        self._stream_sizes: dict[str, int] = {}
+        self._enlisted: dict[str, set[str]] = {}
+        self._clock = clock
+        self._quotas = quotas
+        self._seal = seal.Seal(blob_key)
+        self._layout: messages.Layout | None = None
+        self._incarnation = ""
+        self._opened_by = ""
+        self._seen_us = 0
+        self._mark = ""
+        self._owner: ownership.Owner | None = None
+        self._workers: dict[str, int] = {}
+        self._circuits = memorycircuits.MemoryCircuits(clock)
+        self._moves = memorymoves.Record()
+        self.active = memoryactive.ActiveSets()
+        self._wakeups: list[MemoryWakeups] = []
+        self._ledgers: list[memoryledger.MemoryLedger] = []
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._check()
+
+    async def close(self) -> None:
+        pass
+
+    async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
+        self._check()
+        return ()
+
+    async def time_us(self) -> int:
+        self._check()
+        return self._clock.now_us()
+
+    async def keepalive(self) -> tuple[messages.ShardId, ...]:
+        self._check()
+        return ()
+
+    def wakeups(self) -> port.Wakeups:
+        self._wakeups.append(MemoryWakeups(self._clock, sharding.all_shards(self._known_layout())))
+        return self._wakeups[-1]
+
+    def ledger(self) -> port.Ledger:
+        self._ledgers.append(memoryledger.MemoryLedger(self.shards, self._check, self._clock))
+        return self._ledgers[-1]
+
+    def flush(self) -> None:
+        """Everything is gone, as after FLUSHALL."""
+        self.active.forget()
+        self.shards.clear()
+        self.streams.clear()
+        self._stream_sizes.clear()
+        self._enlisted.clear()
+        self._workers.clear()
+        self._circuits = memorycircuits.MemoryCircuits(self._clock)
+        for ledger in self._ledgers:
+            ledger.flush()
+        self._incarnation = ""
+        self._opened_by = ""
+        self._mark = ""
+        self._layout = None
+        self._moves = memorymoves.Record()
+
+    def snapshot(self) -> dict[messages.ShardId, memoryshard.MemoryShard]:
+        """What a server would write to its disk."""
+        return copy.deepcopy(self.shards)
+
+    def fall_back(self, state: dict[messages.ShardId, memoryshard.MemoryShard]) -> None:
+        """Another process of the server has loaded this; its readers have read nothing yet."""
+        self.server = os.urandom(8).hex()
+        self.upheavals += 1
+        for number, shard in copy.deepcopy(state).items():
+            shard.added = max(shard.added, self.shards[number].added)  # as ids that are times
+            self.shards[number] = shard
+        for ledger in self._ledgers:
+            ledger.flush()
+        for wakeups in self._wakeups:
+            wakeups.ring_all()
+
+    # -- layout and membership ------------------------------------------------------------------
+
+    async def open_layout(
+        self,
+        shards: int,
+        epoch: messages.Epoch,
+        *,
+        noted: messages.Layout | None = None,
+        by: str = "",
+    ) -> messages.Layout:
+        self._check()
+        self._check_owner()
+        silent_us = self._clock.now_us() - self._seen_us
+        is_silent = silent_us >= membership.SILENCE_SECONDS * 1_000_000
+        if by and self._opened_by not in ("", by) and not is_silent:
+            raise scripting.Foreign(f"the installation {self._opened_by} looks after the index")
+        if self._layout is None:
+            self._layout = noted or messages.Layout(number=1, shards=shards)
+            self._incarnation = os.urandom(8).hex()
+        if self._owner is not None:
+            self._mark = self._mark or self._owner.mark
+        self._make_shards(self._layout, epoch)
+        if by:
+            self._opened_by, self._seen_us = by, self._clock.now_us()
+        return self._layout
+
+    async def stay(self, by: str) -> bool:
+        self._check()
+        if self._opened_by != by:
+            return False
+        self._seen_us = self._clock.now_us()
+        return True
+
+    def belong_to(self, owner: ownership.Owner) -> None:
+        self._owner = owner
+
+    def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
+        for shard in sharding.all_shards(layout):
+            if shard not in self.shards:
+                made = self.shards[shard] = memoryshard.MemoryShard(shard, epoch)
+                is_former = sharding.layout_of(shard) != layout.number
+                made.state = "draining" if is_former else "filling" if layout.former else "open"
+                made.mark = self._clock.now_us()
+                made.share = self._quotas.of_shard(layout.shards)
+            if self.shards[shard].state != "closed":
+                self._fenced(shard, epoch)
+
+    def known_layout(self) -> messages.Layout:
+        return self._known_layout()
+
+    def wanted_shards(self) -> int:
+        return self._moves.wanted
+
+    async def layout(self) -> messages.Layout:
+        self._check()
+        self._check_owner()
+        return self._known_layout()
+
+    async def beat(self, worker: str) -> messages.Beat:
+        self._check()
+        self._check_owner()
+        now = self._clock.now_us()
+        self._moves.knows[worker] = 0 if self._layout is None else self._layout.number
+        self._workers[worker] = now + int(membership.WORKER_TTL_SECONDS * 1_000_000)
+        self._workers = {name: end for name, end in self._workers.items() if end > now}
+        return messages.Beat(
+            workers=tuple(sorted(self._workers)),
+            layout=self._layout,
+            incarnation=self._incarnation,
+            time_us=now,
+        )
+
+    async def goodbye(self, worker: str) -> None:
+        self._check()
+        self._workers.pop(worker, None)
+
+    # -- arming ---------------------------------------------------------------------------------
+
+    def digest(self, namespace: str, blob: bytes) -> str:
+        return self._seal.digest(namespace, blob)
+
+    async def upsert(
+        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
+    ) -> messages.Armed:
+        definition = arming.definition
+        if definition.target != self.digest(definition.namespace, blob):
+            raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
+        if arming.due_us is not None and not records.is_due(arming.due_us):
+            raise errors.InvalidSpec(
+                (errors.FieldError(reason="OutOfRange", path="spec.schedule", message="too far"),)
+            )
+        shard = next(
+            shard
+            for shard in self._homes(definition.id, epoch)
+            if shard.state != "draining" or definition.id in shard.definitions
+        )
+        armed = shard.upsert(arming, blob, self._clock.now_us())
+        if armed is None:
+            raise errors.WorldChanged(f"{definition.identity}: its chain is another one")
+        self._tell(shard)
+        return armed
+
+    async def upsert_many(
+        self, wanted: Sequence[tuple[messages.Arming, bytes]], epoch: messages.Epoch
+    ) -> list[messages.Armed]:
+        return [await self.upsert(one, blob, epoch) for one, blob in wanted]
+
+    async def enqueue(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        record: messages.OccurrenceRecord,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        (armed,) = await self.enqueue_many(definition, [(point, record)], epoch)
+        return armed
+
+    async def enqueue_many(
+        self,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> list[messages.Armed]:
+        shard = self._fenced(sharding.shard_of(definition.id, self._known_layout().shards), epoch)
+        armed = shard.enqueue(definition, wanted, self._clock.now_us())
+        if armed is None:
+            raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
+        self._tell(shard)
+        return armed
+
+    async def withdraw(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        for shard in self._homes(definition.id, epoch):
+            withdrawn = shard.withdraw(point.member)
+            if withdrawn is not messages.Armed.UNCHANGED:
+                return withdrawn
+        return messages.Armed.UNCHANGED
+
+    async def remove(
+        self,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        removed = [shard.remove(schedule_id, uid) for shard in self._homes(schedule_id, epoch)]
+        is_removed = messages.Armed.APPLIED in removed
+        return messages.Armed.APPLIED if is_removed else messages.Armed.UNCHANGED
+
+    def _homes(
+        self, schedule_id: points.ScheduleId, epoch: messages.Epoch
+    ) -> list[memoryshard.MemoryShard]:
+        """Where the schedule may be, the former shard first."""
+        homes = sharding.homes(schedule_id, self._known_layout())
+        return [self._fenced(shard, epoch) for shard in homes if not self._is_closed(shard)]
+
+    def _is_closed(self, shard: messages.ShardId) -> bool:
+        return self._shard(shard).state == "closed"
+
+    async def definition(
+        self, shard: messages.ShardId, schedule_id: points.ScheduleId
+    ) -> definitions.Definition | None:
+        self._shard(shard)
+        for home in sharding.homes(schedule_id, self._known_layout()):
+            if (found := self._shard(home).definitions.get(schedule_id)) is not None:
+                return found
+        return None
+
+    async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
+        yield [
+            messages.Known(
+                one.uid, one.namespace, one.name, one.generation, one.collision, one.fingerprint
+            )
+            for one in list(self._shard(shard).definitions.values())
+        ]
+
+    async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
+        state = self._shard(shard)
+        for schedule_id, stored in list(state.definitions.items()):
+            chain = state.members.get(schedule_id + stored.timing_version)
+            claimed = chain is not None and chain.holder is not None
+            yield messages.Stored(
+                id=schedule_id,
+                shard=shard,
+                uid=stored.uid,
+                namespace=stored.namespace,
+                name=stored.name,
+                generation=stored.generation,
+                timing_generation=stored.timing_generation,
+                state=stored.state,
+                due_us=None if chain is None or claimed else chain.due_us,
+                claimed=claimed,
+            )
+
+    async def all_occurrences(
+        self, shard: messages.ShardId, of: points.ScheduleId | None = None
+    ) -> AsyncIterator[messages.StoredOccurrence]:
+        state = self._shard(shard)
+        for member, record in sorted(state.records.items()):
+            point = points.parse_member(member, 0)
+            if point is not None and of in (None, point.schedule_id):
+                yield messages.StoredOccurrence(
+                    schedule_id=point.schedule_id,
+                    timing_version=point.timing_version,
+                    kind=point.kind,
+                    slot_us=point.slot_us,
+                    record=record,
+                )
+
+    # -- claiming and settling ------------------------------------------------------------------
+
+    async def claim(
+        self,
+        shards: Sequence[messages.ShardId],
+        *,
+        worker: str,
+        batch: int = port.BATCH,
+        lease_seconds: float = port.LEASE_SECONDS,
+        standby: Collection[messages.ShardId] = (),
+        wary: bool = False,
+    ) -> list[messages.Claimed]:
+        await asyncio.sleep(0)  # a claim is never instantaneous for the others
+        answers = [
+            self._looked_at(shard, batch, lease_seconds, standby=shard in standby, wary=wary)
+            for shard in shards
+        ]
+        troubles = [answer.trouble for answer in answers if answer.trouble is not None]
+        if troubles and len(troubles) == len(answers):
+            raise troubles[0]
+        return answers
+
+    def _looked_at(
+        self, shard: messages.ShardId, batch: int, lease_seconds: float, **how: bool
+    ) -> messages.Claimed:
+        try:
+            return self._claim_one(self._shard(shard), batch, lease_seconds, **how)
+        except errors.QueueUnavailable as trouble:
+            return messages.Claimed(
+                shard=shard, claim=None, wait_seconds=port.AWAY_SECONDS, trouble=trouble
+            )
+
+    def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+        is_away = not self.away.isdisjoint(shards)
+        return tuple(shard for shard in self.shards if is_away and shard not in self.away)
+
+    async def read_definitions(
+        self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
+    ) -> messages.Found:
+        state = self._shard(shard)
+        here = state.definitions
+        found = messages.Found({i: here[i] for i in dict.fromkeys(ids) if i in here})
+        if state.state in ("draining", "closed"):
+            for schedule_id in ids:
+                home = self._shard(sharding.home(schedule_id, self._known_layout()))
+                if schedule_id in home.definitions:
+                    found.setdefault(schedule_id, home.definitions[schedule_id])
+        return found
+
+    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+        stored = self._shard(shard).definitions
+        known = {
+            index: one
+            for index, chain in enumerate(chains)
+            if (one := stored.get(points.ScheduleId(chain[:8]))) is not None
+            and one.state is definitions.State.ARMED
+            and one.timing_version == chain[8:]
+            and one.rule.timing.max_runs is None
+        }
+        kinds = [briefs.Kind(one.namespace, one.rule, one.target) for one in known.values()]
+        return briefs.Briefs(
+            indexes=list(known),
+            uids=[one.uid for one in known.values()],
+            names=[one.name for one in known.values()],
+            generations=[one.generation for one in known.values()],
+            created_us=[one.created_us for one in known.values()],
+            kinds=kinds,
+            kind_of={kind: kind for kind in kinds},
+        )
+
+    async def blob(self, namespace: str, digest: str, shard: messages.ShardId) -> bytes:
+        places = (shard, *sharding.fed_by(shard, self._known_layout()))
+        sealed = (self._shard(place).blobs.get(digest) for place in places)
+        found = next((one for one in sealed if one is not None), None)
+        if found is None:
+            raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
+        if self._seal.digest(namespace, found[1]) != digest:
+            raise seal.BlobForged(f"blob {digest} is not of {namespace}")
+        return found[1]
+
+    async def settle(
+        self, claim: messages.Claim, settlement: messages.Settlement
+    ) -> messages.Settled:
+        _check_dues(settlement)
+        shard = self._shard(claim.shard)
+        settled = shard.settle(claim.id, settlement, now_us=self._clock.now_us())
+        self._tell(shard, ran=bool(settlement.outcomes or settled.buried))
+        return settled
+
+    async def plan(
+        self, claim: messages.Claim, planning: messages.Planning
+    ) -> tuple[messages.Occurrence, ...] | None:
+        (held,) = await self.split(claim, [planning])
+        return planning.slots if held else None
+
+    async def split(
+        self, claim: messages.Claim, splits: Sequence[messages.Planning]
+    ) -> tuple[bool, ...]:
+        shard = self._shard(claim.shard)
+        answers = shard.plan(claim.id, splits)
+        self._tell(shard, ran=any(planning.outcomes for planning in splits))
+        return tuple(answers)
+
+    async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+        shard = self._shard(claim.shard)
+        answer = self.active.admit(shard, claim.id, entry, self._clock.now_us())
+        self._tell(shard)
+        return answer
+
+    async def leave(
+        self,
+        claim: messages.Claim,
+        known: definitions.Definition,
+        runs: Sequence[activeruns.Run] = (),
+        *,
+        jobs: Collection[str] = (),
+        look: activeruns.Run | None = None,
+    ) -> activeruns.Finished:
+        shard, told = self._shard(claim.shard), memoryactive.Told(runs=runs, jobs=jobs, look=look)
+        finished = self.active.finish(shard, known, told, self._clock.now_us())
+        self._tell(shard)
+        return finished
+
+    async def finish(
+        self,
+        known: definitions.Definition,
+        jobs: Collection[str],
+        epoch: messages.Epoch,
+        *,
+        every: bool = False,
+    ) -> activeruns.Finished:
+        removed = called = 0
+        for shard in self._homes(known.id, epoch):
+            told = memoryactive.Told(jobs=jobs, every=every)
+            finished = self.active.finish(shard, known, told, self._clock.now_us())
+            removed, called = removed + finished.removed, called + finished.called
+            self._tell(shard)
+        return activeruns.Finished(removed=removed, called=called)
+
+    async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
+        now = self._clock.now_us()
+        lease_us = int(lease_seconds * 1_000_000)
+        latest_us = now + 2 * port.LONGEST_LEASE_SECONDS * 1_000_000
+        token = self._shard(claim.shard).extend(
+            claim.id, expiry_us=now + lease_us, latest_us=latest_us
+        )
+        if token is None:
+            return None
+        held_until = self._clock.monotonic() + (token - now) / 1_000_000
+        return dataclasses.replace(claim, token_us=token, held_until=held_until)
+
+    async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
+        shard = self._shard(claim.shard)
+        given = messages.ClaimId(os.urandom(12))
+        released = shard.release(claim.id, members, given=given, now_us=self._clock.now_us())
+        self._tell(shard)
+        return len(released)
+
+    async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
+        return self._shard(claim.shard).isolate(claim.id, alone=alone)
+
+    @property
+    def settles_entries(self) -> bool:
+        return True
+
+    async def deliver(
+        self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
+    ) -> messages.Handed:
+        shard = self._shard(claim.shard)
+        lease = shard.leases.get(claim.id)
+        if lease is not None and settlement.number <= lease.number:
+            return messages.Handed(done=True)
+        now_held = set(shard.held(claim.id))
+        held = tuple(member in now_held for group in entries for member in group.members)
+        if not all(held):
+            return messages.Handed(done=False, held=held, lost=lease is None)
+        for group in entries:
+            await self._append_group(group)
+        await self.settle(claim, settlement)
+        shard.add_outcomes(group.outcomes for group in entries)
+        self._tell(shard, ran=any(group.outcomes for group in entries))
+        return messages.Handed(done=True)
+
+    async def _append_group(self, entries: messages.Entries) -> None:
+        same = dict(zip(entries.same[::2], entries.same[1::2], strict=True))
+        for values in entries.values:
+            fields = {str(name): value for name, value in same.items()}
+            fields.update(zip(entries.names, values, strict=True))
+            await self.append_stream(entries.namespace, entries.name, fields, entries.max_length)
+
+    async def append_stream(
+        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
+    ) -> str:
+        self._check()
+        key = f"{namespace}/{name}"
+        entries = self.streams.setdefault(key, [])
+        entries.append(dict(fields))
+        trimmed = entries[:-max_length]
+        del entries[:-max_length]
+        gone = sum(appending.size(one.values()) for one in trimmed)
+        size = self._stream_sizes.get(key, 0) + appending.size(fields.values()) - gone
+        while size > self._quotas.of_stream:
+            size -= appending.size(entries.pop(0).values())
+        self._stream_sizes[key] = size
+        return f"{self._clock.now_us() // 1_000}-{len(entries)}"
+
+    async def append_many(
+        self,
+        namespace: str,
+        name: str,
+        fields: Sequence[str],
+        entries: Sequence[Sequence[bytes | str]],
+        max_length: int,
+    ) -> list[str | None]:
+        return [
+            await self.append_stream(
+                namespace, name, dict(zip(fields, values, strict=True)), max_length
+            )
+            for values in entries
+        ]
+
+    async def enlist_stream(self, namespace: str, name: str, *, anyhow: bool = False) -> bool:
+        self._check()
+        listed = self._enlisted.setdefault(namespace, set())
+        if name not in listed and not anyhow and len(listed) >= self._quotas.streams:
+            listed &= {one for one in listed if f"{namespace}/{one}" in self.streams}
+            if len(listed) >= self._quotas.streams:
+                return False
+        listed.add(name)
+        self.streams.setdefault(f"{namespace}/{name}", [])
+        return True
+
+    # -- partitioning ---------------------------------------------------------------------------
+
+    async def ask_partition(self, shards: int) -> messages.Asked:
+        self._check()
+        memorymoves.check_number(shards)
+        layout = self._known_layout()
+        if layout.former is not None:
+            is_same = shards == layout.shards
+            return messages.Asked.MOVING if is_same else messages.Asked.OTHER
+        self._moves.wanted = 0 if shards == layout.shards else shards
+        return messages.Asked.ASKED if self._moves.wanted else messages.Asked.DONE
+
+    async def partitioning(self) -> messages.Partitioning:
+        self._check()
+        layout, record = self._known_layout(), self._moves
+        return messages.Partitioning(
+            layout=layout.number,
+            shards=layout.shards,
+            former_shards=layout.former.shards if layout.former else 0,
+            wanted=record.wanted,
+            phase=record.phase,
+            moved=record.moved,
+            left=record.left,
+            waiting=record.waiting,
+        )
+
+    async def announce_partition(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+        self._check()
+        layout = self._known_layout()
+        if layout.former is None:
+            former = messages.Layout(number=layout.number, shards=layout.shards)
+            layout = messages.Layout(number=layout.number + 1, shards=shards, former=former)
+        self._make_shards(layout, epoch)
+        self._layout, self._moves.wanted = layout, 0
+        return layout
+
+    async def unaware_workers(self) -> tuple[str, ...]:
+        self._check()
+        number = self._known_layout().number
+        return tuple(sorted(w for w in self._workers if self._moves.knows.get(w, 0) < number))
+
+    async def note_progress(
+        self,
+        epoch: messages.Epoch,
+        *,
+        phase: messages.Phase,
+        moved: int,
+        left: int,
+        waiting: str = "",
+    ) -> None:
+        self._check()
+        record = self._moves
+        record.phase, record.moved, record.left = phase, moved, left
+        record.waiting = waiting
+
+    async def shard_state(self, shard: messages.ShardId) -> str:
+        return self._shard(shard).state
+
+    async def count_definitions(self, shard: messages.ShardId) -> int:
+        return len(self._shard(shard).definitions)
+
+    async def move(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,
+        epoch: messages.Epoch,
+        *,
+        hold_seconds: float = 0.0,
+    ) -> messages.Moved:
+        self._fenced(shard, epoch)
+        layout = self._known_layout()
+        moved = memorymoves.move(self.shards, shard, layout)
+        for target in sharding.fed_by(shard, layout):
+            self._tell(self._shard(target))
+        return moved
+
+    async def close_shard(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
+        state = self._fenced(shard, epoch)
+        reason = memorymoves.why_not_closed(state)
+        if not reason:
+            state.state = "closed"
+            state.leases.clear()
+        return reason
+
+    async def unlink_closed(self, shard: messages.ShardId) -> None:
+        self._shard(shard)
+
+    async def end_partition(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
+        layout = self._known_layout()
+        for shard in sharding.own_shards(layout):
+            self._fenced(shard, epoch).state = "open"
+        self._layout = messages.Layout(number=layout.number, shards=layout.shards)
+        self._moves = memorymoves.Record(moved=moved, knows=self._moves.knows)
+        return self._layout
+
+    # -- maintenance ----------------------------------------------------------------------------
+
+    async def sweep(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,
+        epoch: messages.Epoch,
+        *,
+        due_of: Callable[[definitions.Definition], int | None] | None = None,
+    ) -> messages.Swept:
+        state = self._fenced(shard, epoch)
+        if state.state == "draining":
+            return messages.Swept(cursor=None)
+        armed, unarmed = 0, []
+        for schedule_id, stored in state.definitions.items():
+            chain = schedule_id + stored.timing_version
+            if stored.state is not definitions.State.ARMED or chain in state.members:
+                continue
+            due = due_of(stored) if due_of else None
+            if due is None:
+                unarmed.append(schedule_id)
+            else:
+                state.members[chain] = memoryshard.Point(stored.namespace, due)
+                armed += 1
+        strays = [member for member in state.members if _is_stray(member, state)]
+        for member in strays:
+            state.drop(member)
+        self._tell(state)
+        return messages.Swept(
+            cursor=None,
+            looked_at=len(state.definitions) + len(state.members),
+            armed=armed,
+            dropped=len(strays),
+            unarmed=tuple(unarmed),
+        )
+
+    async def doubted(self) -> tuple[messages.Doubted, ...]:
+        self._check()
+        return tuple(
+            messages.Doubted(shard=number, back_us=shard.back_us)
+            for number, shard in self.shards.items()
+            if shard.back_us or shard.held_points()
+        )
+
+    async def held_points(
+        self, shard: messages.ShardId
+    ) -> AsyncIterator[Sequence[messages.HeldPoint]]:
+        state = self._shard(shard)
+        held = [
+            messages.HeldPoint(
+                lane=lane,
+                point=point,
+                record=state.records.get(point.member, messages.OccurrenceRecord()),
+                definition=state.definitions.get(point.schedule_id),
+            )
+            for lane, point in state.held_points()
+        ]
+        if held:
+            yield held
+
+    async def apply_compared(
+        self, shard: messages.ShardId, compared: messages.Compared, epoch: messages.Epoch
+    ) -> int:
+        state = self._fenced(shard, epoch)
+        changed = state.compare(compared, self._clock.now_us())
+        self._tell(state)
+        return changed
+
+    async def end_doubt(self, doubted: messages.Doubted, epoch: messages.Epoch) -> str:
+        return self._fenced(doubted.shard, epoch).end_doubt(doubted.back_us)
+
+    async def stats(self) -> list[messages.ShardStats]:
+        self._check()
+        return [self._stats_of(shard) for shard in self.shards.values()]
+
+    async def collect(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        *,
+        patience_seconds: float = 86_400.0,
+    ) -> AsyncIterator[messages.Collected]:
+        self._check()
+        yield messages.Collected()  # blobs are kept for as long as the queue
+
+    async def tell_circuits(
+        self,
+        news: Sequence[circuit.News] = (),
+        gone: Sequence[circuit.Gone] = (),
+        *,
+        known: int = -1,
+        rule: circuit.Rule,
+    ) -> circuit.Board:
+        self._check()
+        return self._circuits.tell(news, gone, known=known, rule=rule)
+
+    async def circuits(self) -> circuit.Board:
+        return await self.tell_circuits(rule=circuit.Rule())
+
+    async def totals(self) -> messages.Totals:
+        stats = await self.stats()
+        return messages.Totals(
+            points=sum(each.points - each.claimed for each in stats),
+            due=sum(each.due for each in stats),
+            outcomes=sum(each.outcomes for each in stats),
+            dead=sum(each.dead for each in stats),
+            lag_us=max((each.lag_us for each in stats), default=0),
+        )
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def _claim_one(
+        self,
+        shard: memoryshard.MemoryShard,
+        batch: int,
+        lease_seconds: float,
+        *,
+        standby: bool,
+        wary: bool,
+    ) -> messages.Claimed:
+        now = self._clock.now_us()
+        cap = now - (claiming.STANDBY_DUE_DELAY_US[0] if standby else 0)
+        claim_id = messages.ClaimId(os.urandom(12))
+        if shard.look_at_server(self.server, self._marks.get(shard.number, 0), now):
+            self._tell(shard, ran=True)
+        left = shard.doubtful(now) if wary else set()
+        members = shard.claim(
+            claim_id,
+            now_us=now,
+            cap_us=cap,
+            batch=batch,
+            lease_us=int(lease_seconds * 1_000_000),
+            without=left,
+        )
+        self._marks[shard.number] = max(shard.mark, self._marks.get(shard.number, 0))
+        wait = shard.wait_us(now_us=now, cap_us=cap, without=left)
+        return messages.Claimed(
+            shard=shard.number,
+            claim=self._as_claim(shard, claim_id, members, now) if members else None,
+            wait_seconds=None if wait is None else wait / 1_000_000,
+            more=bool(members) and shard.is_due(now_us=now, cap_us=cap, without=left),
+            left_alone=bool(left),
+        )
+
+    def _as_claim(
+        self,
+        shard: memoryshard.MemoryShard,
+        claim_id: messages.ClaimId,
+        members: list[bytes],
+        now_us: int,
+    ) -> messages.Claim:
+        lease = shard.leases[claim_id]
+        found = [(m, points.parse_member(m, shard.members[m].due_us)) for m in members]
+        known = sorted((point for _, point in found if point), key=lambda point: point.due_us)
+        return messages.Claim(
+            id=claim_id,
+            shard=shard.number,
+            points=tuple(known),
+            reclaimed=lease.attempts,
+            alone=lease.alone,
+            now_us=now_us,
+            first_us=lease.first_us,
+            token_us=lease.expiry_us,
+            held_until=self._clock.monotonic() + (lease.expiry_us - now_us) / 1_000_000,
+            records={m: shard.records[m] for m in members if m in shard.records},
+            strangers=tuple((m, float(shard.members[m].due_us)) for m, point in found if not point),
+            back_us=shard.back_us,
+        )
+
+    def _tell(self, shard: memoryshard.MemoryShard, *, ran: bool = False) -> None:
+        """Ring for the earliest unclaimed point; rather once too often than too late."""
+        now = self._clock.now_us()
+        dues = [
+            point.due_us
+            for point in shard.members.values()
+            if point.holder is None and point.due_us != points.HELD_US
+        ]
+        dues += [lease.expiry_us for lease in shard.leases.values() if lease.is_given]
+        for wakeups in self._wakeups if dues else ():
+            wakeups.wake(shard.number, (min(dues) - now) / 1_000_000)
+        for ledger in self._ledgers if ran else ():
+            ledger.tell(shard.number)
+
+    def _stats_of(self, shard: memoryshard.MemoryShard) -> messages.ShardStats:
+        now = self._clock.now_us()
+        waiting = [
+            p.due_us
+            for p in shard.members.values()
+            if p.holder is None and p.due_us != points.HELD_US
+        ]
+        return messages.ShardStats(
+            shard=shard.number,
+            points=len(shard.members),
+            due=sum(due <= now for due in waiting),
+            claimed=len(shard.members) - len(waiting),
+            claims=len(shard.leases),
+            outcomes=len(shard.outcomes),
+            dead=len(shard.dead),
+            lag_us=max(0, now - min(waiting, default=now)),
+        )
+
+    def _check(self) -> None:
+        if not self.available:
+            raise errors.QueueUnavailable("the test took the queue away")
+
+    def _check_owner(self) -> None:
+        if self._owner is not None and self._mark and not self._owner.is_of(self._mark):
+            raise scripting.Foreign(f"the index is of another cluster; {scripting.OTHER_INDEX}")
+
+    def _known_layout(self) -> messages.Layout:
+        if self._layout is None:
+            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+        return self._layout
+
+    def _shard(self, shard: messages.ShardId) -> memoryshard.MemoryShard:
+        self._check()
+        self._check_owner()
+        if shard in self.away:
+            raise _AWAY
+        found = self.shards.get(shard)
+        if found is None:
+            raise scripting.Uninitialised(f"shard {shard} holds no index")
+        return found
+
+    def _fenced(self, shard: messages.ShardId, epoch: messages.Epoch) -> memoryshard.MemoryShard:
+        found = self._shard(shard)
+        if epoch < found.epoch:
+            raise scripting.Fenced(f"term {epoch} is older than {found.epoch}")
+        found.epoch = epoch
+        return found
+
+
+def _is_stray(member: bytes, shard: memoryshard.MemoryShard) -> bool:
+    stored = shard.definitions.get(points.ScheduleId(member[:8]))
+    is_chain = len(member) == points.CHAIN_LENGTH
+    return stored is None or (is_chain and member[8:] != stored.timing_version)
+
+
+def _check_dues(settlement: messages.Settlement) -> None:
+    for point in (*settlement.chains, *(each.point for each in settlement.occurrences)):
+        records.checked_due(point.due_us)
+
+
+def _holds_to_the_port(queue: MemoryDelayQueue) -> port.Queue:
+    """Fails type checking where the class and the port differ."""
+    return queue

@@ -1,0 +1,545 @@
+"""What a leader, a candidate and the Lease between them do, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from duepoint import errors
+from duepoint.election import elector
+from duepoint.election import term as terms
+from duepoint.kube import leases
+from tests.unit.maintenance import virtualtime
+from tests.unit.maintenance.leaseserver import Connection, Fault, LeaseServer
+
+TIMING = terms.Timing()
+
+
+@dataclass
+class Replica:
+    """An elector with everything a test wants to see of it."""
+
+    connection: Connection
+    rate: float = 1.0
+    known_epoch: Callable[[], object] | None = None
+    stop_seconds: float = 0.0
+    terms: list[terms.Term] = field(default_factory=list)
+    changes: list[tuple[bool, int]] = field(default_factory=list)
+    leading: asyncio.Event = field(default_factory=asyncio.Event)
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    left: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clock = virtualtime.VirtualClock(self.rate)
+        self.elector = elector.Elector(
+            self.connection,
+            self.clock,
+            "replica",
+            known_epoch=self.known_epoch,
+            leave=self.left.append,
+            on_change=lambda leading, epoch: self.changes.append((leading, epoch)),
+        )
+        self.task = asyncio.create_task(self.elector.run(self.work))
+
+    async def work(self, term: terms.Term) -> None:
+        self.terms.append(term)
+        self.idle.clear()
+        self.leading.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(self.stop_seconds)
+            self.leading.clear()
+            self.idle.set()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+    @property
+    def term(self) -> terms.Term:
+        return self.terms[-1]
+
+
+@contextlib.asynccontextmanager
+async def a_replica(connection: Connection, **options: object) -> AsyncIterator[Replica]:
+    replica = Replica(connection, **options)
+    try:
+        yield replica
+    finally:
+        await replica.stop()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def held_by(holder: str, *, transitions: int = 4, **annotations: str) -> leases.Lease:
+    return leases.Lease(
+        holder=holder,
+        duration_seconds=15,
+        transitions=transitions,
+        annotations={key.replace("__", "/"): text for key, text in annotations.items()},
+    )
+
+
+def test_the_first_candidate_leads_at_once_in_term_one():
+    async def main():
+        server, began = LeaseServer(), now()
+        async with a_replica(Connection(server)) as replica:
+            await replica.leading.wait()
+            assert now() - began < 0.1
+            assert replica.term.epoch == 1
+            assert replica.term.is_held()
+            assert server.lease.holder == replica.elector.identity
+            assert server.lease.transitions == 1
+
+    virtualtime.run(main())
+
+
+def test_a_leader_that_renews_keeps_its_term_for_an_hour():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as replica:
+            await replica.leading.wait()
+            await asyncio.sleep(3600)
+            assert replica.term.is_held()
+            assert len(replica.terms) == 1
+            assert 1400 < len(server.writes) < 1850
+
+    virtualtime.run(main())
+
+
+def test_a_standby_waits_a_whole_lease_after_the_last_renewal_it_saw():
+    async def main():
+        server, began = LeaseServer(), now()
+        server.put(held_by("gone"))
+        async with a_replica(Connection(server)) as replica:
+            await replica.leading.wait()
+            assert 15.0 <= now() - began < 17.0
+            assert replica.term.epoch == 5
+
+    virtualtime.run(main())
+
+
+def test_a_standby_never_takes_a_lease_that_is_renewed():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as leader:
+            await leader.leading.wait()
+            async with a_replica(Connection(server)) as standby:
+                await asyncio.sleep(600)
+                assert not standby.terms
+                assert leader.term.is_held()
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("written", [0, 4_102_444_800_000_000], ids=["long past", "far future"])
+def test_what_another_machine_wrote_as_time_does_not_matter(written: int):
+    async def main():
+        server, began = LeaseServer(), now()
+        server.put(replace(held_by("gone"), renewed_us=written, acquired_us=written))
+        async with a_replica(Connection(server)) as replica:
+            await replica.leading.wait()
+            assert 15.0 <= now() - began < 17.0
+
+    virtualtime.run(main())
+
+
+def test_a_clean_shutdown_hands_over_within_two_seconds():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as leader:
+            await leader.leading.wait()
+            async with a_replica(Connection(server)) as standby:
+                await asyncio.sleep(33.3)
+                stopped = now()
+                await leader.stop()
+                await standby.leading.wait()
+                assert now() - stopped < 2.0
+                assert standby.term.epoch == leader.term.epoch + 1
+                assert not leader.term.is_held()
+
+    virtualtime.run(main())
+
+
+def test_the_lease_is_given_back_only_after_the_work_has_stopped():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server), stop_seconds=3.0) as leader:
+            await leader.leading.wait()
+            stopping = asyncio.create_task(leader.stop())
+            await asyncio.sleep(2.9)
+            assert server.lease.holder == leader.elector.identity
+            assert not leader.term.is_held()
+            await stopping
+            assert server.lease.holder == ""
+
+    virtualtime.run(main())
+
+
+def test_a_release_meets_a_renewal_that_was_cut_off_by_the_shutdown():
+    async def main():
+        server, connection = LeaseServer(), Connection(LeaseServer())
+        connection.server = server
+        async with a_replica(connection) as leader:
+            await leader.leading.wait()
+            server.put(replace(server.lease))  # as if our own renewal arrived without an answer
+            await leader.stop()
+            assert server.lease.holder == ""
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("fault", [Fault.HANGS, Fault.HANGS_STUBBORNLY, Fault.REFUSED])
+def test_a_leader_without_answers_steps_down_ten_seconds_after_its_last_renewal_began(fault):
+    async def main():
+        server = LeaseServer()
+        connection = Connection(server)
+        async with a_replica(connection) as leader:
+            await leader.leading.wait()
+            await asyncio.sleep(21.0)
+            connection.plan = lambda _verb: fault
+            renewed_before = server.lease.renewed_us / 1e6
+            await leader.idle.wait()
+            assert now() <= renewed_before + TIMING.renew_deadline + 0.001
+            assert now() >= renewed_before + TIMING.renew_deadline - 0.1
+            assert not leader.term.is_held()
+
+    virtualtime.run(main())
+
+
+def test_is_held_turns_false_by_itself_even_when_the_loop_does_nothing():
+    time = 100.0
+    term = terms.Term(terms.Epoch(1), {}, lambda: time)
+    term.trust_until(110.0)
+    assert term.is_held()
+    time = 110.0
+    assert not term.is_held()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("no route to host"),
+        TimeoutError(),
+        asyncio.CancelledError(),
+        ConnectionResetError(),
+        ValueError("cannot decode"),
+        KeyError("spec"),
+        MemoryError(),
+        RecursionError(),
+        RuntimeError("session is closed"),
+        AssertionError(),
+        StopAsyncIteration(),
+        ExceptionGroup("several", [OSError()]),
+        errors.ApiUnavailable("throttled", retry_after_seconds=1),
+        errors.Bug("ours"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_exception_of_any_class_is_a_failed_renewal_and_nothing_else(error):
+    async def main():
+        server = LeaseServer()
+        connection = Connection(server, error=lambda: error)
+        async with a_replica(connection) as leader:
+            await leader.leading.wait()
+            failing_until = now() + 7.0
+            connection.plan = lambda _verb: Fault.REFUSED if now() < failing_until else Fault.NONE
+            await asyncio.sleep(60)
+            assert leader.term.is_held()
+            assert len(leader.terms) == 1
+            connection.plan = lambda _verb: Fault.REFUSED
+            await leader.idle.wait()
+            connection.plan = lambda _verb: Fault.NONE
+            await leader.leading.wait()
+            assert [term.epoch for term in leader.terms] == [1, 2]
+
+    virtualtime.run(main())
+
+
+def test_a_renewal_whose_answer_was_lost_is_met_by_reading_again():
+    async def main():
+        server = LeaseServer()
+        connection = Connection(server)
+        async with a_replica(connection) as leader:
+            await leader.leading.wait()
+            lost = iter([Fault.ANSWER_LOST])
+            connection.plan = lambda _verb: next(lost, Fault.NONE)
+            await asyncio.sleep(120)
+            assert leader.term.is_held()
+            assert len(leader.terms) == 1
+
+    virtualtime.run(main())
+
+
+def test_a_stolen_lease_ends_the_term_at_the_next_renewal():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as leader:
+            await leader.leading.wait()
+            await asyncio.sleep(5)
+            stolen = now()
+            server.put(replace(server.lease, holder="thief"))
+            await leader.idle.wait()
+            assert now() - stolen < 2.5
+            await leader.leading.wait()
+            assert 15.0 <= now() - stolen < 20.0
+            assert leader.term.epoch == 2
+
+    virtualtime.run(main())
+
+
+def test_a_deleted_lease_is_made_again_by_its_leader():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as leader:
+            await leader.leading.wait()
+            async with a_replica(Connection(server)) as standby:
+                await asyncio.sleep(10)
+                server.lease = None
+                await asyncio.sleep(60)
+                assert leader.term.is_held()
+                assert server.lease.annotations[elector.EPOCH_ANNOTATION] == "1"
+                assert not standby.terms
+
+    virtualtime.run(main())
+
+
+def test_a_deleted_lease_of_a_dead_leader_is_taken_a_whole_lease_later():
+    async def main():
+        server = LeaseServer()
+        server.put(held_by("gone"))
+        async with a_replica(Connection(server)) as standby:
+            await asyncio.sleep(10)
+            server.lease, deleted = None, now()
+            await standby.leading.wait()
+            assert 15.0 <= now() - deleted < 18.0
+
+    virtualtime.run(main())
+
+
+GARBAGE = {
+    "nobody holds it": replace(held_by(""), transitions=0),
+    "no sense in it": leases.Lease(holder="", duration_seconds=-1, transitions=-7),
+    "a foreign holder": held_by("a text of somebody", transitions=3),
+    "an endless duration": replace(held_by("x"), duration_seconds=leases.INT32_MAX),
+    "the last transition": replace(held_by("x"), transitions=leases.INT32_MAX),
+    "an epoch that is no number": held_by("x", duepoint_dev__epoch="one"),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_a_lease_edited_to_nonsense_is_held_again_within_a_minute_and_a_half(garbage):
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as leader:
+            await leader.leading.wait()
+            await asyncio.sleep(5)
+            server.put(garbage)
+            await leader.idle.wait()
+            edited = now()
+            await leader.leading.wait()
+            assert now() - edited < 15.0 + 62.0
+            assert leader.term.epoch > leader.terms[0].epoch or garbage.transitions <= 0
+
+    virtualtime.run(main())
+
+
+def test_an_emptied_holder_that_nobody_gave_back_is_not_taken_at_once():
+    async def main():
+        server = LeaseServer()
+        server.put(held_by("leader"))
+        async with a_replica(Connection(server)) as standby:
+            await asyncio.sleep(5)
+            server.put(replace(server.lease, holder=""))
+            emptied = now()
+            await standby.leading.wait()
+            assert now() - emptied >= 15.0
+
+    virtualtime.run(main())
+
+
+def test_the_epoch_is_above_that_of_redis_and_of_the_lease():
+    async def main():
+        async def known() -> int:
+            return 41
+
+        server = LeaseServer()
+        async with a_replica(Connection(server), known_epoch=known) as replica:
+            await replica.leading.wait()
+            assert replica.term.epoch == 42
+            assert server.lease.transitions == 42
+
+    virtualtime.run(main())
+
+
+@pytest.mark.parametrize("trouble", ["fails", "hangs", "fails before it can be awaited"])
+def test_a_leader_is_found_while_redis_cannot_be_asked(trouble):
+    async def main():
+        async def known() -> int:
+            if trouble == "hangs":
+                await asyncio.Event().wait()
+            raise errors.QueueUnavailable("down")
+
+        def broken() -> object:
+            raise errors.QueueUnavailable("down")
+
+        server = LeaseServer()
+        ask = broken if trouble.endswith("awaited") else known
+        async with a_replica(Connection(server), known_epoch=ask) as replica:
+            await replica.leading.wait()
+            assert replica.term.epoch == 1
+
+    virtualtime.run(main())
+
+
+def test_an_epoch_beyond_an_int32_goes_on_in_the_annotation():
+    async def main():
+        server = LeaseServer()
+        server.put(replace(held_by("x"), transitions=leases.INT32_MAX))
+        async with a_replica(Connection(server)) as replica:
+            await replica.leading.wait()
+            assert replica.term.epoch == leases.INT32_MAX + 1
+            assert server.lease.transitions == leases.INT32_MAX
+            assert server.lease.annotations[elector.EPOCH_ANNOTATION] == str(2**31)
+
+    virtualtime.run(main())
+
+
+def test_notes_of_a_term_are_on_the_lease_for_the_next_one():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as first:
+            await first.leading.wait()
+            first.term.annotate({"duepoint.dev/layout": "1/64"})
+            await asyncio.sleep(3)
+            await first.stop()
+        async with a_replica(Connection(server)) as second:
+            await second.leading.wait()
+            assert second.term.inherited["duepoint.dev/layout"] == "1/64"
+            assert server.lease.annotations["duepoint.dev/layout"] == "1/64"
+            assert elector.RELEASED_ANNOTATION not in server.lease.annotations
+
+    virtualtime.run(main())
+
+
+def test_what_others_keep_on_the_lease_is_kept():
+    async def main():
+        server = LeaseServer()
+        server.put(replace(held_by(""), metadata={"labels": {"app": "x"}}))
+        async with a_replica(Connection(server)) as replica:
+            await replica.leading.wait()
+            server.put(replace(server.lease, annotations={**server.lease.annotations, "a": "b"}))
+            await asyncio.sleep(30)
+            assert replica.term.is_held()
+            assert server.lease.annotations["a"] == "b"
+            assert server.lease.metadata == {"labels": {"app": "x"}}
+
+    virtualtime.run(main())
+
+
+def test_work_that_does_not_stop_ends_the_process_before_anyone_else_may_lead():
+    async def main():
+        server = LeaseServer()
+        connection = Connection(server)
+        replica = Replica(connection, stop_seconds=60.0)
+        await replica.leading.wait()
+        await asyncio.sleep(11)
+        connection.plan = lambda _verb: Fault.REFUSED
+        with pytest.raises(errors.Bug):
+            await replica.task
+        renewed = server.lease.renewed_us / 1e6  # a call may have been under way
+        assert replica.left
+        assert now() < renewed + TIMING.lease
+
+    virtualtime.run(main())
+
+
+def test_a_timing_whose_terms_could_overlap_is_refused():
+    with pytest.raises(ValueError, match="overlap"):
+        terms.Timing(renew_deadline=10.0, stop=5.0, lease=15.0)
+
+
+@pytest.mark.parametrize("ending", ["returns", "raises"])
+def test_work_that_ends_gives_the_lease_to_somebody_else_and_tries_again_later(ending):
+    async def main():
+        server, starts = LeaseServer(), []
+
+        async def work(term: terms.Term) -> None:
+            starts.append(now())
+            if ending == "raises":
+                raise OSError("Redis is away")
+
+        one = elector.Elector(Connection(server), virtualtime.VirtualClock(), "a")
+        task = asyncio.create_task(one.run(work))
+        await asyncio.sleep(1)
+        assert server.lease.holder == ""
+        await asyncio.sleep(300)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(starts)]
+        assert gaps[0] >= 1.0
+        assert 10 < max(gaps) < 33
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    virtualtime.run(main())
+
+
+def test_a_conflict_is_read_again_without_a_hot_loop():
+    async def main():
+        server = LeaseServer()
+        connection = Connection(server)
+        connection.server = server
+        server.put(held_by("other"))
+
+        def bump(verb: str) -> Fault:
+            if verb == "get":  # somebody always writes between our look and our write
+                asyncio.get_running_loop().call_later(0.015, lambda: server.put(server.lease))
+            return Fault.NONE
+
+        connection.plan = bump
+        async with a_replica(connection):
+            await asyncio.sleep(60)
+            assert len(connection.calls) < 120
+
+    virtualtime.run(main())
+
+
+def test_both_ends_of_a_term_are_told_with_its_epoch():
+    async def main():
+        async with a_replica(Connection(LeaseServer())) as replica:
+            await replica.leading.wait()
+            await replica.stop()
+            assert replica.changes == [(True, 1), (False, 1)]
+
+    virtualtime.run(main())
+
+
+def test_two_processes_of_one_name_are_not_one_holder():
+    names = [
+        elector.Elector(Connection(LeaseServer()), virtualtime.VirtualClock(), "host").identity
+        for _ in range(2)
+    ]
+    assert names[0] != names[1]
+    assert all(name.startswith("host_") for name in names)
+
+
+def test_a_renewal_changes_the_lease_even_while_the_wall_clock_stands_still():
+    async def main():
+        server = LeaseServer()
+        async with a_replica(Connection(server)) as replica:
+            replica.clock.now_us = lambda: 5_000_000
+            await replica.leading.wait()
+            await asyncio.sleep(60)
+            renewed = [lease.renewed_us for lease in server.writes]
+            assert len(set(renewed)) == len(renewed) > 20
+
+    virtualtime.run(main())

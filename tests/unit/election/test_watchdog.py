@@ -1,0 +1,113 @@
+"""The thread that ends a process whose loop is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from duepoint.clock import SystemClock
+from duepoint.election import elector, watchdog
+from duepoint.election import term as terms
+from tests.unit.maintenance.leaseserver import Connection, LeaseServer
+
+
+class Exit:
+    """Takes the place of the end of the process."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.happened = threading.Event()
+
+    def __call__(self, why: str) -> None:
+        self.reasons.append(why)
+        self.happened.set()
+
+
+def test_a_deadline_that_passes_ends_the_process():
+    leave = Exit()
+    dog = watchdog.Watchdog(leave)
+    dog.guard(SystemClock().monotonic() + 0.02)
+    assert leave.happened.wait(60)
+    dog.close()
+    assert len(leave.reasons) == 1
+
+
+def test_a_deadline_that_passes_while_the_machine_is_suspended_is_seen_at_once(monkeypatch):
+    monkeypatch.setattr(watchdog, "_LOOK_SECONDS", 0.01)
+    now = 0.0
+    leave = Exit()
+    dog = watchdog.Watchdog(leave, monotonic=lambda: now)
+    dog.guard(3600.0)
+    now = 7200.0
+    assert leave.happened.wait(60)
+    dog.close()
+
+
+def test_a_deadline_moved_on_or_lifted_ends_nothing():
+    now = 0.0
+    leave = Exit()
+    dog = watchdog.Watchdog(leave, monotonic=lambda: now)
+    dog.guard(10.0)
+    dog.guard(20.0)
+    now = 15.0
+    dog.guard(25.0)
+    dog.rest()
+    now = 100.0
+    dog.close()
+    assert not leave.reasons
+
+
+def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends():
+    timing = terms.Timing(
+        lease=60.0, renew_deadline=0.3, stop=0.1, retry=0.05, look=0.05, call=5.0, release=0.1
+    )
+    leave = Exit()
+    blocked: list[float] = []
+    unblocked = asyncio.Event()
+
+    async def work(term: terms.Term) -> None:
+        began = time.monotonic()
+        leave.happened.wait(90)  # blocks the loop on purpose: this is the fault
+        blocked.append(time.monotonic() - began)
+        unblocked.set()
+        assert not term.is_held()
+
+    async def main() -> None:
+        dog = watchdog.Watchdog(leave)
+        one = elector.Elector(
+            Connection(LeaseServer()), SystemClock(), "a", timing=timing, watchdog=dog
+        )
+        running = asyncio.create_task(one.run(work))
+        await unblocked.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        dog.close()
+
+    asyncio.run(main())
+    assert leave.reasons
+    assert 0.3 < blocked[0] < timing.lease
+
+
+def test_a_term_that_ends_well_lifts_the_deadline():
+    leave = Exit()
+
+    async def main() -> None:
+        led = asyncio.Event()
+        dog = watchdog.Watchdog(leave)
+        one = elector.Elector(Connection(LeaseServer()), SystemClock(), "a", watchdog=dog)
+
+        async def work(_term: terms.Term) -> None:
+            led.set()
+            await asyncio.Event().wait()
+
+        running = asyncio.create_task(one.run(work))
+        await led.wait()
+        assert dog._deadline is not None
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert dog._deadline is None
+        dog.close()
+
+    asyncio.run(main())
+    assert not leave.reasons
