@@ -1,9 +1,9 @@
-"""The JSON text of a status, kept in little room.
+"""The JSON text of a status, compressed.
 
-What the API server has of each status is most of what an operator remembers of a Schedule, and one
-status is much like the next: packed with the words that all of them have, a kilobyte becomes 100 to
-250 bytes, for 5 to 10 us, and is there again after 2. Texts in, the same texts out. The packed form
-never leaves the process, so the words may change with any version.
+The published statuses are most of what an operator keeps in memory, and all of them are alike.
+Compressed with a dictionary of their common words, a kilobyte becomes 100 to 250 bytes; that takes
+5 to 10 us, and decompressing 2 us. The compressed form never leaves the process, so the dictionary
+may change with any version.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-_WINDOW_BITS = -12  # statuses are short: 4 KiB to look back into, and no header or checksum
+_WINDOW_BITS = -12  # statuses are short: a window of 4 KiB, no header, no checksum
 _MEMORY_LEVEL = 5
-_LEVEL = 2  # half the time of the best one, for a tenth more room
+_LEVEL = 2  # half the time of the best level, for a tenth more bytes
 
-#: The rarest words first: what stands near the end is found at the least cost.
+#: The dictionary, rarest words first: short distances to its end cost the fewest bits.
 _WORDS = b"""
 "Stalled","status":"False","reason":"InvalidSchedule","message":"Suspended"NameConflict"Overdue"
 "replaced":1,"lastReplacedTime":"Replaced"CircuitOpen"EndpointGone"PodsRefused"Manual"Backfill"CatchUp"httpStatus":200,"Skipped"Missed"
@@ -36,32 +36,32 @@ _WORDS = b"""
 """.replace(b"\n", b"")
 
 
-#: Has read the words; reading them anew takes longer than packing a short status.
+#: A compressor with the dictionary loaded; loading it takes longer than compressing a status.
 _PRIMED = zlib.compressobj(
     _LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY, _WORDS
 )
 
 
-def pack(text: bytes) -> bytes:
-    """The same, shorter."""
-    packing = _PRIMED.copy()
-    return packing.compress(text) + packing.flush()
+def compress(text: bytes) -> bytes:
+    """The compressed form of a JSON text."""
+    compressor = _PRIMED.copy()
+    return compressor.compress(text) + compressor.flush()
 
 
-def unpack(packed: bytes) -> bytes:
-    """The text that was packed."""
-    return zlib.decompressobj(_WINDOW_BITS, _WORDS).decompress(packed)
+def decompress(status: bytes) -> bytes:
+    """The JSON text of a compressed form."""
+    return zlib.decompressobj(_WINDOW_BITS, _WORDS).decompress(status)
 
 
-@functools.lru_cache(maxsize=2)  # who looks at a status looks at it several times
-def read(packed: bytes) -> dict[str, Any]:
-    """The status that was packed, not to be changed; empty where it is none."""
+@functools.lru_cache(maxsize=2)  # one rendering reads the same status several times
+def read(status: bytes) -> dict[str, Any]:
+    """The status of a compressed form, read-only; empty where the text is no JSON object."""
     try:
-        status = msgspec.json.decode(unpack(packed))
+        fields = msgspec.json.decode(decompress(status))
     except msgspec.DecodeError:
         return {}
-    return status if isinstance(status, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
-#: A status that says nothing.
-EMPTY = pack(b"{}")
+#: The compressed form of an empty status.
+EMPTY = compress(b"{}")

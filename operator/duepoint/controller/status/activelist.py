@@ -1,8 +1,8 @@
-"""``status.active``: references to runs that go on, written and read back.
+"""``status.active``: references to active runs, written and read back.
 
 A run of a Job is a reference to that Job. A delivery is no object of its own: its reference is to
-the object that wanted it, the Schedule or a ScheduleRun, and ``fieldPath`` names the slot. Of many
-runs only some are listed, and ``activeCount`` tells of all. Pure.
+the object that requested it, the Schedule or a ScheduleRun, and ``fieldPath`` names the slot. At
+most ``MOST_LISTED`` runs are listed; ``activeCount`` counts all of them. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from duepoint.controller.status import opentext
+from duepoint.controller.status import slotlist
 from duepoint.kube import jobbuilder, schedules
 from duepoint.runs import running as runnings
 from duepoint.runs.running import Key, Running
@@ -20,8 +20,8 @@ from duepoint.runs.running import Key, Running
 #: How many references a status holds.
 MOST_LISTED = 20
 
-#: Behind the Schedule's name in that of a Job: the slot in seconds, and of a ScheduleRun's Job ten
-#: hexadecimal digits. Without that name they cannot be told apart: it may end in digits itself.
+#: What follows the Schedule's name in the name of a Job: the slot in seconds and, for a Job of a
+#: ScheduleRun, ten hexadecimal digits. The Schedule's name itself may end in digits.
 _SLOT = re.compile(r"-([0-9]+)(-[0-9a-f]{10})?")
 _SLOT_PATH = re.compile(r"slots\[(.+)\]")
 
@@ -35,21 +35,22 @@ class Owner:
     uid: str
 
 
-def shown(
+def rendered(
     running: Running, owner: Owner, references: Collection[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The fields of a status; none where nothing goes on.
+    """The fields of a status; none where no run is active.
 
     Args:
-        running: what goes on.
-        owner: whose runs these are.
-        references: to Jobs that were seen, as the API spells them; others are told by their names.
+        running: the active runs.
+        owner: the Schedule of these runs.
+        references: observed Jobs as ObjectReferences; a Job that is not among them is written by
+            its name alone.
     """
     if not running.count:
         return {}
-    seen = {str(one.get("name")): dict(one) for one in references}
+    observed = {str(reference.get("name")): dict(reference) for reference in references}
     jobs = sorted(job for job in running.jobs.values() if job)
-    listed = [seen.get(job) or _job(owner, job) for job in jobs[:MOST_LISTED]]
+    listed = [observed.get(job) or _job(owner, job) for job in jobs[:MOST_LISTED]]
     keys = sorted(key for key, job in running.jobs.items() if not job)
     listed += [_delivery(owner, key) for key in keys[: MOST_LISTED - len(listed)]]
     fields: dict[str, Any] = {"active": listed} if listed else {}
@@ -67,33 +68,28 @@ def _delivery(owner: Owner, key: Key) -> dict[str, Any]:
         reference |= {"kind": schedules.RUN_KIND, "uid": wanted_by.removeprefix("run ")}
     else:
         reference |= {"kind": schedules.KIND, "name": owner.name, "uid": owner.uid}
-    return {**reference, "fieldPath": f"slots[{opentext.instant(slot_us)}]"}
+    return {**reference, "fieldPath": f"slots[{slotlist.instant(slot_us)}]"}
 
 
-def loaded(status: Mapping[str, Any], schedule_name: str, going_on: int) -> Running:
-    """The runs behind a status.
+def read(status: Mapping[str, Any], schedule_name: str, counted: int) -> Running:
+    """The active runs of a status.
 
     Args:
         status: as it is stored.
-        schedule_name: of the Schedule whose status it is.
-        going_on: how many runs go on by its counters. What it lists counts more than that.
+        schedule_name: name of the Schedule whose status it is.
+        counted: how many runs are active by its counters; the list takes precedence.
     """
     jobs = dict(_listed(status, schedule_name))
-    if going_on > len(jobs):
-        # A status of an earlier version lists no deliveries, and shows them elsewhere.
-        for key, name in _elsewhere(status):
-            if len(jobs) < going_on:
-                jobs.setdefault(key, name)
     count = status.get("activeCount")
-    most = min(going_on, count) if isinstance(count, int) else 0
+    most = min(counted, count) if isinstance(count, int) else 0
     return Running(jobs=jobs, unlisted=max(0, most - len(jobs)))
 
 
 def _listed(status: Mapping[str, Any], schedule_name: str) -> Iterator[tuple[Key, str]]:
     listed = status.get("active")
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, Mapping) and (found := _run_of(one, schedule_name)):
-            yield found
+    for reference in listed if isinstance(listed, list) else ():
+        if isinstance(reference, Mapping) and (run := _run_of(reference, schedule_name)):
+            yield run
 
 
 def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str] | None:
@@ -102,7 +98,7 @@ def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str]
         key = _job_key(schedule_name, name)
         return None if key is None else (key, name)
     path = _SLOT_PATH.fullmatch(str(reference.get("fieldPath") or ""))
-    slot_us = 0 if path is None else opentext.instant_us(path[1])
+    slot_us = 0 if path is None else slotlist.instant_us(path[1])
     if not slot_us:
         return None
     is_regular = kind == schedules.KIND
@@ -111,22 +107,10 @@ def _run_of(reference: Mapping[str, Any], schedule_name: str) -> tuple[Key, str]
 
 
 def _job_key(schedule_name: str, name: str) -> Key | None:
-    """The run of a Job of that Schedule; None where the name is not of ours."""
+    """The run of a Job of that Schedule; None where the name is not one of ours."""
     for begin, is_regular in ((schedule_name, True), (jobbuilder.cut_name(schedule_name), False)):
-        found = _SLOT.fullmatch(name, len(begin)) if name.startswith(begin) else None
-        if found is not None and is_regular == (not found[2]):
-            slot_us = int(found[1]) * 1_000_000
+        match = _SLOT.fullmatch(name, len(begin)) if name.startswith(begin) else None
+        if match is not None and is_regular == (not match[2]):
+            slot_us = int(match[1]) * 1_000_000
             return runnings.key_of(slot_us, is_regular=is_regular, wanted_by=name)
     return None
-
-
-def _elsewhere(status: Mapping[str, Any]) -> Iterator[tuple[Key, str]]:
-    for slot_us in opentext.loaded(status).started_us:
-        yield runnings.key_of(slot_us, is_regular=True, wanted_by=""), ""
-    last = status.get("lastRun")
-    if isinstance(last, Mapping) and last.get("outcome") == "Running":
-        slot_us = opentext.instant_us(last.get("scheduledTime"))
-        is_regular = last.get("trigger") in ("Schedule", "CatchUp", None)
-        name = str(last.get("jobName") or "")
-        if is_regular or name:
-            yield runnings.key_of(slot_us, is_regular=is_regular, wanted_by=name), name

@@ -1,11 +1,13 @@
-"""``status.openSlots``: open slots as a bounded text, and back.
+"""``status.openSlots``: open slots as a bounded text, and back; instants as a status writes them.
 
 The oldest slot is written as an instant, each further one as its distance in seconds from the one
 before it, with ``*n`` for n equal distances in a row::
 
     2026-03-01T12:05:00Z +300*2 +0.25
 
-So hundreds of slots fit into little space, and a person can still read them. Pure.
+So hundreds of slots take little space and stay readable. An instant is RFC 3339 in UTC; a fraction
+is written only where there is one, because schedules of less than a second and exact replays need
+it. Pure.
 """
 
 from __future__ import annotations
@@ -18,15 +20,15 @@ from typing import Any
 from duepoint.kube import times
 from duepoint.runs.settled import NOTHING, Settled
 
-#: A text that claims to hold more slots is not ours.
+#: A text with more slots than this was not written by Duepoint.
 _MOST_READ = 10_000
 _SECOND_US = 1_000_000
 _DISTANCE = re.compile(r"\+([0-9]{1,12})(?:\.([0-9]{1,6}))?(?:\*([0-9]{1,6}))?")
-#: In the JSON text of a status with open slots.
+#: Stands in the JSON text of every status with open slots.
 MARK = b'"openSlots"'
 
 
-def shown(settled: Settled) -> dict[str, Any] | None:
+def rendered(settled: Settled) -> dict[str, Any] | None:
     """The status field; None where no slot is open."""
     slots_us = settled.open_us
     if not slots_us:
@@ -39,8 +41,8 @@ def shown(settled: Settled) -> dict[str, Any] | None:
     return fields
 
 
-def loaded(status: Mapping[str, Any]) -> Settled:
-    """What a status says has ended."""
+def read(status: Mapping[str, Any]) -> Settled:
+    """The slots that have ended according to a status."""
     listed = status.get("openSlots")
     listed = listed if isinstance(listed, Mapping) else {}
     settled = Settled(
@@ -52,7 +54,7 @@ def loaded(status: Mapping[str, Any]) -> Settled:
 
 
 def text(slots_us: Iterable[int]) -> str:
-    """Slots, oldest first and none twice; empty for none."""
+    """The text of distinct slots, oldest first; empty for none."""
     listed = list(slots_us)
     if not listed:
         return ""
@@ -64,11 +66,11 @@ def text(slots_us: Iterable[int]) -> str:
     return " ".join(parts)
 
 
-def parse(shown: object) -> tuple[int, ...]:
-    """The slots behind a text of ours; none behind anything else."""
-    if not isinstance(shown, str) or not shown:
+def parse(listed: object) -> tuple[int, ...]:
+    """The slots of a text that ``text`` wrote; none for anything else."""
+    if not isinstance(listed, str) or not listed:
         return ()
-    first, *distances = shown.split(" ")
+    first, *distances = listed.split(" ")
     at_us = instant_us(first)
     if not at_us:
         return ()
@@ -84,15 +86,13 @@ def parse(shown: object) -> tuple[int, ...]:
     return tuple(slots_us)
 
 
-def instant(instant_us: int) -> str:
-    """An instant as a status shows it: with a fraction only where there is one."""
-    if instant_us % _SECOND_US:
-        return times.micro_time_text(instant_us)
-    return times.time_text(instant_us)
+def instant(at_us: int) -> str:
+    """An instant as a status writes it, with a fraction only where there is one."""
+    return times.micro_time_text(at_us) if at_us % _SECOND_US else times.time_text(at_us)
 
 
 def instant_us(text: object) -> int:
-    """The instant behind a text of ours; 0 for anything else."""
+    """The instant of such a text; 0 for anything else."""
     try:
         return times.parse_us(text) if isinstance(text, str) else 0
     except ValueError:
