@@ -16,7 +16,7 @@ from duepoint.delayqueue.definitions import seal
 from duepoint.kube import schedules
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
-from tests.unit.controller.test_open_slots import a_worker
+from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import EPOCH, World
 
 S = 1_000_000

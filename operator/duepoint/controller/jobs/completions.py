@@ -1,9 +1,9 @@
-"""Ends of Jobs, told to the queue: what waits for a run of its schedule has its turn at once.
+"""Ends of Jobs, reported to the queue, so that a slot that waits for them has its turn at once.
 
-Takes the names of Jobs that the watch saw end, or go, and tells them by schedule; schedules that
-allow everything are none of its business, unless a ScheduleRun waits all the same. An edit that
-lets more runs in calls up all that wait. Nothing depends on it for being right: a worker looks at
-the Jobs itself before it refuses a slot, and a slot that waits looks again by itself.
+The watch of Jobs says which Jobs have ended or gone; the queue learns it by schedule. A schedule
+that allows concurrent runs needs none of it, unless a ScheduleRun waits all the same. An edit that
+lets more runs start calls up every slot that waits. Correctness does not depend on this: a worker
+looks at the Jobs itself before it refuses a slot, and a waiting slot looks again by itself.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from duepoint.delayqueue.firing import activeruns
 from duepoint.delayqueue.port import Queue
 from duepoint.schedules.definition import Definition
 
-_TELLERS = 4
-#: Of very many that wait, as many as one script calls have started after this.
+_WORKERS = 4
+#: The slots that one script calls up have started after this.
 _NEXT_SECONDS = 1.0
 
-#: What the queue holds for a Schedule's uid; raises QueueUnavailable.
+#: The definition in the queue of a Schedule (uid); raises QueueUnavailable.
 Definitions = Callable[[str], Awaitable[Definition | None]]
 
 
-class RunEnds:
+class Completions:
     """The service; one for each term of a leader.
 
     Args:
@@ -51,8 +51,8 @@ class RunEnds:
         self._work: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
 
-    def note(self, schedule_uid: str, job_name: str) -> None:
-        """The Job has ended; an empty name: some Job of this Schedule has."""
+    def job_ended(self, schedule_uid: str, job_name: str) -> None:
+        """The Job has ended or is gone; an empty name: some Job of this Schedule."""
         self._ended.setdefault(schedule_uid, set()).add(job_name)
         self._work.put(schedule_uid, schedule_uid)
 
@@ -62,27 +62,27 @@ class RunEnds:
         self._work.put(schedule_uid, schedule_uid)
 
     async def run(self) -> None:
-        """Tell until cancelled."""
-        await self._work.run(self._tell, _TELLERS)
+        """Report until cancelled."""
+        await self._work.run(self._report, _WORKERS)
 
-    async def _tell(self, schedule_uid: str) -> float | None:
+    async def _report(self, schedule_uid: str) -> float | None:
         ended = self._ended.pop(schedule_uid, set())
         is_wider = schedule_uid in self._wider
         self._wider.discard(schedule_uid)
         try:
             known = await self._definitions(schedule_uid)
             if known is not None and (is_wider or self._is_waited_for(known)):
-                told = await self._queue.finish(known, ended, self._epoch, every=is_wider)
-                if is_wider and told.called >= activeruns.MOST_CALLED:
+                finished = await self._queue.finish(known, ended, self._epoch, every=is_wider)
+                if is_wider and finished.called >= activeruns.MOST_CALLED:
                     self._wider.add(schedule_uid)
                     return _NEXT_SECONDS
         except (errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.debug("ends not told", uid=schedule_uid, error=str(trouble))
+            telemetry.logger.debug("job ends not reported", uid=schedule_uid, error=str(trouble))
             self._ended.setdefault(schedule_uid, set()).update(ended)
             self._wider.update([schedule_uid] if is_wider else ())
             return next(self._waits.setdefault(schedule_uid, _backoff()))
-        except Exception as bug:  # noqa: BLE001 - one Schedule's trouble is nobody else's
-            telemetry.logger.error("ends not told", uid=schedule_uid, exc_info=bug)
+        except Exception as bug:  # noqa: BLE001 - a bug in one Schedule must not stop the others
+            telemetry.logger.error("job ends not reported", uid=schedule_uid, exc_info=bug)
         self._waits.pop(schedule_uid, None)
         return None
 

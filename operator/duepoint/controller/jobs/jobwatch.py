@@ -149,9 +149,7 @@ class JobWatch:
             self.listed.set()
             self._reporter.jobs_listed()
         self._health.well("jobs")
-        changes = self._api.watch(
-            jobs.collection(namespace), jobs.Job, version, query=_LABELLED
-        )
+        changes = self._api.watch(jobs.collection(namespace), jobs.Job, version, query=_LABELLED)
         async for change in changes:
             if change.type is port.ChangeType.DELETED:
                 self._remove(change.item)

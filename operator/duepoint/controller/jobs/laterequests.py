@@ -37,7 +37,7 @@ class LateRequests:
 
     def __init__(self) -> None:
         self._reported: OrderedDict[_Name, _Reported] = OrderedDict()
-        #: By the Schedule's uid and the Job's name; a Schedule of the same name has Jobs of its own.
+        #: By the Schedule's uid and the Job's name; another Schedule of that name has its own Jobs.
         self._gone: OrderedDict[_Name, tuple[int, str]] = OrderedDict()
         self._lost_us = 0
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import msgspec
 
 from duepoint.clock import Clock
-from duepoint.controller.maintenance import otherinstalls
 from duepoint.controller.sighting import UNKNOWN, Sighting
-from duepoint.controller.status import writerate
+from duepoint.controller.status import published, writerate
 from duepoint.controller.status.state import ScheduleState
 
 #: A status that another client keeps changing is corrected at least this often.
@@ -49,14 +48,14 @@ class Corrections:
         if seen.status == UNKNOWN or state.is_published(seen.status):
             self.written(seen.uid)
             return None
-        if self._mark not in seen.status and otherinstalls.named(seen.status):
+        if self._mark not in seen.status and published.managed_by(seen.status):
             return None
         if seen.generation < state.generation:
             return None  # the object was restored
         foreign, now = self._foreign.setdefault(seen.uid, _Foreign()), self._clock.monotonic()
         if now - foreign.last > 2 * _LONGEST_SECONDS:
             foreign.count, foreign.last = 0, now
-        wait = min(writerate.STALENESS_SECONDS * 2**foreign.count, _LONGEST_SECONDS)
+        wait: float = min(writerate.STALENESS_SECONDS * 2**foreign.count, _LONGEST_SECONDS)
         foreign.status, foreign.due = seen.status, now + wait
         return wait
 

@@ -62,10 +62,8 @@ def put_off(state: ScheduleState, event: RunEvent, now_us: int) -> bool:
     return is_listed or settled.settled_us != runs.settled_us
 
 
-def _open(
-    state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us: int
-) -> bool:
-    """The event's slots are open, except those that have ended: of these the event is an old one."""
+def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us: int) -> bool:
+    """The event's slots are open; for those that have ended it is an old event."""
     is_listed = False
     for slot_us in (event.slot_us, *event.more_us):
         if slot_us in state.open or not _has_ended(runs, slot_us):

@@ -21,6 +21,7 @@ from duepoint import errors, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.schedules import plan
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.openslots import OpenSlot
@@ -43,8 +44,11 @@ class _Passed:
 class OpenSlotReader:
     """Compares the reporter's open slots and watermarks with the index; one for each term."""
 
-    def __init__(self, *, queue: port.Queue, reporter: Reporter, clock: Clock) -> None:
+    def __init__(
+        self, *, queue: port.Queue, states: ScheduleStates, reporter: Reporter, clock: Clock
+    ) -> None:
         self._queue = queue
+        self._states = states
         self._reporter = reporter
         self._clock = clock
 
@@ -96,7 +100,7 @@ class OpenSlotReader:
         If it counted as open, the status would soon say so, and the slot would run once more.
         """
         is_replayed = occurrence.record.replayed_us > 0
-        return not is_replayed and self._reporter.is_told_as_ended(known.uid, occurrence.slot_us)
+        return not is_replayed and self._states.is_published_as_ended(known.uid, occurrence.slot_us)
 
     # -- dropped outcomes ------------------------------------------------------------------------
 
@@ -142,7 +146,7 @@ class OpenSlotReader:
                 continue  # deleted, or its claim reports
             slot_us = self._through_us(definition, stored)
             completed = definition.state is State.COMPLETED
-            if completed or slot_us > self._reporter.watermark_us(definition.uid):
+            if completed or slot_us > self._states.watermark_us(definition.uid):
                 passed.append(_Passed(definition.uid, slot_us, completed))
         return passed
 
@@ -167,9 +171,7 @@ def _is_superseded(occurrence: messages.StoredOccurrence, known: Definition) -> 
     return is_timed and occurrence.timing_version != known.timing_version
 
 
-def _open_slot(
-    occurrence: messages.StoredOccurrence, known: Definition, now_us: int
-) -> OpenSlot:
+def _open_slot(occurrence: messages.StoredOccurrence, known: Definition, now_us: int) -> OpenSlot:
     record = occurrence.record
     return OpenSlot(
         slot_us=occurrence.slot_us,

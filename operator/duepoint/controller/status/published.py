@@ -70,6 +70,10 @@ class _Acceptances(msgspec.Struct, rename="camel"):
     conditions: list[_Acceptance] | None = None
 
 
+class _Mark(msgspec.Struct, rename="camel"):
+    managed_by: str = ""
+
+
 class _Head(msgspec.Struct, rename="camel"):
     """The fields that are read from the status of every object."""
 
@@ -83,6 +87,7 @@ _UNKNOWN = b'"Unknown"'
 _decoder = msgspec.json.Decoder(_Status)
 _acceptances_decoder = msgspec.json.Decoder(_Acceptances)
 _head_decoder = msgspec.json.Decoder(_Head)
+_mark_decoder = msgspec.json.Decoder(_Mark)
 
 
 # -- for decisions -----------------------------------------------------------------------------
@@ -173,6 +178,19 @@ def next_us(status: bytes) -> int:
         return 0
 
 
+def mark(managed_by: str) -> bytes:
+    """A part of the JSON text of every status of an installation; empty where it has no name."""
+    return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""
+
+
+def managed_by(status: bytes) -> str:
+    """The installation that wrote a status; empty where the status does not say."""
+    try:
+        return _mark_decoder.decode(status).managed_by
+    except msgspec.DecodeError:
+        return ""
+
+
 # -- for counting ------------------------------------------------------------------------------
 
 
@@ -251,7 +269,9 @@ def _verdict(conditions: Mapping[str, Mapping[str, Any]], at_us: int) -> summari
     )
 
 
-def _conflict(conditions: Mapping[str, Mapping[str, Any]], slot_us: int) -> summaries.Conflict | None:
+def _conflict(
+    conditions: Mapping[str, Mapping[str, Any]], slot_us: int
+) -> summaries.Conflict | None:
     """The slot is not published; it is at most the newest one that has ended."""
     condition = conditions.get(ConditionType.NAME_CONFLICT)
     if condition is None:

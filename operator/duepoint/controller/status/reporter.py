@@ -208,7 +208,7 @@ class Reporter:
         if folding.is_refused_for_good(known, event, before):
             refusal = verdicts.refused_again_and_again(known.generation, event.message)
             self._refuse(known, refusal)
-        self._writer.acknowledge(uid, ack)
+        self._acknowledge(uid, ack)
         if not summaries.same_result(before, after):
             self._writer.hurry(uid)
         is_running = event.state is RunState.RUNNING
@@ -246,7 +246,7 @@ class Reporter:
         report = state.apply_check(known, check)
         if report is None:
             return  # of an older generation, or no report awaits it
-        self._writer.acknowledge(check.uid, ack)
+        self._acknowledge(check.uid, ack)
         if report.generation > answered:
             self._record_all(changes.of_report(known.object, report))
         self._record_all(changes.of_check(known.object, check, before))
@@ -402,6 +402,12 @@ class Reporter:
         return None if change_us is None else (change_us - now_us) / 1e6
 
     # -- helpers ---------------------------------------------------------------------------------
+
+    def _acknowledge(self, uid: str, ack: Acknowledgement | None) -> None:
+        """The next status settles the acknowledgement."""
+        if ack is not None:
+            ack.expect()
+            self._writer.acknowledge(uid, ack)
 
     def _changed_by_run(self, uid: str) -> None:
         self._writer.changed(uid, self._writer.rest(uid))

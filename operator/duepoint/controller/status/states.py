@@ -120,9 +120,7 @@ class ScheduleStates:
         state = self._states.get(uid)
         return 0 if state is None else state.runs().counts.regular
 
-    def running_jobs(
-        self, namespace: str | None
-    ) -> Iterator[tuple[str, tuple[RunningJob, ...]]]:
+    def running_jobs(self, namespace: str | None) -> Iterator[tuple[str, tuple[RunningJob, ...]]]:
         """By uid, of Schedules with active runs, the Jobs of these; None = all namespaces."""
         for state in self:
             may_run = state.summary is not None or state.may_show_running

@@ -1,10 +1,10 @@
 """The only writer of statuses, of Schedules and of ScheduleRuns.
 
 An owner of statuses (``Source``) says that a status has changed, how soon it is to be written and
-which acknowledgements depend on it; the writer asks for the status when its turn has come, so it is
-always written in its newest state, and replaces it as a whole, guarded by the object's uid. A status
-that would be the same is not written. All writes keep to a rate, to fewer at a time while the API
-server is slow; large objects take turns of their own, with rests.
+which acknowledgements depend on it. The writer asks for the status when its turn has come, so it is
+always written in its newest state, and replaces it as a whole, guarded by the object's uid. A
+status that would be the same is not written. All writes keep to a rate, and to fewer at a time
+while the API server is slow; large objects take turns of their own, with rests.
 
 What follows an answer depends on the answer: a write that failed is repeated without a read,
 whatever became of it; one that found another object under the name is dropped; one that the
@@ -127,6 +127,7 @@ class StatusWriter:
         #: Uids with a change that waits, and the urgent ones among them; large objects left out.
         self._changed: set[str] = set()
         self._urgent: set[str] = set()
+        self._unlimited: set[str] = set()
         #: When a status changed last that had been true.
         self._changed_at = -_STILL_SECONDS
         self._allowed_at = 0.0
@@ -149,13 +150,19 @@ class StatusWriter:
 
     # -- what the source says --------------------------------------------------------------------
 
-    def changed(self, uid: str, seconds: float = 0.0, *, urgent: bool = False) -> None:
-        """The status has changed and is due in so many seconds; an urgent one at once."""
+    def changed(
+        self, uid: str, seconds: float = 0.0, *, urgent: bool = False, unlimited: bool = False
+    ) -> None:
+        """The status has changed and is due in so many seconds.
+
+        An urgent one is due at once and precedes others; an unlimited one does not even wait for
+        the rate.
+        """
         pending, now = self._pending_of(uid), self._clock.monotonic()
-        if urgent:
+        if urgent or unlimited:
             seconds = -_PRECEDENCE_SECONDS
             if not pending.large_bytes:
-                self._urgent.add(uid)
+                (self._unlimited if unlimited else self._urgent).add(uid)
         if pending.changed_at is None:
             pending.changed_at = now
             if not pending.large_bytes:  # large objects take no part in bursts
@@ -173,12 +180,11 @@ class StatusWriter:
         if not pending.writing:
             self._bring_forward(uid, pending, self._clock.monotonic() + seconds)
 
-    def acknowledge(self, uid: str, ack: Acknowledgement | None) -> None:
-        """The next write of this status covers the acknowledgement too."""
-        if ack is not None:
-            ack.expect()
+    def acknowledge(self, uid: str, *acks: Acknowledgement) -> None:
+        """The next write of this status settles these, which expect it."""
+        if acks:
             pending = self._pending_of(uid)
-            pending.acks = (*pending.acks, ack)
+            pending.acks = (*pending.acks, *acks)
 
     def hurry(self, uid: str) -> None:
         """The next write waits no longer than the shortest interval."""
@@ -186,7 +192,7 @@ class StatusWriter:
         pending.interval = pending.interval.hurried()
 
     def resize(self, uid: str, namespace: str, size: int) -> None:
-        """The object has so many bytes; an edit may make a small object large, or a large one small."""
+        """The object has so many bytes; an edit may make it large, or small again."""
         large_bytes = size if size >= LARGE_BYTES else 0
         if not large_bytes and uid not in self._pending:
             return
@@ -252,6 +258,7 @@ class StatusWriter:
         """The object is in no queue; when it was due."""
         self._changed.discard(uid)
         self._urgent.discard(uid)
+        self._unlimited.discard(uid)
         if pending.large_bytes:
             return self._large.drop(pending.namespace, uid)
         return self._queue.drop(uid)
@@ -277,6 +284,8 @@ class StatusWriter:
         if self._is_arming():
             return _ARMING_SECONDS
         first = self._queue.first() or ""
+        if first in self._unlimited:
+            return 0.0
         pending = self._pending.get(first)
         changed_at = None if pending is None else pending.changed_at
         # Urgent statuses wait for one another only, however many changes of runs there are.
@@ -322,6 +331,7 @@ class StatusWriter:
         pending.writing, pending.changed_at, pending.acks = True, None, ()
         self._changed.discard(uid)
         self._urgent.discard(uid)
+        self._unlimited.discard(uid)
         try:
             is_done = await self._write(uid, pending)
         except Exception as bug:  # noqa: BLE001 - a bug in one status must not stop the others

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duepoint.controller.status import packed
+from duepoint.controller.status import compressed
 
 USUAL = msgspec.json.encode(
     {
@@ -37,8 +37,8 @@ USUAL = msgspec.json.encode(
     ids=["nothing", "empty", "usual", "not ascii", "any bytes", "longer than looked back"],
 )
 def test_what_was_packed_comes_back(text):
-    assert packed.unpack(packed.pack(text)) == text
+    assert compressed.decompress(compressed.compress(text)) == text
 
 
 def test_a_usual_status_takes_less_than_a_third_of_its_length():
-    assert len(packed.pack(USUAL)) < len(USUAL) / 3
+    assert len(compressed.compress(USUAL)) < len(USUAL) / 3

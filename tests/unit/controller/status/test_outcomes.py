@@ -11,7 +11,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
 from tests.fakes.fakeclock import FakeClock
-from tests.unit.controller.test_waiting_and_pacing import running
+from tests.unit.controller.status.test_writer import running
 
 SHARD = messages.ShardId(3)
 
@@ -65,15 +65,16 @@ def note(entry_id: str) -> messages.OutcomeEntry:
     return messages.OutcomeEntry(shard=SHARD, id=entry_id, outcomes=b"", back_us=5)
 
 
-async def nothing():
+async def nothing(*_of):
     pass
 
 
-def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock) -> Outcomes:
+def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock, *, has_open=None) -> Outcomes:
     return Outcomes(
         queue=queue,
+        states=SimpleNamespace(has_open_slots=has_open or (lambda: False)),
         reporter=reporter,
-        open_slots=SimpleNamespace(compare=nothing),
+        open_slots=SimpleNamespace(compare=nothing, mend_dropped=nothing),
         consumer="leader",
         clock=clock,
         health=services.Health(),
@@ -86,8 +87,10 @@ async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
     clock, stream, asked = FakeClock(), Stream(), []
     stream.clock = clock
     queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
-    reporter = SimpleNamespace(has_open_slots=lambda: bool(asked.append(clock.monotonic())))
-    async with running(clock, outcomes_of(stream, reporter, queue, clock).run()):
+    outcomes = outcomes_of(
+        stream, None, queue, clock, has_open=lambda: bool(asked.append(clock.monotonic()))
+    )
+    async with running(clock, outcomes.run()):
         await clock.advance(3600)
     assert 1 <= len(asked) <= 6
 
@@ -96,9 +99,7 @@ async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken
     clock, stream, folded = FakeClock(), Stream(), []
     stream.clock = clock
     queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
-    reporter = SimpleNamespace(
-        event=lambda event, **_: folded.append(event.name), has_open_slots=lambda: False
-    )
+    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
     outcomes = outcomes_of(stream, reporter, queue, clock)
     async with running(clock, outcomes.run()):
         await clock.advance(1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from duepoint.controller.schedules import plan
-from duepoint.controller.status import pace
-from duepoint.controller.status.nextwheel import NextWheel
+from duepoint.controller.status import writerate
+from duepoint.controller.status.nextpassed import TimeWheel
 from duepoint.runs.run import RunState
 from tests.support.builders import at
-from tests.unit.controller.test_jobwatch import run_slot
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.jobs.test_jobwatch import run_slot
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
@@ -18,7 +18,7 @@ FIRST = at("2026-03-01 12:05:00")
 async def test_next_is_not_past_though_nothing_is_told_of_the_slot():
     async with World().leader() as world:
         await world.apply()
-        await world.clock.advance(300 + pace.STALENESS_SECONDS + 0.5)
+        await world.clock.advance(300 + writerate.STALENESS_SECONDS + 0.5)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
         await world.clock.advance(300)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
@@ -79,13 +79,13 @@ async def test_a_jittered_next_is_not_past_though_another_leader_wrote_it():
         known = world.definition(made["metadata"]["uid"])
         due_us = plan.slots_of(known).due_slot(FIRST).due_us
         assert due_us > FIRST + 10 * S
-        wait = (due_us - world.clock.now_us()) / S + pace.STALENESS_SECONDS + 1
+        wait = (due_us - world.clock.now_us()) / S + writerate.STALENESS_SECONDS + 1
         await world.clock.advance(wait)
         assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
 
 
 def test_a_status_written_again_and_again_is_looked_at_once():
-    wheel = NextWheel()
+    wheel = TimeWheel()
     for _ in range(3):
         wheel.put("u1", FIRST)
     wheel.put("u2", FIRST)
@@ -100,7 +100,7 @@ async def test_statuses_that_were_written_in_time_hold_up_no_other():
         await world.clock.advance((FIRST - world.clock.now_us()) / S + 0.2)
         for one in made:
             await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
-        await world.clock.advance(pace.STALENESS_SECONDS + 7)
+        await world.clock.advance(writerate.STALENESS_SECONDS + 7)
         assert world.status("silent")["nextScheduleTime"] == "2026-03-01T12:10:00Z"
 
 
@@ -114,7 +114,7 @@ async def test_active_falls_when_the_last_job_has_ended_however_steady_the_news_
             if number:
                 world.api.end_job(NAMESPACE, names[number - 1])
         world.api.end_job(NAMESPACE, names[-1])
-        await world.clock.advance(pace.STALENESS_SECONDS + 0.5)
+        await world.clock.advance(writerate.STALENESS_SECONDS + 0.5)
         assert "activeCount" not in world.status()
         runs = world.status()["runs"]
         assert (runs["started"], runs["succeeded"]) == (30, 30)

@@ -8,7 +8,7 @@ from duepoint import errors
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.schedules.points import PointKind
-from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import NAMESPACE, World
 
 SIGNED = {

@@ -14,7 +14,8 @@ from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.maintenance.sweeper import Sweeper
 from duepoint.controller.schedules.resyncer import Resyncer
 from duepoint.controller.schedules.workqueue import WorkQueue
-from duepoint.controller.status.agenda import Agenda, Allowance
+from duepoint.controller.status.writequeue import WriteQueue
+from duepoint.controller.status.writerate import Allowance
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching import forgetting, handlers, tuning
 from duepoint.delayqueue import messages
@@ -42,7 +43,7 @@ async def running(clock: FakeClock, *works):
 
 
 def test_the_soonest_is_taken_first_and_only_when_due():
-    agenda = Agenda()
+    agenda = WriteQueue()
     agenda.bring_forward("later", 10.0)
     agenda.bring_forward("sooner", 5.0)
     assert agenda.take(4.0) is None
@@ -52,7 +53,7 @@ def test_the_soonest_is_taken_first_and_only_when_due():
 
 
 def test_a_name_is_on_the_agenda_once_at_its_soonest_due():
-    agenda = Agenda()
+    agenda = WriteQueue()
     agenda.bring_forward("a", 10.0)
     assert agenda.bring_forward("a", 3.0)
     assert not agenda.bring_forward("a", 7.0)
@@ -61,7 +62,7 @@ def test_a_name_is_on_the_agenda_once_at_its_soonest_due():
 
 
 def test_a_name_can_be_put_off_and_dropped():
-    agenda = Agenda()
+    agenda = WriteQueue()
     agenda.bring_forward("a", 1.0)
     agenda.put_off("a", 9.0)
     assert agenda.take(8.0) is None

@@ -9,8 +9,8 @@ from duepoint.kube import jobs, port
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
-from tests.unit.controller.test_jobwatch import run_slot
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.jobs.test_jobwatch import run_slot
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000

@@ -13,7 +13,7 @@ from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.dispatcher import Bounds, Dispatcher
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
-from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
 S = 1_000_000

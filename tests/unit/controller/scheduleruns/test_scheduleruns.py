@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from duepoint import errors
-from duepoint.controller.status.receipts import Receipt
+from duepoint.controller.status.acknowledgements import Acknowledgement
 from duepoint.runs.outcome import Rejected, Retry
 from duepoint.schedules.conditions import Reason
 from tests.unit.controller.runworld import RunWorld
@@ -488,11 +488,11 @@ async def test_the_job_of_a_run_that_was_deleted_while_it_was_looked_at_is_kept_
         made = await world.run_schedule()
         await world.clock.advance(2)
         (job,) = world.jobs()
-        assert world.runs.keeps(NAMESPACE, job["metadata"]["name"])
+        assert world.runs.states.keeps(NAMESPACE, job["metadata"]["name"])
         async with looked_at(world, made["metadata"]["uid"]):
             await world.delete_run()
-        assert not world.runs.keeps(NAMESPACE, job["metadata"]["name"])
-        assert not world.runs._by_schedule
+        assert not world.runs.states.keeps(NAMESPACE, job["metadata"]["name"])
+        assert not world.runs.states._by_schedule
 
 
 async def test_news_of_a_run_that_is_deleted_while_it_is_looked_at_are_acknowledged_once():
@@ -501,8 +501,10 @@ async def test_news_of_a_run_that_is_deleted_while_it_is_looked_at_are_acknowled
         made = await world.run_schedule()
         await world.clock.advance(2)
         uid = made["metadata"]["uid"]
-        shared = Receipt(when_done=lambda: None, outstanding=2)  # and another status is to tell
-        world.runs._lines[uid].receipts.append(shared)
+        shared = Acknowledgement(
+            when_done=lambda: None, outstanding=2
+        )  # and another status is to tell
+        world.runs.states.get(uid).acks.append(shared)
         async with looked_at(world, uid):
             await world.delete_run()
         assert shared.outstanding == 1
@@ -514,14 +516,14 @@ async def test_news_of_a_run_that_is_deleted_while_its_status_cannot_be_written_
         made = await world.run_schedule()
         await world.clock.advance(2)
         uid = made["metadata"]["uid"]
-        shared = Receipt(when_done=lambda: None, outstanding=2)
-        world.runs._lines[uid].receipts.append(shared)
+        shared = Acknowledgement(when_done=lambda: None, outstanding=2)
+        world.runs.states.get(uid).acks.append(shared)
 
         async def fail(_line, _verdict):
             await world.delete_run()
             raise errors.QueueUnavailable("the API server does not answer")
 
-        world.runs._writer.write = fail
+        world.runs._writer._write = fail
         world.runs._tasks.put(uid, uid)
         await world.clock.advance(20)
         assert shared.outstanding == 1

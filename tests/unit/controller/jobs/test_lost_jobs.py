@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from duepoint.controller.jobs import gone, lostjobs
+from duepoint.controller.jobs import deletedjobs, jobevents
 from duepoint.kube import jobs
 from duepoint.runs.run import RunState
 from tests.support.builders import at
-from tests.unit.controller.test_jobwatch import run_slot
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.jobs.test_jobwatch import run_slot
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 FIRST = at("2026-03-01 12:05:00")
@@ -49,7 +49,7 @@ async def test_a_job_that_vanished_while_the_operator_was_down_is_not_active_for
         assert "activeCount" not in status
         assert status["lastRun"]["outcome"] == "Failed"
         assert status["lastRun"]["reason"] == "Deleted"
-        assert status["lastRun"]["message"] == gone.lost().message
+        assert status["lastRun"]["message"] == jobevents.LOST.message
         counts = status["runs"]
         assert (counts["started"], counts["succeeded"], counts["failed"]) == (1, 0, 1)
         assert world.condition("LastRunSucceeded")["status"] == "False"
@@ -121,7 +121,7 @@ async def test_a_job_that_the_watch_never_showed_is_asked_for_after_a_while():
         job_name = f"nightly-{FIRST // 1_000_000}"
         running = event(made, FIRST, RunState.RUNNING, job_name=job_name)
         await world.tell(made["metadata"]["uid"], running)
-        await world.clock.advance(lostjobs.PATIENCE_SECONDS - 5)
+        await world.clock.advance(deletedjobs.PATIENCE_SECONDS - 5)
         assert world.status()["lastRun"]["outcome"] == "Running"
         await world.clock.advance(10)
         assert world.status()["lastRun"]["outcome"] == "Failed"

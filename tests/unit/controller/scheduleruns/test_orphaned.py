@@ -251,7 +251,7 @@ async def test_what_a_killed_worker_held_has_failed_once_no_attempt_can_last_any
         await world.clock.advance(100)
         assert told(world) == "ScheduleDeleted"
         assert world.counts() == (1, 1, 0, 1, 0)
-        assert "no worker told" in world.run_status()["message"]
+        assert "no worker reported" in world.run_status()["message"]
 
 
 async def test_a_run_begins_with_the_first_schedule_of_its_name_and_with_no_other():

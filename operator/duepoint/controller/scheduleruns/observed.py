@@ -1,4 +1,4 @@
-"""A ScheduleRun as it was seen once, by a list or by the watch."""
+"""A ScheduleRun as a list or the watch showed it once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 import msgspec
 
+from duepoint.clock import Clock
 from duepoint.kube import port, schedules, times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunSighting:
+class ObservedRun:
     """One state of one ScheduleRun.
 
     Attributes:
         deleted: it is gone, or on its way: a deletion cannot be taken back.
-        labels, annotations: its own; whoever keeps it in Git has left a mark there.
+        labels, annotations: its own; a GitOps tool leaves its mark there.
         spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
     """
 
@@ -33,12 +34,12 @@ class RunSighting:
     status: bytes = b"{}"
 
 
-def of_listed(run: schedules.ScheduleRun) -> RunSighting:
+def of_listed(run: schedules.ScheduleRun) -> ObservedRun:
     """A ScheduleRun of one of our own lists."""
     return _of(run.metadata, deleted=False, spec=bytes(run.spec), status=bytes(run.status))
 
 
-def of_watched(change: str | None, body: Mapping[str, Any]) -> RunSighting:
+def of_watched(change: str | None, body: Mapping[str, Any]) -> ObservedRun:
     """A ScheduleRun as kopf hands it over; ``change`` is ADDED, MODIFIED, DELETED or None."""
     return _of(
         msgspec.convert(body["metadata"], port.Metadata),
@@ -48,9 +49,9 @@ def of_watched(change: str | None, body: Mapping[str, Any]) -> RunSighting:
     )
 
 
-def _of(metadata: port.Metadata, *, deleted: bool, spec: bytes, status: bytes) -> RunSighting:
+def _of(metadata: port.Metadata, *, deleted: bool, spec: bytes, status: bytes) -> ObservedRun:
     created = metadata.creation_timestamp
-    return RunSighting(
+    return ObservedRun(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
@@ -62,3 +63,18 @@ def _of(metadata: port.Metadata, *, deleted: bool, spec: bytes, status: bytes) -
         spec=spec,
         status=status,
     )
+
+
+async def all_listed(
+    api: port.Api, namespaces: tuple[str, ...], clock: Clock
+) -> dict[str, ObservedRun]:
+    """Every ScheduleRun of these namespaces (empty = all), by uid; raises ApiError."""
+    listed: dict[str, ObservedRun] = {}
+    for namespace in namespaces or (None,):
+        path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
+        async for page in api.list_pages(path, schedules.ScheduleRun):
+            for item in page.items:
+                seen = of_listed(item)
+                listed[seen.uid] = seen
+            await clock.sleep(0)  # other tasks go on between pages
+    return listed

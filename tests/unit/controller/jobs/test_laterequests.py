@@ -11,7 +11,7 @@ from duepoint.runs import run as runs
 from duepoint.runs import unanswered
 from duepoint.runs.run import RunState
 from tests.support.builders import at
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
@@ -66,7 +66,7 @@ async def test_a_new_leader_that_was_not_told_how_a_job_was_made_waits_for_late_
 
 async def test_jobs_of_slots_up_to_an_upheaval_of_the_index_stay_for_late_requests():
     async with World().leader() as world:
-        world.jobwatch.note_upheaval(FIRST)
+        world.jobwatch.claims_lost(FIRST)
         name = await ended_job(world)
         await world.clock.advance(100)
         assert has_job(world, name)
@@ -102,11 +102,11 @@ async def test_a_job_deleted_by_hand_that_is_back_is_told_of():
 
 def test_what_was_told_twice_stays_uncertain_and_is_forgotten_in_the_end():
     late = LateRequests()
-    late.note("a", "job", S, may_come=True)
-    late.note("a", "job", 2 * S, may_come=False)
-    assert late._told["a", "job"].may_come
-    late.note("a", "other", 3 * S + 2 * unanswered.LATE_US, may_come=False)
-    assert ("a", "job") not in late._told
+    late.record("a", "job", S, may_come=True)
+    late.record("a", "job", 2 * S, may_come=False)
+    assert late._reported["a", "job"].may_come
+    late.record("a", "other", 3 * S + 2 * unanswered.LATE_US, may_come=False)
+    assert ("a", "job") not in late._reported
 
 
 @pytest.mark.parametrize("may_come_again", [False, True], ids=["answered", "unanswered"])

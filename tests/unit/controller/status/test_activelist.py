@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.status import activetext
+from duepoint.controller.status import activelist
 from duepoint.kube import jobs
 from duepoint.runs import run as runs
 from duepoint.runs import running as runnings
 from duepoint.runs.run import RunState
 from tests.support.builders import at
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
@@ -44,10 +44,10 @@ def test_the_name_of_a_job_tells_its_slot_and_who_wanted_it(name, run_uid):
     job = jobs.name_of(name, FIRST, run_uid)
     status = {"active": [{"kind": "Job", "name": job}], "activeCount": 1}
     key = runnings.key_of(FIRST, is_regular=not run_uid, wanted_by=job)
-    assert activetext.loaded(status, name, 1).jobs == {key: job}
+    assert activelist.read(status, name, 1).jobs == {key: job}
 
 
 def test_a_job_of_another_name_is_known_by_its_number_alone():
     status = {"active": [{"kind": "Job", "name": "weekly-1772366700"}], "activeCount": 1}
-    read = activetext.loaded(status, "nightly", 1)
+    read = activelist.read(status, "nightly", 1)
     assert (read.jobs, read.unlisted) == ({}, 1)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from duepoint.controller.jobs import history
-from duepoint.controller.jobs.history import FinishedJob
+from duepoint.controller.jobs.jobstate import FinishedJob
 from duepoint.controller.schedules import verdicts
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
@@ -17,7 +17,7 @@ from duepoint.runs.settled import Settled
 from duepoint.schedules import points
 from duepoint.schedules.rule import Policy
 from tests.support.builders import JOB_TEMPLATE, at
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import EPOCH, NAMESPACE, World
 
 S = 1_000_000

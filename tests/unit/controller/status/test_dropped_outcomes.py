@@ -12,7 +12,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
-from tests.unit.controller.test_open_slots import a_worker
+from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import World
 
 DOWN = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")

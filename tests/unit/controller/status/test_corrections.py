@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.support.builders import at
-from tests.unit.controller.test_jobwatch import run_slot
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.jobs.test_jobwatch import run_slot
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 FIRST = at("2026-03-01 12:05:00")

@@ -9,7 +9,7 @@ import pytest
 
 from duepoint.kube import jobs, schedules
 from tests.support.builders import JOB_TEMPLATE, at
-from tests.unit.controller.test_jobwatch import run_slot
+from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from duepoint.runs.run import RunState
 from tests.fakes.recordingtarget import RecordingTarget
-from tests.unit.controller.test_open_slots import REFUSED, S, a_worker, put_off
-from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.status.test_openslots import REFUSED, S, a_worker, put_off
+from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.controller.status import opentext
+from duepoint.controller.status import slotlist
 from duepoint.runs.settled import NOTHING, Settled
 from tests.support.builders import at
 
@@ -27,18 +27,18 @@ SLOTS = st.lists(st.integers(1, 4_102_444_800 * S), unique=True, max_size=300).m
     ids=["none", "one", "equal-distances", "other-distances", "fractions"],
 )
 def test_slots_are_written_as_an_instant_and_distances(slots_us, text):
-    assert opentext.text(slots_us) == text
-    assert opentext.parse(text) == tuple(slots_us)
+    assert slotlist.text(slots_us) == text
+    assert slotlist.parse(text) == tuple(slots_us)
 
 
 @given(SLOTS)
 def test_slots_are_read_back_as_they_were(slots_us):
-    assert opentext.parse(opentext.text(slots_us)) == tuple(slots_us)
+    assert slotlist.parse(slotlist.text(slots_us)) == tuple(slots_us)
 
 
 @given(st.text() | st.none() | st.integers())
 def test_a_text_that_is_not_ours_holds_no_slots(text):
-    assert isinstance(opentext.parse(text), tuple)
+    assert isinstance(slotlist.parse(text), tuple)
 
 
 @pytest.mark.parametrize(
@@ -47,22 +47,22 @@ def test_a_text_that_is_not_ours_holds_no_slots(text):
     ids=["no-instant", "no-distance", "far-too-many", "a-blank-at-the-end"],
 )
 def test_a_damaged_text_holds_no_slots(text):
-    assert opentext.parse(text) == ()
+    assert slotlist.parse(text) == ()
 
 
 def test_a_hundred_slots_of_one_rhythm_are_a_short_text():
     listed = [NOON + number * 300 * S for number in range(100)]
-    assert opentext.text(listed) == "2026-03-01T12:00:00Z +300*99"
+    assert slotlist.text(listed) == "2026-03-01T12:00:00Z +300*99"
 
 
 @given(st.integers(1, 4_102_444_800 * S), SLOTS, SLOTS)
 def test_a_status_says_what_it_was_given(through_us, started_us, waiting_us):
     settled = Settled(through_us, tuple(started_us), tuple(waiting_us))
-    status = {"settledThrough": opentext.instant(through_us)}
-    if (listed := opentext.shown(settled)) is not None:
+    status = {"settledThrough": slotlist.instant(through_us)}
+    if (listed := slotlist.rendered(settled)) is not None:
         status["openSlots"] = listed
         assert listed["count"] == len(started_us) + len(waiting_us)
-    assert opentext.loaded(status) == settled
+    assert slotlist.read(status) == settled
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_a_status_says_what_it_was_given(through_us, started_us, waiting_us):
     ids=["empty", "no-watermark", "other-types"],
 )
 def test_a_status_without_a_watermark_says_nothing(status):
-    assert opentext.loaded(status) == NOTHING
+    assert slotlist.read(status) == NOTHING

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from duepoint.controller.jobs.jobbook import JobBook
+from duepoint.controller.jobs.jobstate import JobState
 from duepoint.kube import jobs, port, schedules
 from tests.support.builders import at
-from tests.unit.controller.test_jobwatch import run_slot
+from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
@@ -46,47 +46,47 @@ def job(
 
 
 def test_a_finished_job_that_waits_for_its_deletion_ends_its_run_once():
-    book = JobBook()
-    assert book.put(job("j1", deleting=True), NOW).ended is not None
-    assert book.put(job("j1", deleting=True), NOW).ended is None
-    assert book.finished(OWNER) == ()
-    assert book.drop(job("j1", deleting=True), NOW).ended is None
+    state = JobState()
+    assert state.observe(job("j1", deleting=True), NOW).ended is not None
+    assert state.observe(job("j1", deleting=True), NOW).ended is None
+    assert state.finished(OWNER) == ()
+    assert state.remove(job("j1", deleting=True), NOW).ended is None
 
 
 def test_the_name_of_a_job_that_was_deleted_once_it_had_ended_is_free():
-    book = JobBook()
-    book.put(job("j1", deleting=True), NOW)
-    assert book.has(OWNER, NAME)
-    book.drop(job("j1", deleting=True), NOW)
-    assert not book.has(OWNER, NAME)
+    state = JobState()
+    state.observe(job("j1", deleting=True), NOW)
+    assert state.has(OWNER, NAME)
+    state.remove(job("j1", deleting=True), NOW)
+    assert not state.has(OWNER, NAME)
 
 
 def test_a_finished_job_that_loses_its_owner_while_it_is_deleted_breaks_nothing():
-    book = JobBook()
-    book.put(job("j1", deleting=True), NOW)
-    book.put(job("j2", "12:10"), NOW)
-    book.drop(job("j2", "12:10"), NOW)
-    seen = book.put(job("j1", deleting=True, released=True), NOW)
-    assert (seen.owner, seen.cut_short) == (OWNER, None)
-    assert not book.has(OWNER, NAME)
+    state = JobState()
+    state.observe(job("j1", deleting=True), NOW)
+    state.observe(job("j2", "12:10"), NOW)
+    state.remove(job("j2", "12:10"), NOW)
+    seen = state.observe(job("j1", deleting=True, released=True), NOW)
+    assert (seen.owner, seen.gone) == (OWNER, None)
+    assert not state.has(OWNER, NAME)
 
 
 def test_a_list_that_shows_a_job_made_anew_keeps_its_name():
-    book = JobBook()
-    book.put(job("old", ended=False), NOW)
-    book.put(job("new", ended=False), NOW)
-    assert book.keep_only(None, {"new"}) == {OWNER}
-    assert book.has(OWNER, NAME)
-    assert book.runs(OWNER, NAME)
+    state = JobState()
+    state.observe(job("old", ended=False), NOW)
+    state.observe(job("new", ended=False), NOW)
+    assert state.retain(None, {"new"}) == {OWNER}
+    assert state.has(OWNER, NAME)
+    assert state.is_active(OWNER, NAME)
 
 
 def test_a_job_that_has_ended_does_not_run():
-    book = JobBook()
-    book.put(job("j1", ended=False), NOW)
-    assert book.runs(OWNER, NAME)
-    book.put(job("j1"), NOW)
-    assert not book.runs(OWNER, NAME)
-    assert book.has(OWNER, NAME)
+    state = JobState()
+    state.observe(job("j1", ended=False), NOW)
+    assert state.is_active(OWNER, NAME)
+    state.observe(job("j1"), NOW)
+    assert not state.is_active(OWNER, NAME)
+    assert state.has(OWNER, NAME)
 
 
 async def test_a_job_that_the_history_deletes_long_after_its_end_is_counted_once():

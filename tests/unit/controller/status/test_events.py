@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from duepoint.runs.run import RunState
-from tests.unit.controller.test_open_slots import S, put_off
-from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.status.test_openslots import S, put_off
+from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
 SECOND_SLOT, THIRD_SLOT = FIRST + 300 * S, FIRST + 600 * S

@@ -1,8 +1,8 @@
-"""Slots of a ScheduleRun brought into the queue, and taken out again when nobody wants them.
+"""Slots of a ScheduleRun enqueued, and withdrawn again when the ScheduleRun is deleted.
 
-A slot that is handed over becomes an occurrence that is due at once and carries the ScheduleRun's
-uid and overrides; asked for again while it waits it is the same occurrence. A call without an
-answer leaves its slot in doubt: it is asked for again only after a survey.
+An enqueued slot is an occurrence that is due at once and carries the ScheduleRun's uid and
+overrides; enqueued again while it waits, it is the same occurrence. After a call without an answer
+it is unknown whether its slots are in the queue: they are enqueued again only after an inventory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 from duepoint import errors
 from duepoint.controller.scheduleruns import runstatus
-from duepoint.controller.scheduleruns.runline import Line
-from duepoint.controller.scheduleruns.runsurvey import Held
+from duepoint.controller.scheduleruns.inventory import Held
+from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.delayqueue import messages, port
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
@@ -26,50 +26,50 @@ from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Backfill, Trigger, Wanted
 
-#: Handed over with one script.
+#: Enqueued with one script.
 _TOGETHER = 100
 
 
-class HandingOver:
-    """Performs hand-overs for the leader of one term."""
+class Enqueuer:
+    """Enqueues and withdraws for the leader of one term."""
 
     def __init__(self, queue: port.Queue, epoch: messages.Epoch) -> None:
         self._queue = queue
         self._epoch = epoch
 
-    async def hand_over(self, line: Line, slots_us: list[int]) -> Exception | None:
-        """Every slot is in the queue, still wanted, or in doubt; the trouble that was met."""
+    async def enqueue(self, run: ScheduleRunState, slots_us: list[int]) -> Exception | None:
+        """Every slot is in the queue, still wanted, or unknown; the trouble that was met."""
         for first in range(0, len(slots_us), _TOGETHER):
-            trouble = await self._part(line, slots_us[first : first + _TOGETHER])
+            trouble = await self._enqueue_part(run, slots_us[first : first + _TOGETHER])
             if trouble is not None:
-                return trouble  # what comes later in the order asked for does not go first
+                return trouble  # later slots of the requested order must not go first
         return None
 
-    async def _part(self, line: Line, slots_us: list[int]) -> Exception | None:
-        known, wanted = line.known, line.wanted
+    async def _enqueue_part(self, run: ScheduleRunState, slots_us: list[int]) -> Exception | None:
+        known, wanted = run.known, run.wanted
         assert known is not None and wanted is not None  # noqa: S101, PT018
-        opened = [line.course.open[slot_us] for slot_us in slots_us]
-        for one in opened:
-            # Handed over before the answer is here, because its end may be told sooner.
-            one.standing = Standing.HANDED
+        opened = [run.course.open[slot_us] for slot_us in slots_us]
+        for slot in opened:
+            # Enqueued before the answer is here, because its end may be reported sooner.
+            slot.standing = Standing.HANDED
         try:
-            handed = [
+            occurrences = [
                 (
-                    points.manual(known.id, slot_us, line.seen.uid, wanted.kind),
-                    self._record(known, wanted, line.seen.uid, slot_us),
+                    points.manual(known.id, slot_us, run.seen.uid, wanted.kind),
+                    self._record(known, wanted, run.seen.uid, slot_us),
                 )
                 for slot_us in slots_us
             ]
-            await self._queue.enqueue_many(known, handed, self._epoch)
+            await self._queue.enqueue_many(known, occurrences, self._epoch)
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
-            for one in opened:
-                one.standing = Standing.WANTED
+            for slot in opened:
+                slot.standing = Standing.WANTED
             return gone
         except errors.TryLater as trouble:
-            for one in opened:
-                one.standing = Standing.UNKNOWN
+            for slot in opened:
+                slot.standing = Standing.UNKNOWN
             return trouble
         return None
 
@@ -87,18 +87,18 @@ class HandingOver:
         seal = self._queue.digest(known.namespace, sealed)
         return dataclasses.replace(record, payload=payload, seal=seal)
 
-    async def withdraw(self, line: Line) -> tuple[Held, ...]:
+    async def withdraw(self, run: ScheduleRunState) -> tuple[Held, ...]:
         """No open slot of it is in the queue any more; those that waited there.
 
-        Jobs that run, and what a worker has in hand, are left alone.
+        Jobs that run, and what a worker has claimed, are left alone.
         """
-        known, wanted = line.known, line.wanted
+        known, wanted = run.known, run.wanted
         if known is None or wanted is None:
             return ()
-        run_uid, kind = line.seen.uid, wanted.kind
+        run_uid, kind = run.seen.uid, wanted.kind
         open_slots = [
             Held(run_uid=run_uid, slot_us=slot_us, kind=kind, known=known)
-            for slot_us in line.course.open
+            for slot_us in run.course.open
         ]
         return await self.withdraw_all(open_slots)
 
@@ -114,13 +114,13 @@ class HandingOver:
         )
 
 
-def refusal(line: Line) -> runstatus.Verdict | None:
-    """What is said of a range with too many slots; nothing of it is started."""
-    wanted, planned = line.wanted, line.planned
+def refusal(run: ScheduleRunState) -> runstatus.RunVerdict | None:
+    """The refusal of a range with too many slots; nothing of it is started."""
+    wanted, planned = run.wanted, run.planned
     if wanted is None or planned is None or not isinstance(wanted.slots, Backfill):
         return None
     limit = wanted.slots.limit
-    if line.course.opened or planned <= limit:
+    if run.course.opened or planned <= limit:
         return None
     said = (
         f"the range holds {planned} slots and spec.backfill.limit allows {limit}, so nothing was "
@@ -129,8 +129,8 @@ def refusal(line: Line) -> runstatus.Verdict | None:
     return runstatus.refused(Reason.TOO_MANY_SLOTS, said)
 
 
-def of_slot(event: RunEvent, slot_us: int) -> RunEvent:
-    """The event under the slot that is known here; a Job's annotation may say another."""
+def for_slot(event: RunEvent, slot_us: int) -> RunEvent:
+    """The event with the slot that is known here; a Job's annotation may say another."""
     if event.slot_us == slot_us:
         return event
     return msgspec.structs.replace(event, slot_us=slot_us)

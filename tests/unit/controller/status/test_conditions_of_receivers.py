@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from duepoint.runs import receiver
 from duepoint.runs.run import RunState
-from tests.unit.controller.test_open_slots import S, put_off
-from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.status.test_openslots import S, put_off
+from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
 GONE = "the receiver said that it is gone (410)"

@@ -7,7 +7,7 @@ import pytest
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import podrefusals, times
 from tests.support.builders import at
-from tests.unit.controller.test_jobwatch import run_slot
+from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
 
 FIRST = at("2026-03-01 12:05:00")
