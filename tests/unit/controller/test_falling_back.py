@@ -384,7 +384,7 @@ async def test_what_a_lost_claim_tells_is_a_run_and_ends_no_slot():
         shard.added += 1
         shard.outcomes[shard.added] = runs.pack([told])
         shard.lost.add(shard.added)
-        for ledger in world.queue._ledgers:
+        for ledger in world.queue.ledgers:
             ledger.tell(messages.ShardId(0))
         await world.clock.advance(5)
         assert world.status()["runs"]["started"] == 1

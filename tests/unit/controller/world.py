@@ -276,7 +276,7 @@ class World:
         stored = self.queue.shards[shard]
         stored.added += 1
         stored.outcomes[stored.added] = runs.pack(events)
-        for ledger in self.queue._ledgers:
+        for ledger in self.queue.ledgers:
             ledger.tell(shard)
         await self.clock.advance(outcomes.GATHER_SECONDS if read else 0)
 

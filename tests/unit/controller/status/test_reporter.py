@@ -321,7 +321,7 @@ async def test_an_entry_that_cannot_be_read_does_not_stop_the_others():
         shard = next(iter(world.queue.shards.values()))
         shard.added += 1
         shard.outcomes[shard.added] = b"\xc1 not ours"
-        world.queue._ledgers[-1].tell(shard.number)
+        world.queue.ledgers[-1].tell(shard.number)
         await world.clock.advance(310)
         await world.tell(made["metadata"]["uid"], event(made, FIRST))
         await world.clock.advance(70)
