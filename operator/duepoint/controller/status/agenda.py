@@ -37,9 +37,9 @@ class Agenda:
         self._due[name] = due
         heapq.heappush(self._heap, (due, next(self._order), name))
 
-    def drop(self, name: str) -> None:
-        """The name is not due any more."""
-        self._due.pop(name, None)
+    def drop(self, name: str) -> float | None:
+        """The name is not due any more; when it was."""
+        return self._due.pop(name, None)
 
     def next_due(self) -> float | None:
         """When the soonest is due."""

@@ -3,7 +3,8 @@
 A status follows its runs by two seconds. A Schedule that runs every second would so cost a write
 every two, each as dear to the API server as a create, to say that it still runs: as long as there
 is news whenever a write is allowed again, and all of it good, the distance doubles up to ten
-seconds. A change of the result, or a moment without news, ends that.
+seconds. A change of the result, or a moment without news, ends that. A large object costs the API
+server a hundred times as much, so its distance follows from its size, whatever the news.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ import msgspec
 STALENESS_SECONDS = 2.0
 #: ... and of one that never pauses by no more than this, while its results are the same.
 STEADY_SECONDS = 10.0
+#: Of a large object, a second for each of these bytes, and no more than this.
+_BYTES_PER_SECOND = 4 * 1024
+_MOST_DISTANCE_SECONDS = 60.0
 #: News that came so soon after it was allowed had been waiting.
 _WAITED_SECONDS = 0.5
+
+
+def least_distance(size: int) -> float:
+    """Seconds between two writes of a large object's runs."""
+    return min(size / _BYTES_PER_SECOND, _MOST_DISTANCE_SECONDS)
 
 
 class Pace(msgspec.Struct, frozen=True, gc=False):
@@ -24,12 +33,12 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
     Frozen, so that the many statuses that nobody writes share one.
     """
 
-    written_at: float = -STEADY_SECONDS
+    written_at: float = float("-inf")
     distance: float = STALENESS_SECONDS
 
-    def rest(self, now: float) -> float:
-        """Seconds until a run's news may be written again."""
-        return max(0.0, self.written_at + self.distance - now)
+    def rest(self, now: float, *, least: float = 0.0) -> float:
+        """Seconds until a run's news may be written again, at least so many after the write."""
+        return max(0.0, self.written_at + max(self.distance, least) - now)
 
     def written(self, now: float) -> Pace:
         """After a write."""

@@ -3,7 +3,8 @@
 Reports of the reconciler, events of runs and counts of Jobs come in; guarded patches go out, each
 the whole status in its newest state. What changed by an edit is written at once, what changed by
 runs within two seconds of the first change and at most every two seconds per object, and all of it
-at no more than a global rate. A status that would be the same is not written.
+at no more than a global rate, fewer at a time while the API server is slow. Large objects take
+turns of their own, with rests. A status that would be the same is not written.
 
 A write that fails is repeated without a read, whatever happened to the first one; a write that
 finds another object under the name is dropped; one that the schema's guards refuse comes from a
@@ -26,11 +27,14 @@ from duepoint.controller.jobs import unended
 from duepoint.controller.jobs.podless import PodlessJob
 from duepoint.controller.jobs.unended import Unended
 from duepoint.controller.reconciling import verdicts
+from duepoint.controller.reconciling.largeobjects import LARGE_BYTES
 from duepoint.controller.reconciling.report import Report
 from duepoint.controller.sighting import UNKNOWN, Sighting
 from duepoint.controller.status import book, news, pace
 from duepoint.controller.status.agenda import Agenda, Allowance
+from duepoint.controller.status.largestatuses import LargeStatuses
 from duepoint.controller.status.nextwheel import NextWheel
+from duepoint.controller.status.parallel import Parallel
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.upkeep import otherinstalls
 from duepoint.kube import errors as kube_errors
@@ -94,6 +98,7 @@ class _Line(msgspec.Struct):
 
     Attributes:
         idle_at: since when none of its runs goes on, where that has not been written.
+        size: bytes of the object, as it was seen last.
         foreign: the status that was seen last, where it is not the one that we wrote last.
         foreign_due: when that is written over, unless our own is seen before.
         corrections: how often that was done of late, and when last.
@@ -101,6 +106,7 @@ class _Line(msgspec.Struct):
 
     entry: book.Entry
     pace: pace.Pace = pace.Pace()
+    size: int = 0
     changed_at: float | None = None
     idle_at: float | None = None
     foreign: bytes = b""
@@ -110,6 +116,10 @@ class _Line(msgspec.Struct):
     due_after_write: float | None = None
     receipts: tuple[Receipt, ...] = ()
     waits: Iterator[float] | None = None
+
+    @property
+    def is_large(self) -> bool:
+        return self.size >= LARGE_BYTES
 
 
 class Reporter:
@@ -156,11 +166,13 @@ class Reporter:
         #: When news of a status that had none came last.
         self._told_at = -_STILL_SECONDS
         self._agenda = Agenda()
+        self._large = LargeStatuses()
         self._nexts = NextWheel()
         self._looks_per_second = max(1, int(writes_per_second / 2))
         self._next_news = asyncio.Event()
         self._news = asyncio.Event()
-        self._slots = asyncio.Semaphore(_PARALLEL_WRITES)
+        self._large_news = asyncio.Event()
+        self._parallel = Parallel(_PARALLEL_WRITES)
         self._pause_until = 0.0
 
     # -- what is told ----------------------------------------------------------------------------
@@ -169,18 +181,32 @@ class Reporter:
         line = self._lines.get(seen.uid)
         if line is None:
             line = self._lines[seen.uid] = _Line(
-                book.entry_of(seen, self._managed_by, now_us=self._clock.now_us())
+                book.entry_of(seen, self._managed_by, now_us=self._clock.now_us()), size=seen.size
             )
             if (until_us := seen.suspended_until_us()) is not None:
                 wait_us = max(0, until_us - self._clock.now_us())
                 self._look_in(seen.uid, line, max(_START_SECONDS, wait_us / 1e6))
             self._note_next(line)
             return
+        self._resize(line, seen)
         if line.entry.is_outdated:
             line.entry.believe(seen.status, self._clock.now_us())
         self._compare(line, seen)
         if line.entry.was_written and self._mark not in seen.status:
             self.on_other_mark(seen)
+
+    def _resize(self, line: _Line, seen: Sighting) -> None:
+        """An edit may make a small object large, or a large one small."""
+        if seen.spec == UNKNOWN:
+            return
+        was_large, uid = line.is_large, seen.uid
+        if was_large == (seen.size >= LARGE_BYTES):
+            line.size = seen.size
+            return
+        due = self._drop(uid, line)
+        line.size = seen.size
+        if due is not None:
+            self._bring_forward(uid, line, due)
 
     def _compare(self, line: _Line, seen: Sighting) -> None:
         """A status that somebody else wrote is written over; what we wrote is seen after a while.
@@ -237,10 +263,8 @@ class Reporter:
 
     def forget(self, uid: str) -> None:
         line = self._lines.pop(uid, None)
-        self._agenda.drop(uid)
-        self._untold.discard(uid)
-        self._unanswered.discard(uid)
         if line is not None:
+            self._drop(uid, line)
             _settle(line)
 
     def event(
@@ -301,7 +325,7 @@ class Reporter:
         if running and event.job_name:
             self.on_started(_unended(event))
         self._note_idle(line, before.running.count, entry.runs().running.count)
-        self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
+        self._due_in(event.uid, line, self._start_rest(line) if running else self._rest(line))
 
     def _check(self, line: _Line, event: RunEvent, receipt: Receipt | None) -> None:
         """What a generation refers to was looked at."""
@@ -551,24 +575,42 @@ class Reporter:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pass_nexts())
+            group.create_task(self._write_large())
             while True:
                 self._news.clear()
                 wait = self._wait_seconds()
                 if wait is None or wait > 0:
                     await clocks.wait_for(self._news, wait, self._clock)
-                    continue
-                await self._slots.acquire()
-                line = self._take()
-                if line is None:
-                    self._slots.release()
-                    continue
-                group.create_task(self._write_one(line))
+                elif (line := self._take()) is not None:
+                    self._parallel.begin()
+                    group.create_task(self._write_ordinary(line))
 
     def _wait_seconds(self) -> float | None:
         due = self._agenda.next_due()
-        if due is None:
+        if due is None or not self._parallel.has_room():
             return None
         return max(due, self._pause_until, self._allowed_at) - self._clock.monotonic()
+
+    async def _write_large(self) -> None:
+        """Of objects that cost the API server much, one at a time."""
+        while True:
+            self._large_news.clear()
+            now, due = self._clock.monotonic(), self._large.next_due()
+            wait = None if due is None else max(due, self._pause_until) - now
+            if wait is None or wait > 0:
+                await clocks.wait_for(self._large_news, wait, self._clock)
+            elif self.is_arming():
+                await self._clock.sleep(_ARMING_SECONDS)
+            elif (line := self._lines.get(self._large.take(now) or "")) is not None:
+                await self._write_one(line)
+                self._large.rest(line.entry.namespace, line.size, now, self._clock.monotonic())
+
+    async def _write_ordinary(self, line: _Line) -> None:
+        try:
+            await self._write_one(line)
+        finally:
+            self._parallel.end()
+            self._news.set()
 
     def _take(self) -> _Line | None:
         now = self._clock.monotonic()
@@ -613,12 +655,11 @@ class Reporter:
             self._retry(line, None)
         finally:
             line.writing = False
-            self._slots.release()
         if done or not self._is_current(line):
             self._finish(line, changed_at, receipts)
         else:
             line.changed_at = changed_at
-            if changed_at is not None:
+            if changed_at is not None and not line.is_large:
                 self._untold.add(line.entry.uid)
             line.receipts = receipts + line.receipts
 
@@ -641,11 +682,15 @@ class Reporter:
     async def _patch(self, line: _Line, wanted: dict[str, Any]) -> bool:
         entry = line.entry
         named = status.Object(namespace=entry.namespace, name=entry.name, uid=entry.uid)
+        began = self._clock.monotonic()
         try:
             answer = await status.write(self._api, named, wanted)
         except kube_errors.ApiError as trouble:
             self._note_trouble(line, trouble)
             return False
+        finally:
+            if not line.is_large:
+                self._parallel.note_answer(began, self._clock.monotonic())
         self._health.well("status")
         line.waits = None
         match answer:
@@ -747,29 +792,50 @@ class Reporter:
 
     def _rest(self, line: _Line) -> float:
         """Seconds until a run's news may be written again."""
-        return line.pace.rest(self._clock.monotonic())
+        return line.pace.rest(self._clock.monotonic(), least=_least_distance(line))
+
+    def _start_rest(self, line: _Line) -> float:
+        """Seconds until the start of a run may be written."""
+        return max(_START_SECONDS, self._rest(line)) if line.is_large else _START_SECONDS
 
     def _answer(self, uid: str, line: _Line) -> None:
         """Somebody waits for what became of an edit."""
-        self._unanswered.add(uid)
+        if not line.is_large:
+            self._unanswered.add(uid)
         self._due_in(uid, line, -_PRECEDENCE_SECONDS)
 
     def _due_in(self, uid: str, line: _Line, seconds: float) -> None:
         now = self._clock.monotonic()
         if line.changed_at is None:
-            line.changed_at = self._told_at = now
-            self._untold.add(uid)
+            line.changed_at = now
+            if not line.is_large:  # those take no part in a burst
+                self._told_at = now
+                self._untold.add(uid)
         if line.writing:
             line.due_after_write = min(now + seconds, line.due_after_write or now + seconds)
-        elif self._agenda.bring_forward(uid, now + seconds):
-            self._allowed_at = 0.0  # another name, another rate
-            self._news.set()
+        else:
+            self._bring_forward(uid, line, now + seconds)
 
     def _look_in(self, uid: str, line: _Line, seconds: float) -> None:
         """The status may be another one then, though nothing is known to have changed."""
-        due = self._clock.monotonic() + seconds
-        if not line.writing and self._agenda.bring_forward(uid, due):
+        if not line.writing:
+            self._bring_forward(uid, line, self._clock.monotonic() + seconds)
+
+    def _bring_forward(self, uid: str, line: _Line, due: float) -> None:
+        if line.is_large:
+            self._large.bring_forward(line.entry.namespace, uid, due)
+            self._large_news.set()
+        elif self._agenda.bring_forward(uid, due):
+            self._allowed_at = 0.0  # another name, another rate
             self._news.set()
+
+    def _drop(self, uid: str, line: _Line) -> float | None:
+        """The object is on no agenda; when it was due."""
+        self._untold.discard(uid)
+        self._unanswered.discard(uid)
+        if line.is_large:
+            return self._large.drop(line.entry.namespace, uid)
+        return self._agenda.drop(uid)
 
     def _look_when_overdue(self, uid: str, line: _Line, event: RunEvent) -> None:
         """A minute after its due; what is overdue already may have another reason by now."""
@@ -804,9 +870,19 @@ class Reporter:
         if line.waits is None:
             line.waits = services.backoff(first_seconds=0.5, most_seconds=30.0)
         wait = max(next(line.waits), after_seconds or 0.0)
-        if self._is_current(line):
-            self._agenda.put_off(line.entry.uid, self._clock.monotonic() + wait)
-            self._news.set()
+        if not self._is_current(line):
+            return
+        due = self._clock.monotonic() + wait
+        if line.is_large:
+            self._large.put_off(line.entry.namespace, line.entry.uid, due)
+        else:
+            self._agenda.put_off(line.entry.uid, due)
+        self._news.set()
+        self._large_news.set()
+
+
+def _least_distance(line: _Line) -> float:
+    return pace.least_distance(line.size) if line.is_large else 0.0
 
 
 def _unended(event: RunEvent) -> Unended:
