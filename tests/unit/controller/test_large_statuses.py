@@ -188,7 +188,10 @@ async def test_an_edit_that_makes_an_object_small_frees_its_status_from_the_turn
         for _ in range(20):
             await world.clock.advance(0.1)
         assert world.ready("large-29") == ("True", "Armed")
-        assert world.reporter._large.drop(NAMESPACE, world.object("large-29")["metadata"]["uid"]) is None
+        assert (
+            world.reporter._large.drop(NAMESPACE, world.object("large-29")["metadata"]["uid"])
+            is None
+        )
 
 
 async def test_a_large_object_that_goes_takes_no_turn(monkeypatch):

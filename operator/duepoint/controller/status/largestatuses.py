@@ -61,7 +61,9 @@ class LargeStatuses:
         took = now - began
         self._all_rested = now + took
         self._rested = {one: until for one, until in self._rested.items() if until > now}
-        self._rested[namespace] = now + max(took, min(took * size / _REST_BYTES, _MOST_REST_SECONDS))
+        self._rested[namespace] = now + max(
+            took, min(took * size / _REST_BYTES, _MOST_REST_SECONDS)
+        )
 
     def _turns(self) -> dict[str, float]:
         """From when each namespace may be written for."""
