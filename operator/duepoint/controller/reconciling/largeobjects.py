@@ -1,10 +1,11 @@
 """Large Schedules, of which few are in hand at a time, whoever wrote them and however many.
 
 A spec in objects takes a dozen times its text, so large ones are worked on a few at a time, and a
-namespace has no more than its share of those (``duepoint.shares``). A place rests as long as the work took: most of
-that is the API server's, which reads the object or tries its Job. What waits is text; when it is
-more than ``_MOST_WAITING_BYTES`` in all, a further large object waits by its name alone and is read
-again when it is its turn. Small objects pass all of them. Instants are monotonic seconds.
+namespace has no more than its share of those (``duepoint.shares``). A place rests as long as the
+work took: most of that is the API server's, which reads the object or tries its Job. What waits is
+text; when it is more than ``_MOST_WAITING_BYTES`` in all, a further large object waits by its name
+alone and is read again when it is its turn. Small objects pass all of them. Instants are monotonic
+seconds.
 """
 
 from __future__ import annotations
