@@ -312,7 +312,9 @@ class Histories(RuleBasedStateMachine):
     # -- steps ----------------------------------------------------------------------------------
 
     def upsert(self, arming):
-        return self.run(self.harness.queue.upsert(arming, queueing.BLOB, queueing.EPOCH))
+        wanted = [(arming, queueing.BLOB)]
+        (armed,) = self.run(self.harness.queue.upsert(wanted, queueing.EPOCH))
+        return armed
 
     def pick(self, data):
         index = data.draw(st.integers(0, len(self.claims) - 1))

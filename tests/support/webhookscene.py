@@ -235,7 +235,7 @@ class Scene:
             )
             due = timeline.next_after(due.slot_us)
         arming = messages.Arming(definition=known, due_us=start_us)
-        await self.queue.upsert(arming, blob, queueing.EPOCH)
+        await self.queue.upsert([(arming, blob)], queueing.EPOCH)
         return known
 
     @contextlib.asynccontextmanager

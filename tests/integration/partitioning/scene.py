@@ -18,6 +18,7 @@ import zlib
 from duepoint import errors, services
 from duepoint.clock import SystemClock
 from duepoint.controller.maintenance import partitioner
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
@@ -79,7 +80,7 @@ class Scene:
         made = self.a_definition(queue, name, generation)
         arming = messages.Arming(definition=made, due_us=due_us)
         blob = queueing.BLOB + name[-1:].encode()
-        armed = await queue.upsert(arming, blob, messages.Epoch(self.epoch))
+        (armed,) = await queue.upsert([(arming, blob)], messages.Epoch(self.epoch))
         if armed is not messages.Armed.APPLIED:
             self.problems.append(f"{name} generation {generation}: {armed}")
         self.live[made.id] = made
@@ -162,6 +163,7 @@ class Scene:
             epoch=messages.Epoch(self.epoch),
             clock=SystemClock(),
             health=services.Health(),
+            events=TermEvents(),
         )
 
     async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:

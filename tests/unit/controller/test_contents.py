@@ -39,17 +39,13 @@ async def compared(world: World) -> None:
 def counting(world: World) -> list[object]:
     """Everything that is armed from here on."""
     armed: list[object] = []
-    upsert, upsert_many = world.queue.upsert, world.queue.upsert_many
+    upsert = world.queue.upsert
 
-    async def one(arming, *rest):
-        armed.append(arming)
-        return await upsert(arming, *rest)
+    async def counted(wanted, *rest):
+        armed.extend(arming for arming, _ in wanted)
+        return await upsert(wanted, *rest)
 
-    async def many(wanted, *rest):
-        armed.extend(wanted)
-        return await upsert_many(wanted, *rest)
-
-    world.queue.upsert, world.queue.upsert_many = one, many
+    world.queue.upsert = counted
     return armed
 
 
