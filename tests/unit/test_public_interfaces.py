@@ -29,6 +29,8 @@ LIBRARIES = frozenset(
 PRODUCT = Path(duepoint.__file__).parent
 #: Still wrap kopf's watch.
 EXCEPTIONS = ("controller/watching/",)
+#: redis-py has no setting for the name to verify where a node is called by its address.
+OVERRIDDEN = ["_TlsConnection._connection_arguments"]
 #: Documented in spite of their underscore.
 DOCUMENTED = frozenset({"_replace", "_exit"})
 #: Parts of functions from which another function can be made.
@@ -82,6 +84,10 @@ def root_of(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
+def is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
+
+
 def own_privates(tree: ast.Module) -> set[str]:
     """Private names that the module defines itself: on its classes, or as its own."""
     names = set()
@@ -90,9 +96,8 @@ def own_privates(tree: ast.Module) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names.add(node.target.id)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}:
-                names.add(node.attr)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node):
+            names.add(node.attr)
     return names
 
 
@@ -103,8 +108,7 @@ def private_attributes(tree: ast.Module) -> Iterator[str]:
         if not (isinstance(node, ast.Attribute) and is_private(node.attr)):
             continue
         root = root_of(node.value)
-        is_self = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
-        if root in libraries or not (is_self or node.attr in own):
+        if root in libraries or not (is_own(node) or node.attr in own):
             yield f"line {node.lineno}: uses {ast.unparse(node)}"
 
 
@@ -118,9 +122,13 @@ def rebuilt_functions(tree: ast.Module) -> Iterator[str]:
 def patched_libraries(tree: ast.Module) -> Iterator[str]:
     libraries = library_names(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
-            if isinstance(node.value, ast.Name | ast.Attribute) and root_of(node) in libraries:
-                yield f"line {node.lineno}: sets {ast.unparse(node)}"
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store | ast.Del)
+            and isinstance(node.value, ast.Name | ast.Attribute)
+            and root_of(node) in libraries
+        ):
+            yield f"line {node.lineno}: sets {ast.unparse(node)}"
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"setattr", "delattr"}:
             yield f"line {node.lineno}: {ast.unparse(node)}"
 
@@ -142,13 +150,15 @@ def test_no_private_method_of_a_library_is_overridden():
         for _, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if cls.__module__ == module.name:
                 found += [f"{cls.__qualname__}.{name}" for name in overridden(cls)]
-    assert not found
+    assert found == OVERRIDDEN
 
 
 def overridden(cls: type) -> list[str]:
     bases = [base for base in cls.__mro__ if base.__module__.split(".")[0] in LIBRARIES]
     return [
-        name for name in vars(cls) if is_private(name) and any(name in vars(base) for base in bases)
+        name
+        for name, value in vars(cls).items()
+        if is_private(name) and callable(value) and any(name in vars(base) for base in bases)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Producers of aiokafka: one for each connection, and every socket of theirs by the guarded dialler.
+"""Producers of aiokafka: one for each connection, each socket opened by the guarded dialler.
 
 A producer is made for what stands in a Secret and shared by its Schedules. One that has failed in a
 way that it does not recover from is closed and made anew. Producers run on a ``GuardedThread``,
@@ -65,15 +65,17 @@ class _Broker:
 
     async def _judged(self, host: str, port: int, *, tls: bool) -> socket.socket:
         """The first brokers name the others, to which the same password goes."""
-        servers.require_server(host, port)
         try:
-            withheld = self._brokers.connection.withheld([(host, port)])
-            if withheld is not None:
-                raise servers.Refused(withheld)
+            self._require_consent(host, port)
             return await self._dialler.connect(host, port, tls=tls)
         except (dialling.Blocked, servers.Refused) as refused:
             self.denied.append(refused)
             raise
+
+    def _require_consent(self, host: str, port: int) -> None:
+        servers.require_server(host, port)
+        if (withheld := self._brokers.connection.withheld([(host, port)])) is not None:
+            raise servers.Refused(withheld)
 
 
 class _Held:
