@@ -225,8 +225,8 @@ async def test_the_watch_comes_back_when_its_rights_do(installation: Installatio
 def _stream_of(installation: Installation, held) -> tuple[str, str]:
     from duepoint.delayqueue import sharding
 
-    layout = installation.queue._known_layout()
-    names = installation.queue._shard(sharding.shard_of(held.id, layout.shards))
+    layout = installation.queue.known_layout()
+    names = installation.server.shard(sharding.shard_of(held.id, layout.shards))
     return names.runs, names.ran
 
 
