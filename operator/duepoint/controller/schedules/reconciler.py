@@ -332,7 +332,8 @@ class Reconciler:
         return await self._handle_large(task)
 
     async def _handle_large(self, task: _Task) -> float | None:
-        if seconds := self._large.begin(task.seen.namespace):
+        began = self._clock.monotonic()
+        if seconds := self._large.begin(task.seen.namespace, began):
             return seconds
         try:
             read = await self._with_text(task)
@@ -340,7 +341,7 @@ class Reconciler:
         except kube_errors.ApiError as trouble:
             again = self._object_is_away(task, trouble)
         finally:
-            self._large.end(task.seen.namespace)
+            self._large.end(task.seen.namespace, began, self._clock.monotonic())
         if again is None and self._tasks.newest(task.seen.uid) is None:
             self._large.forget(task.seen.uid)
         return again
