@@ -20,7 +20,7 @@ import random
 import msgspec
 
 from duepoint.delayqueue import messages
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules import definition, points
 from tests.support import queueing
 
@@ -216,7 +216,7 @@ class History:
         """What has ended, as the status would say: what left its chain, but for what is open."""
         first = self.first[known.id]
         newest = self.handed.get((known.id, known.timing_version), first - 1)
-        return Settled(
+        return Watermark(
             self.slot_us(newest),
             started_us=tuple(
                 self.slot_us(number)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from duepoint.expressions import durations, fields
 
-_Advice = Callable[[fields.Kind, str], str]
+_Advice = Callable[[fields.FieldKind, str], str]
 
 _SPECIAL = (
     "L, LW and 15W stand alone in day-of-month, 5L and 1#2 in day-of-week; "
@@ -55,7 +55,7 @@ _CHARACTERS = (
 )
 
 
-def for_item(kind: fields.Kind, item: str) -> str:
+def for_item(kind: fields.FieldKind, item: str) -> str:
     """A hint for an item that is no item at all."""
     text = item.upper()
     for shape, advise in _RULES:
@@ -64,7 +64,7 @@ def for_item(kind: fields.Kind, item: str) -> str:
     return f'write for example "*", "{kind.low}", "{kind.low}-{kind.low + 2}" or "*/2"'
 
 
-def for_number(kind: fields.Kind, number: int) -> str:
+def for_number(kind: fields.FieldKind, number: int) -> str:
     """A hint for a number outside the field; empty when the range says it all."""
     if kind in (fields.SECOND, fields.MINUTE, fields.HOUR) and number == kind.high + 1:
         return f"count from 0 to {kind.high}"
@@ -124,7 +124,7 @@ def _in_weekdays(hint: str) -> _Advice:
     return lambda kind, _: hint if kind is fields.WEEKDAY else ""
 
 
-def _shortened(kind: fields.Kind, text: str) -> str:
+def _shortened(kind: fields.FieldKind, text: str) -> str:
     """Names of days and months have three letters, alone and in ranges."""
     words = text.split("-")
     short = "-".join(word[:3] for word in words)
@@ -135,7 +135,7 @@ def _meant(shape: str, says: str) -> tuple[re.Pattern[str], _Advice]:
     """A rule that gives back parts of what was written."""
     pattern = re.compile(shape, re.ASCII)
 
-    def advise(_: fields.Kind, text: str) -> str:
+    def advise(_: fields.FieldKind, text: str) -> str:
         parts = pattern.fullmatch(text)
         return says.format(*parts.groups()) if parts else ""
 

@@ -13,7 +13,7 @@ _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kind:
+class FieldKind:
     """One of the seven fields; there are no others, so compared by identity.
 
     Attributes:
@@ -41,13 +41,13 @@ class Kind:
         return (1 << self.high + 1) - (1 << self.low)
 
 
-SECOND = Kind(name="second", low=0, high=59, hash_high=59, unit="s")
-MINUTE = Kind(name="minute", low=0, high=59, hash_high=59, unit="m")
-HOUR = Kind(name="hour", low=0, high=23, hash_high=23, unit="h")
-DAY = Kind(name="day-of-month", low=1, high=31, hash_high=28, unit="d")
-MONTH = Kind(name="month", low=1, high=12, names=_MONTHS, hash_high=12)
-WEEKDAY = Kind(name="day-of-week", low=0, high=6, names=_WEEKDAYS, hash_high=6)
-YEAR = Kind(name="year", low=1970, high=2099)
+SECOND = FieldKind(name="second", low=0, high=59, hash_high=59, unit="s")
+MINUTE = FieldKind(name="minute", low=0, high=59, hash_high=59, unit="m")
+HOUR = FieldKind(name="hour", low=0, high=23, hash_high=23, unit="h")
+DAY = FieldKind(name="day-of-month", low=1, high=31, hash_high=28, unit="d")
+MONTH = FieldKind(name="month", low=1, high=12, names=_MONTHS, hash_high=12)
+WEEKDAY = FieldKind(name="day-of-week", low=0, high=6, names=_WEEKDAYS, hash_high=6)
+YEAR = FieldKind(name="year", low=1970, high=2099)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ _LAST_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})L", re.ASCII | re.IGNORECASE)
 _NTH_WEEKDAY = re.compile(r"(?P<low>\d+|[A-Z]{3})#(?P<nth>\d+)", re.ASCII | re.IGNORECASE)
 
 
-def parse(kind: fields.Kind, text: str, *, position: int, identity: str) -> fields.Values:
+def parse(kind: fields.FieldKind, text: str, *, position: int, identity: str) -> fields.Values:
     """The values of the field written as ``text`` at ``position`` of the whole expression.
 
     Args:
@@ -52,12 +52,12 @@ def parse(kind: fields.Kind, text: str, *, position: int, identity: str) -> fiel
 
 
 @functools.lru_cache(maxsize=4096)
-def _plain(kind: fields.Kind, text: str) -> fields.Values:
+def _plain(kind: fields.FieldKind, text: str) -> fields.Values:
     """Most fields of most expressions are one of a few, such as ``*``."""
     return _joined(kind, text, 0, "")
 
 
-def _joined(kind: fields.Kind, text: str, position: int, identity: str) -> fields.Values:
+def _joined(kind: fields.FieldKind, text: str, position: int, identity: str) -> fields.Values:
     items = []
     for item in text.split(","):
         if item:
@@ -79,7 +79,7 @@ def _joined(kind: fields.Kind, text: str, position: int, identity: str) -> field
 class _Item:
     """One item of a list, with what its error messages need."""
 
-    def __init__(self, kind: fields.Kind, text: str, position: int) -> None:
+    def __init__(self, kind: fields.FieldKind, text: str, position: int) -> None:
         self._kind = kind
         self._text = text
         self._position = position

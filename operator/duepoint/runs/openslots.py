@@ -2,7 +2,7 @@
 
 A slot is open from the moment its chain moves on without it (handed over to an attempt of its own,
 put off, or tried without success) until an event ends it. A status lists the open slots at or below
-the watermark; the watermark stays below those beyond ``settled.MOST_LISTED``. So an index that is
+the watermark; the watermark stays below those beyond ``watermark.MOST_LISTED``. So an index that is
 lost with open slots is rebuilt with them. Events arrive at least once and out of order: what is put
 off again is updated, what has ended twice has ended once.
 
@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from duepoint.runs.settled import MOST_LISTED, NOTHING, Settled
+from duepoint.runs.watermark import MOST_LISTED, NOTHING, Watermark
 
 #: A slot is overdue when it is later than this.
 OVERDUE_US = 60_000_000
@@ -114,15 +114,15 @@ class OpenSlots:
             return None
         return self._order[MOST_LISTED] - 1
 
-    def settled(self, through_us: int) -> Settled:
+    def settled(self, through_us: int) -> Watermark:
         """What has ended under this watermark."""
         if not self._order:
-            return Settled(through_us) if through_us else NOTHING
+            return Watermark(through_us) if through_us else NOTHING
         listed = [
             self._by_slot[slot_us]
             for slot_us in itertools.takewhile(lambda one: one <= through_us, self._order)
         ]
-        return Settled(
+        return Watermark(
             through_us=through_us,
             started_us=tuple([one.slot_us for one in listed if one.started]),
             waiting_us=tuple(
@@ -130,7 +130,7 @@ class OpenSlots:
             ),
         )
 
-    def load(self, settled: Settled, now_us: int) -> None:
+    def load(self, settled: Watermark, now_us: int) -> None:
         """What an earlier process wrote as open is open; later news of it are kept."""
         for slots_us, started in ((settled.started_us, True), (settled.waiting_us, False)):
             for slot_us in slots_us:

@@ -18,7 +18,7 @@ from duepoint.runs import receiver as receivers
 from duepoint.runs import running as runnings
 from duepoint.runs.run import ENDED, RunEvent, RunState
 from duepoint.runs.running import Key, Running
-from duepoint.runs.settled import NOTHING, Settled
+from duepoint.runs.watermark import NOTHING, Watermark
 from duepoint.schedules.conditions import Reason
 
 #: Slots remembered by name; older ones are told by the floors.
@@ -98,7 +98,7 @@ class Floors:
     success_us: int = 0
     failure_us: int = 0
     replaced_us: int = 0
-    settled: Settled = NOTHING
+    settled: Watermark = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ def _result(summary: Summary) -> tuple[object, ...]:
     return told, summary.completed, summary.conflict, summary.receiver
 
 
-def loaded(summary: Summary, settled: Settled | None = None) -> Summary:
+def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
     """A summary read from a status, with its floors set to what it shows.
 
     Args:
@@ -157,7 +157,7 @@ def loaded(summary: Summary, settled: Settled | None = None) -> Summary:
         success_us=summary.last_success_us,
         failure_us=summary.last_failure_us,
         replaced_us=summary.last_replaced_us,
-        settled=Settled(summary.settled_us) if settled is None else settled,
+        settled=Watermark(summary.settled_us) if settled is None else settled,
     )
     return replace(summary, floors=floors)
 

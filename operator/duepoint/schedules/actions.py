@@ -9,6 +9,7 @@ never renamed or given another meaning.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -269,3 +270,33 @@ def _scheme_and_host(url: str) -> str:
     """Paths and query strings carry tokens; a status is read by more people than a spec."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + re.split(r"[/?]", rest, maxsplit=1)[0]
+
+
+#: Memory of the structs around an action, its digest and its place in a cache.
+_ENTRY_BYTES = 1_024
+
+
+def memory_bytes(action: Action, text_bytes: int) -> int:
+    """How many bytes of memory an action takes; caches are bounded by that.
+
+    ``text_bytes`` is the length of the blob it was decoded from, which says little about objects:
+    ``{"a":{}}`` is 8 bytes of text and 130 of objects. They are counted one by one, which takes as
+    long as decoding them.
+    """
+    template = action.target.template if isinstance(action.target, JobAction) else None
+    if template is None or isinstance(template, PackedTemplate):
+        return _ENTRY_BYTES + 2 * text_bytes  # texts, and the blob that a payload keeps alive
+    return _ENTRY_BYTES + text_bytes + _object_bytes(template)
+
+
+def _object_bytes(value: object) -> int:
+    total, left = 0, [value]
+    while left:
+        part = left.pop()
+        total += sys.getsizeof(part)
+        if isinstance(part, Mapping):
+            left.extend(part.keys())
+            left.extend(part.values())
+        elif isinstance(part, list):
+            left.extend(part)
+    return total

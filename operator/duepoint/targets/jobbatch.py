@@ -16,7 +16,7 @@ from duepoint import bytescache, shares
 from duepoint import clock as clocks
 from duepoint.kube import api as apis
 from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
-from duepoint.schedules import actions, actionsize
+from duepoint.schedules import actions
 from duepoint.targets import batches, openrequests, target
 
 #: Of frames that are kept, with what they were made of; some kilobytes each.
@@ -126,7 +126,7 @@ class _Frames:
             found = action, frame
             length = 0 if frame is None else len(frame.pattern)
             # The frame may keep its action alive longer than anybody else does.
-            self._kept.put(namespace, key, found, length + actionsize.bytes_of(action, length))
+            self._kept.put(namespace, key, found, length + actions.memory_bytes(action, length))
         return found[1]
 
 

@@ -20,7 +20,7 @@ from duepoint import bytescache, errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import seal
 from duepoint.delayqueue.port import Queue
-from duepoint.schedules import actions, actionsize
+from duepoint.schedules import actions
 
 #: Of all that is kept. An action of a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
@@ -113,7 +113,7 @@ class ActionCache:
         except (errors.TryLater, errors.WorldChanged) as trouble:
             message = str(trouble)
         else:
-            size = actionsize.bytes_of(action, len(blob))
+            size = actions.memory_bytes(action, len(blob))
             self._entries.put(namespace, digest, action, size)
             self._sketch(namespace, digest, Sketch(_outline(action)))
             return action

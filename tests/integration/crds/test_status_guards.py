@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duepoint.controller.status import slotlist
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from tests.integration.crds import kubeapi
 from tests.integration.crds.manifests import a_schedule, a_schedule_run
 
@@ -89,7 +89,7 @@ def test_open_slots_are_kept_beside_the_watermark_and_may_come_and_go(
     api: kubeapi.KubeApi, schedule: dict[str, Any]
 ) -> None:
     noon = 1_798_113_600_000_000
-    settled = Settled(noon, tuple(noon - n * 300_000_000 for n in range(200, 0, -1)), (noon,))
+    settled = Watermark(noon, tuple(noon - n * 300_000_000 for n in range(200, 0, -1)), (noon,))
     listed = slotlist.shown(settled)
     status = {"observedGeneration": 1, "settledThrough": NOON, "timingHash": "0badcafe"}
     assert _write(api, schedule, **status, openSlots=listed).ok

@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.controller.maintenance import comparing
 from duepoint.delayqueue import messages
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
 from duepoint.schedules.points import DuePoint, PointKind
 from tests.support.builders import a_definition, at
@@ -20,7 +20,7 @@ class Knowledge:
     """All that is known of one schedule."""
 
     def __init__(
-        self, settled: Settled, ended: tuple[int, ...] = (), told: tuple[int, ...] = ()
+        self, settled: Watermark, ended: tuple[int, ...] = (), told: tuple[int, ...] = ()
     ) -> None:
         self._settled = settled
         self._ended = ended
@@ -56,7 +56,7 @@ def a_held_point(first_us: int, back_us: int) -> messages.HeldPoint:
 
 @pytest.mark.parametrize("has_ended", [True, False], ids=["its-job-is-there", "nobody-knows"])
 def test_a_slot_that_a_status_calls_open_gets_a_point_again_unless_it_has_ended(has_ended):
-    settled = Settled(through_us=NOON + 10 * MINUTE, waiting_us=(NOON + 5 * MINUTE,))
+    settled = Watermark(through_us=NOON + 10 * MINUTE, waiting_us=(NOON + 5 * MINUTE,))
     ended = (NOON + 5 * MINUTE,) if has_ended else ()
     found = comparing.compare(
         [a_held_point(NOON, NOON + 11 * MINUTE)],
@@ -83,7 +83,7 @@ def test_a_slot_in_hand_at_the_snapshot_whose_end_a_status_tells_is_not_run_agai
     )
     record = messages.OccurrenceRecord(replayed_us=replayed_us)
     held = messages.HeldPoint(lane=1, point=planned, record=record, definition=KNOWN)
-    settled = Settled(through_us=NOON + 5 * MINUTE, waiting_us=(NOON,))
+    settled = Watermark(through_us=NOON + 5 * MINUTE, waiting_us=(NOON,))
     found = comparing.compare([held], Knowledge(settled, told=(NOON,)), back_us=NOON + 6 * MINUTE)
     assert found.compared.gone == ([held] if is_over else [])
     assert [one for one, _ in found.compared.due] == ([] if is_over else [held])
@@ -94,7 +94,7 @@ def test_slots_behind_more_that_have_ended_than_are_looked_at_are_not_lost():
     back_us = ended[-1] + 6 * MINUTE
     found = comparing.compare(
         [a_held_point(NOON, back_us)],
-        Knowledge(Settled(through_us=NOON - 5 * MINUTE), ended),
+        Knowledge(Watermark(through_us=NOON - 5 * MINUTE), ended),
         back_us=back_us,
     )
     assert found.compared.gone == []

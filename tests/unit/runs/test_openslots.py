@@ -5,7 +5,7 @@ from __future__ import annotations
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunState
-from duepoint.runs.settled import MOST_LISTED, Settled, newest
+from duepoint.runs.watermark import MOST_LISTED, Watermark, newest
 from tests.unit.runs.test_summary import S, event, folded, restarted
 
 HOUR = 3_600 * S
@@ -65,7 +65,7 @@ def test_what_has_started_is_not_called_overdue_whatever_it_waits_for():
 def test_what_has_started_stays_started_when_it_is_put_off_again():
     slots = open_at(100, started=True)
     slots.put(a_slot(100, reason="CircuitOpen"))
-    assert slots.settled(100 * S) == Settled(100 * S, (100 * S,))
+    assert slots.settled(100 * S) == Watermark(100 * S, (100 * S,))
 
 
 def test_slots_found_in_the_queue_are_open():
@@ -89,7 +89,7 @@ def test_open_slots_up_to_the_watermark_are_listed_and_have_not_ended():
     slots = open_at(100, 300)
     slots.put(a_slot(200, started=True))
     settled = slots.settled(250 * S)
-    assert settled == Settled(250 * S, (200 * S,), (100 * S,))
+    assert settled == Watermark(250 * S, (200 * S,), (100 * S,))
     assert settled.open_us == (100 * S, 200 * S)
     ended = [settled.has_ended(slot * S) for slot in (50, 100, 150, 200, 250, 251)]
     assert ended == [True, False, True, False, True, False]
@@ -115,20 +115,20 @@ def test_an_edit_of_the_timing_ends_what_was_planned_and_no_retry():
 
 def test_what_an_earlier_process_wrote_as_open_is_open_unless_there_are_later_news():
     slots = open_at(100, reason="QuotaExceeded")
-    slots.load(Settled(300 * S, (200 * S,), (100 * S,)), 400 * S)
-    assert slots.settled(300 * S) == Settled(300 * S, (200 * S,), (100 * S,))
+    slots.load(Watermark(300 * S, (200 * S,), (100 * S,)), 400 * S)
+    assert slots.settled(300 * S) == Watermark(300 * S, (200 * S,), (100 * S,))
     assert slots.overdue(500 * S).reason == "QuotaExceeded"
 
 
 def test_the_newer_of_status_and_memory_has_the_larger_watermark():
-    older, newer = Settled(100 * S, (50 * S,)), Settled(200 * S, (150 * S,))
+    older, newer = Watermark(100 * S, (50 * S,)), Watermark(200 * S, (150 * S,))
     assert newest(older, newer) is newer
     assert newest(newer, older) is newer
     assert newest(older, None) is older
 
 
 def test_of_equal_watermarks_memory_is_newer():
-    written, remembered = Settled(100 * S, (50 * S,)), Settled(100 * S)
+    written, remembered = Watermark(100 * S, (50 * S,)), Watermark(100 * S)
     assert newest(written, remembered) is remembered
 
 

@@ -10,7 +10,7 @@ import pytest
 from duepoint import bytescache
 from duepoint.delayqueue import sharding
 from duepoint.kube import jobbuilder
-from duepoint.schedules import actions, actionsize
+from duepoint.schedules import actions
 from duepoint.targets import jobbatch
 from duepoint.worker import actioncache
 from tests.support.builders import a_definition, at
@@ -62,7 +62,7 @@ def test_memory_is_counted_by_objects_and_not_by_text(template):
     finally:
         tracemalloc.stop()
     action = actions.Action(target=actions.JobAction(template=template))
-    assert actionsize.bytes_of(action, len(text)) >= 0.8 * taken
+    assert actions.memory_bytes(action, len(text)) >= 0.8 * taken
 
 
 async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_action():

@@ -129,7 +129,7 @@ def _theirs(of: CronJobTimes, begin: int, end: int) -> set[int]:
     return found
 
 
-def _item_refusal(kind: fields.Kind, item: str) -> str:
+def _item_refusal(kind: fields.FieldKind, item: str) -> str:
     parts = _ITEM.fullmatch(item)
     if parts is None or parts["low"].upper() == "H":
         return "it knows no L, W, # or H"
@@ -141,7 +141,7 @@ def _item_refusal(kind: fields.Kind, item: str) -> str:
     return ""
 
 
-def _value(kind: fields.Kind, word: str) -> int:
+def _value(kind: fields.FieldKind, word: str) -> int:
     if word[-1].isdecimal():
         return int(word)
     names = kind.names

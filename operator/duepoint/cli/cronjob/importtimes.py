@@ -76,12 +76,12 @@ def _without_zone(text: str) -> tuple[str | None, str]:
     return ("" if zone == _OF_THE_MACHINE else zone or "Etc/UTC"), found["rest"]
 
 
-def _field(kind: fields.Kind, word: str) -> tuple[str, str]:
+def _field(kind: fields.FieldKind, word: str) -> tuple[str, str]:
     pairs = [_item(kind, item) for item in word.split(",")]
     return ",".join(item for item, _ in pairs), "; ".join(why for _, why in pairs if why)
 
 
-def _item(kind: fields.Kind, item: str) -> tuple[str, str]:
+def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
     low, dash, _ = item.partition("-")
     if dash and low in ("*", "?"):
         _, slash, step = item.partition("/")  # robfig/cron looks no further than the star

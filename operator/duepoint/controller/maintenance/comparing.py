@@ -17,7 +17,7 @@ from typing import Protocol
 
 from duepoint.controller.schedules import plan
 from duepoint.delayqueue import messages
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.points import PointKind
@@ -30,7 +30,7 @@ _MOST_NAMED = 200
 class Knowledge(Protocol):
     """What has become of slots, by everybody but the queue."""
 
-    def settled(self, uid: str) -> Settled | None:
+    def settled(self, uid: str) -> Watermark | None:
         """Which regular slots have ended; None = of a Schedule that is not there."""
         ...
 
@@ -156,7 +156,7 @@ def _compare_held(
     left: Left,
     one: messages.HeldPoint,
     known: Definition,
-    settled: Settled,
+    settled: Watermark,
     knowledge: Knowledge,
 ) -> None:
     record = one.record or messages.OccurrenceRecord()
@@ -196,7 +196,7 @@ def _go_on(
     left.compared.due.append((one, dataclasses.replace(record, **changes)))  # type: ignore[arg-type]
 
 
-def _lost(known: Definition, slot_us: int, settled: Settled, due_us: int) -> messages.Occurrence:
+def _lost(known: Definition, slot_us: int, settled: Watermark, due_us: int) -> messages.Occurrence:
     """The point of a slot that is open, as it was when its chain had handed it over."""
     started = slot_us in settled.started_us
     point = points.DuePoint(

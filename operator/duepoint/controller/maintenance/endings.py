@@ -10,7 +10,7 @@ from typing import Protocol
 
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.kube import jobs
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules.definition import Definition
 
 
@@ -38,7 +38,7 @@ class Endings:
         self._jobs = jobs
         self._runs = runs
 
-    def settled(self, uid: str) -> Settled | None:
+    def settled(self, uid: str) -> Watermark | None:
         return self._states.settled(uid)
 
     def has_ended(self, known: Definition, slot_us: int) -> bool:

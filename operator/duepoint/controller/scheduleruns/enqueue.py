@@ -19,7 +19,7 @@ from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.delayqueue import messages, port
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting
-from duepoint.runs.course import Standing
+from duepoint.runs.progress import Standing
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason

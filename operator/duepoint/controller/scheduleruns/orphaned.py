@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from duepoint.controller.scheduleruns import runstate, runstatus
 from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
 from duepoint.kube import jobs
-from duepoint.runs import course as courses
-from duepoint.runs.course import OpenSlot, Standing
+from duepoint.runs import progress as courses
+from duepoint.runs.progress import RunSlot, Standing
 from duepoint.schedules import manualruns
 from duepoint.schedules.manualruns import Backfill
 
@@ -116,7 +116,7 @@ def _judge(run: ScheduleRunState, slot_us: int, *, now: float, now_us: int) -> N
 
 
 def _is_in_hand(
-    one: OpenSlot, slot_us: int, withdrawn: Mapping[int, runstate.Withdrawn] | None
+    one: RunSlot, slot_us: int, withdrawn: Mapping[int, runstate.Withdrawn] | None
 ) -> bool:
     """Whether a worker may be attempting the slot, or has not reported its attempt yet."""
     if withdrawn is None:

@@ -2,7 +2,7 @@
 
 Owns the steps that need no I/O: which slots to open next, and what an event, the queue or a Job
 says of open slots. ``scheduleruns`` performs what follows. A slot is *open* from the moment it is
-to be enqueued until its run has ended; ``runs.course`` counts them.
+to be enqueued until its run has ended; ``runs.progress`` counts them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.status.acknowledgements import Acknowledgement
 from duepoint.kube import jobs
-from duepoint.runs import course as courses
-from duepoint.runs.course import Course, Standing
+from duepoint.runs import progress as courses
+from duepoint.runs.progress import Progress, Standing
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import manualruns
 from duepoint.schedules.conditions import Reason
@@ -118,7 +118,7 @@ class ScheduleRunState:
     seen: ObservedRun
     wanted: Wanted | None
     refusal: runstatus.RunVerdict | None = None
-    course: Course = field(default_factory=Course)
+    course: Progress = field(default_factory=Progress)
     published: dict[str, Any] = field(default_factory=dict)
     desired: Snapshot | None = None
     writing: Snapshot | None = None

@@ -16,7 +16,7 @@ import msgspec
 
 from duepoint.controller.status import slotlist
 from duepoint.runs import run
-from duepoint.runs.course import Course, OpenSlot, Standing
+from duepoint.runs.progress import Progress, RunSlot, Standing
 from duepoint.schedules import conditions
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.manualruns import Trigger, Wanted
@@ -99,12 +99,12 @@ def planned(status: bytes) -> int | None:
     return (_read(status).runs or _Counts()).planned
 
 
-def course(status: bytes) -> Course:
+def course(status: bytes) -> Progress:
     """The course as it was published; where its open slots are is unknown."""
     read = _read(status)
     counts = read.runs or _Counts()
     _, _, trouble = read.message.partition(_NEWEST_FAILURE)
-    return Course(
+    return Progress(
         started=counts.started,
         succeeded=counts.succeeded,
         failed=counts.failed,
@@ -117,8 +117,8 @@ def course(status: bytes) -> Course:
     )
 
 
-def _open(slot: _Slot) -> OpenSlot:
-    return OpenSlot(
+def _open(slot: _Slot) -> RunSlot:
+    return RunSlot(
         standing=Standing.UNKNOWN,
         started_us=slotlist.instant_us(slot.start_time),
         job_name=slot.job_name,
@@ -146,7 +146,7 @@ def waiting(reason: Reason, message: str) -> RunVerdict:
     return RunVerdict(conditions=conditions.reconciling(reason, message), message=message)
 
 
-def ending(schedule: str, course: Course, planned: int) -> RunVerdict:
+def ending(schedule: str, course: Progress, planned: int) -> RunVerdict:
     """Its Schedule was deleted, and runs that had started have not ended."""
     said = (
         f"Schedule {schedule} was deleted: nothing more is started; {course.ended} of {planned} "
@@ -157,7 +157,7 @@ def ending(schedule: str, course: Course, planned: int) -> RunVerdict:
     )
 
 
-def cut_off(wanted: Wanted, schedule: str, course: Course, planned: int) -> RunVerdict:
+def cut_off(wanted: Wanted, schedule: str, course: Progress, planned: int) -> RunVerdict:
     """Its Schedule was deleted, and no run of it is active."""
     if course.ended >= planned and not course.failed:
         return _ended(wanted, course, planned)
@@ -171,7 +171,7 @@ def cut_off(wanted: Wanted, schedule: str, course: Course, planned: int) -> RunV
     return dataclasses.replace(_failed(Reason.SCHEDULE_DELETED, said), is_cut_off=True)
 
 
-def standing(wanted: Wanted, course: Course, planned: int) -> RunVerdict:
+def standing(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
     """How far it is."""
     if course.ended >= planned and not course.open:
         return _ended(wanted, course, planned)
@@ -188,7 +188,7 @@ def standing(wanted: Wanted, course: Course, planned: int) -> RunVerdict:
     return RunVerdict(conditions=conditions.reconciling(reason, said), message=said)
 
 
-def _ended(wanted: Wanted, course: Course, planned: int) -> RunVerdict:
+def _ended(wanted: Wanted, course: Progress, planned: int) -> RunVerdict:
     if course.failed:
         said = f"{course.failed} of {_runs(planned)} failed{_newest_failure(course)}"
         return _failed(Reason.RUN_FAILED, said)
@@ -221,13 +221,13 @@ def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
     return Condition(type=kind, status="True", reason=reason, message=said)
 
 
-def _without_an_end(course: Course) -> str:
+def _without_an_end(course: Progress) -> str:
     """Slots that neither succeeded nor failed."""
     said = f", {course.replaced} replaced" if course.replaced else ""
     return said + (f", {course.skipped} skipped ({course.skip_reason})" if course.skipped else "")
 
 
-def _newest_failure(course: Course) -> str:
+def _newest_failure(course: Progress) -> str:
     return f"{_NEWEST_FAILURE}{course.trouble}" if course.trouble else ""
 
 
@@ -246,8 +246,8 @@ def _known(reason: str) -> Reason:
 
 
 def rendered(
-    verdict: RunVerdict, course: Course, *, planned: int | None, schedule_uid: str, generation: int,
-    now_us: int, previous: Mapping[str, Any],
+    verdict: RunVerdict, course: Progress, *, planned: int | None, schedule_uid: str,
+    generation: int, now_us: int, previous: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """The whole status.
 
@@ -284,7 +284,7 @@ def rendered(
     return status
 
 
-def _counts(course: Course, planned: int) -> dict[str, int]:
+def _counts(course: Progress, planned: int) -> dict[str, int]:
     counts = {
         "planned": planned,
         "started": course.started,
@@ -295,7 +295,7 @@ def _counts(course: Course, planned: int) -> dict[str, int]:
     return counts | {"replaced": course.replaced} if course.replaced else counts
 
 
-def _slot(slot_us: int, one: OpenSlot) -> dict[str, str]:
+def _slot(slot_us: int, one: RunSlot) -> dict[str, str]:
     fields = {"scheduledTime": slotlist.instant(slot_us)}
     if one.started_us:
         fields["startTime"] = slotlist.instant(one.started_us)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.delayqueue import messages
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules import definition, points, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import Definition, State
@@ -42,7 +42,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         observed_generation: the newest that was looked at; -1 = nobody has looked yet.
         accepted: Ready was True when that generation was observed.
         settled_us: the watermark, or None where there is none.
-        started_us, waiting_us: open slots, as ``Settled`` has them.
+        started_us, waiting_us: open slots, as ``Watermark`` has them.
         armed, suspended: Ready says so.
         stalled: why that generation is refused; empty where it is not.
         waits: that generation was looked at, and neither accepted nor refused.
@@ -63,9 +63,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     timing_hash: str = ""
 
     @property
-    def settled(self) -> Settled:
+    def settled(self) -> Watermark:
         """What has ended."""
-        return Settled(self.settled_us or 0, self.started_us, self.waiting_us)
+        return Watermark(self.settled_us or 0, self.started_us, self.waiting_us)
 
     @property
     def is_new(self) -> bool:
@@ -232,7 +232,7 @@ def _first(spec: ScheduleSpec, shown: Shown, now_us: int, *, target: str, collis
     is_same_timing = shown.timing_hash == rules.timing_hash(spec.rule)
     goes_on = shown.has_accepted(spec.generation) or is_same_timing
     is_told = goes_on and shown.settled_us is not None
-    settled = shown.settled if is_told else Settled(now_us, shown.started_us)
+    settled = shown.settled if is_told else Watermark(now_us, shown.started_us)
     made = _armed(
         spec,
         not_before_us=settled.through_us,
@@ -243,7 +243,7 @@ def _first(spec: ScheduleSpec, shown: Shown, now_us: int, *, target: str, collis
     return _reopened(made, settled, now_us)
 
 
-def _reopened(made: Plan, settled: Settled, now_us: int) -> Plan:
+def _reopened(made: Plan, settled: Watermark, now_us: int) -> Plan:
     """The plan with an occurrence for each open slot, due now one after the other.
 
     What has started goes on as a retry, with the same identity; what has not is handed over anew,

@@ -36,7 +36,7 @@ from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
-from duepoint.runs.settled import newest
+from duepoint.runs.watermark import newest
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State
 

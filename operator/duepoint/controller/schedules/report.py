@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from duepoint.controller.sighting import Sighting
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Condition
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -63,7 +63,7 @@ class Reports(Protocol):
         """
         ...
 
-    def settled(self, uid: str) -> Settled | None:
+    def settled(self, uid: str) -> Watermark | None:
         """What has ended of its slots as it is known here; None = no more than its status says."""
         ...
 

@@ -34,7 +34,7 @@ from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition
 
@@ -130,7 +130,7 @@ class Reporter:
         known = self._states.get(uid)
         return -1 if known is None else known.answered
 
-    def settled(self, uid: str) -> Settled | None:
+    def settled(self, uid: str) -> Watermark | None:
         return self._states.settled_if_folded(uid)
 
     def report(self, uid: str, report: Report) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from duepoint.kube import times
-from duepoint.runs.settled import NOTHING, Settled
+from duepoint.runs.watermark import NOTHING, Watermark
 
 #: A text with more slots than this was not written by Duepoint.
 _MOST_READ = 10_000
@@ -28,7 +28,7 @@ _DISTANCE = re.compile(r"\+([0-9]{1,12})(?:\.([0-9]{1,6}))?(?:\*([0-9]{1,6}))?")
 MARK = b'"openSlots"'
 
 
-def rendered(settled: Settled) -> dict[str, Any] | None:
+def rendered(settled: Watermark) -> dict[str, Any] | None:
     """The status field; None where no slot is open."""
     slots_us = settled.open_us
     if not slots_us:
@@ -41,11 +41,11 @@ def rendered(settled: Settled) -> dict[str, Any] | None:
     return fields
 
 
-def read(status: Mapping[str, Any]) -> Settled:
+def read(status: Mapping[str, Any]) -> Watermark:
     """The slots that have ended according to a status."""
     listed = status.get("openSlots")
     listed = listed if isinstance(listed, Mapping) else {}
-    settled = Settled(
+    settled = Watermark(
         through_us=instant_us(status.get("settledThrough")),
         started_us=parse(listed.get("started")),
         waiting_us=parse(listed.get("waiting")),

@@ -24,7 +24,7 @@ from duepoint.kube import events
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.run import RunEvent, RunState
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Condition, ConditionType, Reason
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
@@ -107,7 +107,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     version: int = 0
     #: Reports applied before the runs were needed: a takeover applies one to every object.
     _unread: tuple[Report, ...] = ()
-    _settled_published: Settled | None = None
+    _settled_published: Watermark | None = None
     _compressed: bytes = compressed.EMPTY
 
     @property
@@ -149,7 +149,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         self.was_written = True
 
     @property
-    def settled_published(self) -> Settled:
+    def settled_published(self) -> Watermark:
         """The slots that have ended by the published status; history may use no other."""
         if self._settled_published is None:
             self._settled_published = slotlist.read(self.last())
@@ -163,11 +163,11 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def settled(self) -> Settled:
+    def settled(self) -> Watermark:
         """The slots that have ended as far as is known, published or not."""
         return self.open.settled(self.runs().settled_us)
 
-    def settled_if_folded(self) -> Settled | None:
+    def settled_if_folded(self) -> Watermark | None:
         """``settled`` where it may be newer than the published status, else None."""
         return None if self.summary is None else self.settled()
 

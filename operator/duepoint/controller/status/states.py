@@ -14,7 +14,7 @@ from duepoint.controller.status.state import ScheduleState
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunState
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules.definition import Definition
 from duepoint.schedules.rule import Policy
 
@@ -73,12 +73,12 @@ class ScheduleStates:
 
     # -- slots that have ended -------------------------------------------------------------------
 
-    def settled(self, uid: str) -> Settled | None:
+    def settled(self, uid: str) -> Watermark | None:
         """The slots that have ended as far as is known; None = the Schedule is not known."""
         state = self._states.get(uid)
         return None if state is None else state.settled()
 
-    def settled_if_folded(self, uid: str) -> Settled | None:
+    def settled_if_folded(self, uid: str) -> Watermark | None:
         """The same where it may be newer than the published status, else None."""
         state = self._states.get(uid)
         return None if state is None else state.settled_if_folded()

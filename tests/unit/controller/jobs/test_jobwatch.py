@@ -13,7 +13,7 @@ from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
 from duepoint.runs.run import RunState
-from duepoint.runs.settled import Settled
+from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
 from duepoint.schedules.rule import Policy
 from tests.support.builders import JOB_TEMPLATE, at
@@ -151,7 +151,7 @@ async def test_somebody_elses_job_with_our_label_is_nobodys():
 
 
 #: Slots up to 100 have ended.
-ENDED = Settled(100).has_ended
+ENDED = Watermark(100).has_ended
 
 
 def finished(slot: int, *, succeeded: bool = True) -> FinishedJob:
@@ -179,7 +179,7 @@ def test_a_job_above_the_watermark_stays():
 
 def test_a_job_of_an_open_slot_stays_though_later_ones_go():
     policy = Policy(successful_limit=0)
-    ended = Settled(100, waiting_us=(50,)).has_ended
+    ended = Watermark(100, waiting_us=(50,)).has_ended
     left_out = history.excess([finished(50), finished(60)], policy, ended)
     assert [job.slot_us for job in left_out] == [60]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint.controller.status import slotlist
-from duepoint.runs.settled import NOTHING, Settled
+from duepoint.runs.watermark import NOTHING, Watermark
 from tests.support.builders import at
 
 S = 1_000_000
@@ -57,7 +57,7 @@ def test_a_hundred_slots_of_one_rhythm_are_a_short_text():
 
 @given(st.integers(1, 4_102_444_800 * S), SLOTS, SLOTS)
 def test_a_status_says_what_it_was_given(through_us, started_us, waiting_us):
-    settled = Settled(through_us, tuple(started_us), tuple(waiting_us))
+    settled = Watermark(through_us, tuple(started_us), tuple(waiting_us))
     status = {"settledThrough": slotlist.instant(through_us)}
     if (listed := slotlist.rendered(settled)) is not None:
         status["openSlots"] = listed

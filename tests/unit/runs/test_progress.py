@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.runs import course as courses
-from duepoint.runs.course import Course, Standing
+from duepoint.runs import progress as courses
+from duepoint.runs.progress import Progress, Standing
 from duepoint.runs.run import RunEvent, RunState
 
 STATES = [
@@ -31,7 +31,7 @@ def an_event(slot_us: int, state: RunState, **changes) -> RunEvent:
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(STATES)), max_size=60))
 def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
-    course = Course()
+    course = Progress()
     for slot_us in range(1, 6):
         courses.opened(course, slot_us, Standing.HANDED)
     ended: set[int] = set()
@@ -48,7 +48,7 @@ def test_every_slot_ends_once_and_nothing_is_counted_twice(told):
 
 
 def test_a_replaced_run_is_counted_as_such():
-    course = Course()
+    course = Progress()
     courses.opened(course, 1, Standing.HANDED)
     courses.told(course, an_event(1, RunState.REPLACED))
     assert (course.started, course.replaced, course.failed, course.ended) == (1, 1, 0, 1)
@@ -56,7 +56,7 @@ def test_a_replaced_run_is_counted_as_such():
 
 
 def test_an_end_without_a_start_counts_as_both():
-    course = Course()
+    course = Progress()
     courses.opened(course, 1, Standing.HANDED)
     courses.told(course, an_event(1, RunState.SUCCEEDED, started_us=3, finished_us=9))
     assert (course.started, course.succeeded) == (1, 1)
@@ -64,7 +64,7 @@ def test_an_end_without_a_start_counts_as_both():
 
 
 def test_a_slot_that_never_started_has_failed_without_a_run():
-    course = Course()
+    course = Progress()
     courses.opened(course, 1, Standing.HANDED)
     courses.told(course, an_event(1, RunState.MISSED))
     assert (course.started, course.failed) == (0, 1)
@@ -72,7 +72,7 @@ def test_a_slot_that_never_started_has_failed_without_a_run():
 
 
 def test_old_news_do_not_dispel_a_doubt():
-    course = Course()
+    course = Progress()
     courses.opened(course, 1, Standing.UNKNOWN)
     courses.told(course, an_event(1, RunState.RUNNING))
     assert course.in_standing(Standing.UNKNOWN) == [1]

@@ -1,13 +1,13 @@
-"""How far a ScheduleRun has come: the slots that are open, and how the others ended.
+"""The progress of a ScheduleRun: the slots that are open, and how the others ended.
 
-A slot is *opened* when it is to be handed over, and is open until its run has ended. A cursor
-names the slot opened last, so nothing is kept of the slots before it that have ended, and nothing
-of those after it. Counting is exact although events arrive at least once and in any order: only an
-open slot can end, and it ends once. What is known of an open slot: whether the queue is sure to
-hold it (``Standing``), and whether its run has started.
+A slot is *opened* when it is to be handed over to the queue, and is open until its run has ended.
+A cursor names the slot opened last, so nothing is kept of earlier slots that have ended, and
+nothing of later ones. Counts are exact although events arrive at least once and in any order: only
+an open slot can end, and it ends once. An open slot knows whether the queue is sure to hold it
+(``Standing``), and whether its run has started.
 
-Mutable, because it changes with every event; no I/O, no clock. Which slots there are is not known
-here (``schedules.manualruns``).
+Mutable, because it changes with every event; no I/O, no clock. ``schedules.manualruns`` says which
+slots there are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Standing(enum.Enum):
 
 
 @dataclass(slots=True, kw_only=True)
-class OpenSlot:
+class RunSlot:
     """A slot that has not ended.
 
     Attributes:
@@ -48,7 +48,7 @@ class OpenSlot:
 
 
 @dataclass(slots=True, kw_only=True)
-class Course:
+class Progress:
     """One ScheduleRun.
 
     Attributes:
@@ -66,7 +66,7 @@ class Course:
     replaced: int = 0
     skipped: int = 0
     cursor_us: int | None = None
-    open: dict[int, OpenSlot] = field(default_factory=dict)
+    open: dict[int, RunSlot] = field(default_factory=dict)
     first_us: int = 0
     last_us: int = 0
     trouble: str = ""
@@ -89,28 +89,28 @@ class Course:
         return [slot_us for slot_us, one in self.open.items() if one.standing is standing]
 
 
-def opened(course: Course, slot_us: int, standing: Standing = Standing.WANTED) -> OpenSlot:
+def opened(course: Progress, slot_us: int, standing: Standing = Standing.WANTED) -> RunSlot:
     """The slot is open, and the newest."""
     course.cursor_us = slot_us
-    course.open[slot_us] = OpenSlot(standing=standing)
+    course.open[slot_us] = RunSlot(standing=standing)
     return course.open[slot_us]
 
 
-def dropped(course: Course, slot_us: int) -> None:
-    """The slot will not run, and nothing of it ever has: it is not counted."""
+def dropped(course: Progress, slot_us: int) -> None:
+    """Drop a slot that will not run and never has: it is not counted."""
     course.open.pop(slot_us, None)
     course.waits_for = ""
 
 
-def doubted(course: Course) -> None:
-    """Nobody knows any more which of the open slots the queue holds."""
+def doubted(course: Progress) -> None:
+    """Mark open slots as unknown: the queue may have lost some of them."""
     for one in course.open.values():
         if one.standing is Standing.HANDED:
             one.standing = Standing.UNKNOWN
 
 
-def told(course: Course, event: RunEvent) -> bool:
-    """Take an event into account; False where it tells nothing new."""
+def told(course: Progress, event: RunEvent) -> bool:
+    """Apply an event; False where it changes nothing."""
     one = course.open.get(event.slot_us)
     if one is None:
         return False
@@ -134,7 +134,7 @@ def told(course: Course, event: RunEvent) -> bool:
     return True
 
 
-def _started(course: Course, one: OpenSlot, event: RunEvent) -> bool:
+def _started(course: Progress, one: RunSlot, event: RunEvent) -> bool:
     if one.standing is Standing.WANTED:  # in doubt it stays: the event may be an old one
         one.standing = Standing.HANDED
     one.job_name = event.job_name or one.job_name
@@ -147,7 +147,7 @@ def _started(course: Course, one: OpenSlot, event: RunEvent) -> bool:
     return True
 
 
-def _notes_trouble(one: OpenSlot, event: RunEvent) -> bool:
+def _notes_trouble(one: RunSlot, event: RunEvent) -> bool:
     """Whether its run is tried again, or not any more, or for another reason than before."""
     former = one.trouble
     one.trouble = ""
@@ -156,7 +156,7 @@ def _notes_trouble(one: OpenSlot, event: RunEvent) -> bool:
     return one.trouble != former
 
 
-def _ended(course: Course, event: RunEvent) -> None:
+def _ended(course: Progress, event: RunEvent) -> None:
     del course.open[event.slot_us]
     course.waits_for = ""
     course.last_us = max(course.last_us, event.finished_us or event.at_us)
@@ -174,7 +174,7 @@ def _ended(course: Course, event: RunEvent) -> None:
             course.trouble = f"{_instant(event.slot_us)} {said}"
 
 
-def _waits(course: Course, one: OpenSlot, event: RunEvent) -> bool:
+def _waits(course: Progress, one: RunSlot, event: RunEvent) -> bool:
     said = f"{event.reason}: {event.message}" if event.message else event.reason
     if one.standing is Standing.WANTED:
         one.standing = Standing.HANDED

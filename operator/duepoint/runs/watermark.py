@@ -2,11 +2,11 @@
 
 A slot has ended when it was delivered, rejected, given up, missed, skipped or superseded; the slot
 of a Job when its Job exists, because the Job's name proves it. The watermark says "every slot up to
-here has ended, except the open ones". Both belong to one moment: they are written to a status
-together and read back together. Everything that asks whether a slot has ended asks a ``Settled``:
-the rebuild of a lost index, the history of Jobs, and the comparison with a server that fell back.
+here has ended, except the open ones". Watermark and open slots belong to one moment: they are
+written to a status together and read back together. The rebuild of a lost index, the history of
+Jobs and the comparison with a server that fell back ask a ``Watermark`` whether a slot has ended.
 
-A slot above the watermark has not been handed over, as far as this ``Settled`` says: the chain of a
+A slot above the watermark has not been handed over, as far as this status says: the chain of a
 rebuilt index begins with it. An open slot is tried again by an occurrence of its own.
 
 Pure. Instants in microseconds since the epoch.
@@ -21,7 +21,7 @@ MOST_LISTED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Watermark:
     """What has ended of a schedule's regular slots.
 
     Attributes:
@@ -51,10 +51,10 @@ class Settled:
 
 
 #: Nothing has ended, nothing is open.
-NOTHING = Settled()
+NOTHING = Watermark()
 
 
-def newest(written: Settled, remembered: Settled | None) -> Settled:
+def newest(written: Watermark, remembered: Watermark | None) -> Watermark:
     """The newer of what a status says and what this process remembers of the same schedule.
 
     The watermark never falls, so the larger one is newer, and its open slots with it. With equal
