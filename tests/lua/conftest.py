@@ -27,10 +27,10 @@ class Bench:
 
     @property
     def client(self) -> Any:
-        return self.queue._client
+        return self.queue.index.client
 
     async def run(self, name: str, key_names: list[str], arguments: scripting.Arguments) -> Any:
-        return await self.queue._scripts.run(arguments.call(name, key_names))
+        return await self.queue.index.scripts.run(arguments.call(name, key_names))
 
     def arguments(self, **named: Any) -> scripting.Arguments:
         return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
@@ -163,7 +163,7 @@ class Bench:
 @pytest.fixture
 async def bench(redis_server, key_prefix):
     harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
-    yield Bench(harness.queue, harness.queue._shard(SHARD))
+    yield Bench(harness.queue, harness.queue.index.shard(SHARD))
     await harness.queue.close()
 
 
@@ -171,5 +171,5 @@ async def bench(redis_server, key_prefix):
 async def lonely_bench(own_server, key_prefix):
     """On a server of its own, whose users the test may change."""
     harness = await queueing.redis_harness(own_server.url, key_prefix, shards=1)
-    yield Bench(harness.queue, harness.queue._shard(SHARD))
+    yield Bench(harness.queue, harness.queue.index.shard(SHARD))
     await harness.queue.close()

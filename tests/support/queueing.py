@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import delayqueue, messages, port, quotas
+from duepoint.delayqueue import delayqueue, messages, quotas
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.fakes import fakeclock, memoryqueue
@@ -37,7 +38,7 @@ USUAL = {
 class Harness:
     """A queue under test, with its clock and how to let time pass."""
 
-    queue: port.Queue
+    queue: DelayQueue
     now_us: Callable[[], int]
     pass_time: Callable[[float], Awaitable[None]]
 
@@ -46,7 +47,7 @@ class Harness:
         return isinstance(self.queue, memoryqueue.MemoryDelayQueue)
 
     async def arm(self, **changes) -> messages.Armed:
-        return await self.queue.upsert(self.arming(**changes), BLOB, EPOCH)
+        return await self.queue.definitions.upsert(self.arming(**changes), BLOB, EPOCH)
 
     def arming(
         self,
@@ -68,15 +69,15 @@ class Harness:
         if "generation" in changes:
             changes.setdefault("timing_generation", changes["generation"])
         values = {**USUAL, **changes}
-        values.setdefault("target", self.queue.digest(values["namespace"], BLOB))
+        values.setdefault("target", self.queue.definitions.digest(values["namespace"], BLOB))
         return definition.Definition(**values)
 
     async def shards(self) -> list[messages.ShardId]:
-        return [messages.ShardId(n) for n in range((await self.queue.layout()).shards)]
+        return [messages.ShardId(n) for n in range((await self.queue.layouts.read()).shards)]
 
     async def look(self, *, worker: str = "w1", **options) -> list[messages.Claimed]:
         """One look at every shard."""
-        return await self.queue.claim(await self.shards(), worker=worker, **options)
+        return await self.queue.claims.claim(await self.shards(), worker=worker, **options)
 
     async def claim_all(self, *, worker: str = "w1", **options) -> list[messages.Claim]:
         """Whatever can be claimed now, until nothing more is due."""
@@ -108,7 +109,7 @@ class Harness:
 
     async def total(self) -> messages.ShardStats:
         """All shards' statistics added up."""
-        stats = await self.queue.stats()
+        stats = await self.queue.counts.stats()
         return messages.ShardStats(
             shard=messages.ShardId(-1),
             **{
@@ -160,7 +161,7 @@ def a_planned(point: points.DuePoint, slot_us: int) -> messages.Occurrence:
 async def memory_harness(shards: int = 4, **options) -> Harness:
     clock = fakeclock.FakeClock()
     queue = memoryqueue.MemoryDelayQueue(clock, blob_key=BLOB_KEY, **options)
-    await queue.open_layout(shards, EPOCH)
+    await queue.membership.open(shards, EPOCH)
     return Harness(queue, clock.now_us, clock.advance)
 
 
@@ -169,7 +170,7 @@ def a_queue(url: str, prefix: str, *, users: bool = True, **options) -> delayque
     if users:
         connections = {key: options[key] for key in ("connections",) if key in options}
         options["opened"] = redisusers.TwoUsers(url, **connections)
-    return delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=prefix, **options)
+    return delayqueue.connect(url, blob_key=BLOB_KEY, prefix=prefix, **options)
 
 
 async def redis_harness(
@@ -178,7 +179,7 @@ async def redis_harness(
     """The caller closes ``harness.queue``."""
     queue = a_queue(url, prefix, users=users, **options)
     await queue.start()
-    await queue.open_layout(shards, EPOCH)
+    await queue.membership.open(shards, EPOCH)
     return Harness(queue, SystemClock().now_us, asyncio.sleep)
 
 

@@ -223,7 +223,7 @@ class Scene:
                 timing=timing,
                 policy=rules.Policy(catch_up="All", catch_up_limit=1000),
             ),
-            target=self.queue.digest(namespace, blob),
+            target=self.queue.definitions.digest(namespace, blob),
         )
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=start_us)
         due = timeline.next_after(start_us - 1)
@@ -234,7 +234,7 @@ class Scene:
             )
             due = timeline.next_after(due.slot_us)
         arming = messages.Arming(definition=known, due_us=start_us)
-        await self.queue.upsert(arming, blob, queueing.EPOCH)
+        await self.queue.definitions.upsert(arming, blob, queueing.EPOCH)
         return known
 
     @contextlib.asynccontextmanager
@@ -263,7 +263,7 @@ class Scene:
         """Ids of the deliveries that were given up."""
         return {
             identity.webhook_id(letter.entry["uid"], int(letter.entry["slot_us"]), "")
-            async for letter in self.queue.letters()
+            async for letter in self.queue.dead_letters.all()
         }
 
     def due_of(self, webhook_id: str) -> int:
@@ -283,10 +283,10 @@ def a_worker(
         webhooktargets.FixedServices(),
         vaults.a_vault(),
         clock,
-        gate=gate.Gate(limits, circuits.Breaker(queue, clock, wants.rule)),
+        gate=gate.Gate(limits, circuits.Breaker(queue.circuits, clock, wants.rule)),
     )
     every = targets.Targets(
-        job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(queue, clock)
+        job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(queue.settlements, clock)
     )
     bounds = dispatcher.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
     claims = claimer.Limits(
@@ -315,7 +315,7 @@ def _no_jobs() -> Any:
 async def scene(url: str, prefix: str, wants: Wants | None = None) -> AsyncIterator[Scene]:
     made = Scene(url, prefix, wants or Wants())
     await made.queue.start()
-    await made.queue.open_layout(4, queueing.EPOCH)
+    await made.queue.membership.open(4, queueing.EPOCH)
     try:
         yield made
     finally:

@@ -1,116 +1,85 @@
-"""What every part of the delay queue shares: the servers, the scripts, the names, the layout.
+"""What the classes of ``definitions`` share: the index, its layouts, and the numbers of texts.
 
-Owns the connections (``servers``) and what is known of the index. Replies come back through here
-with the library's errors translated; nobody else in the package sees one.
+Gives them the parts of ``index.Index`` under short names.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import redis.asyncio
-
-from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue import quotas as quotas_
+from duepoint.delayqueue import index as index_
+from duepoint.delayqueue import keys, layouts, messages
 from duepoint.delayqueue.definitions import interning, seal
-from duepoint.delayqueue.firing import foresight
-from duepoint.delayqueue.resharding import ownership
-from duepoint.delayqueue.wire import connecting, gathering, scripting, serverclock, servers
+from duepoint.delayqueue.wire import gathering, scripting
+from duepoint.schedules import points
 
-#: Plain reading commands that one caller wants answered together.
-Commands = Sequence[tuple[Any, ...]]
+if TYPE_CHECKING:
+    from duepoint.delayqueue.resharding import moves as moves_
+
+Commands = index_.Commands
+T = TypeVar("T")
 
 
 class Core:
-    """Base of the queue's parts."""
+    """Base of what reads and writes definitions."""
 
     def __init__(
         self,
-        url: str,
         *,
-        blob_key: bytes,
-        prefix: str = keys.DEFAULT_PREFIX,
-        clock: clocks.Clock | None = None,
-        connections: int = 8,
-        password_file: Path | None = None,
-        server: connecting.Server | None = None,
-        opened: servers.Servers | None = None,
-        buckets: int = keys.BUCKETS,
-        quotas: quotas_.Quotas = quotas_.USUAL,
+        index: index_.Index,
+        layouts: layouts.Layouts,
+        interned: interning.Interned,
+        seal: seal.Seal,
+        moves: moves_.Moves | None = None,
     ) -> None:
-        self._server = server or connecting.Server(url=url, password_file=password_file)
-        self._clock: clocks.Clock = clock or clocks.SystemClock()
-        self._servers = opened or servers.open_servers(self._server, connections=connections)
-        self._scripts = scripting.Scripts(self._servers)
-        self._gathered = gathering.Gathering(self._scripts.run_many)
-        self._gathered_appends = gathering.Gathering(self._scripts.run_many)
-        self._gathered_durably = gathering.Gathering(self._scripts.run_many_durably)
-        self._gathered_reads = gathering.Gathering(self._read_each)
-        self._keys = keys.Keys(prefix)
-        self._seal = seal.Seal(blob_key)
-        self._layout: messages.Layout | None = None
-        self._owner: ownership.Owner | None = None
-        self._wanted_shards = 0
-        #: Of a new index; one that exists says its own number.
-        self._buckets = buckets
-        self._quotas = quotas
-        self._interned = interning.Interned()
-        # A server that went back in time gives the numbers of what it forgot to other texts.
-        self._servers.on_upheaval.append(self._interned.forget_all)
-        self._server_clock = serverclock.ServerClock(self._clock)
-        self._foresight = foresight.Foresight()
-
-    async def start(self) -> None:
-        await self._scripts.load()
-
-    async def close(self) -> None:
-        await self._servers.close()
-
-    def belong_to(self, owner: ownership.Owner) -> None:
-        self._owner = owner
-        self._scripts.owner = owner.mark  # or the mark that the layout turns out to have
+        self._index = index
+        self._layouts = layouts
+        self._interned = interned
+        self._seal = seal
+        self._moves = moves
+        self._read = index.read
+        self._shard = index.shard
+        self._known_layout = index.known_layout
 
     @property
-    def upheavals(self) -> int:
-        """How often a server turned out not to be the one it was: writes may be lost."""
-        return self._servers.upheavals
-
-    def server_hosts(self) -> tuple[connecting.Host, ...]:
-        """Hosts and ports of the servers that were found out about, beside those of the URL."""
-        return self._servers.hosts()
+    def _scripts(self) -> scripting.Scripts:
+        return self._index.scripts
 
     @property
-    def _client(self) -> redis.asyncio.Redis:
-        """Of the one server; tests look behind the queue's back with it."""
-        return cast("servers.OneServer", self._servers).node.client
+    def _gathered(self) -> gathering.Gathering[Any]:
+        return self._index.gathered
 
-    def _known_layout(self) -> messages.Layout:
-        if self._layout is None:
-            raise scripting.Uninitialised("the layout has not been read: call layout() first")
-        return self._layout
+    @property
+    def _gathered_durably(self) -> gathering.Gathering[Any]:
+        return self._index.gathered_durably
 
-    def _shard(self, shard: messages.ShardId) -> keys.ShardKeys:
-        self._known_layout()
-        return self._keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+    @property
+    def _gathered_reads(self) -> gathering.Gathering[Any]:
+        return self._index.gathered_reads
 
-    async def _read_each(self, groups: list[Commands]) -> list[Any]:
-        """Replies of groups of plain reading commands, in one round trip."""
-        replies = iter(await self._servers.exchange(list(itertools.chain.from_iterable(groups))))
-        return [_whole(list(itertools.islice(replies, len(group)))) for group in groups]
+    @property
+    def _keys(self) -> keys.Keys:
+        return self._index.keys
 
-    async def _read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
-        """Replies of plain reading commands, in one round trip."""
-        return scripting.good(await self._servers.exchange(commands), attempted)
+    @property
+    def _buckets(self) -> int:
+        return self._index.buckets
 
+    async def _where_it_is(
+        self,
+        schedule_id: points.ScheduleId,
+        attempt: Callable[[messages.ShardId], Awaitable[T | None]],
+    ) -> T:
+        return await self._layouts.where_it_is(schedule_id, attempt)
 
-def _whole(replies: list[Any]) -> list[Any] | errors.DuepointError:
-    """The replies of one group; the first error stands for all of them."""
-    for reply in replies:
-        if isinstance(reply, Exception):
-            return scripting.translated(reply, "read")
-    return replies
+    async def _by_home(
+        self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId
+    ) -> dict[messages.ShardId, list[points.ScheduleId]]:
+        return await self._layouts.by_home(ids, beyond=beyond)
+
+    async def _until_free(self, shard: messages.ShardId, run: Callable[[], Awaitable[T]]) -> T:
+        if self._moves is None:
+            raise errors.Bug("definitions that are only read are written")
+        return await self._moves.until_free(shard, run)

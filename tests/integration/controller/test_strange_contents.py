@@ -27,8 +27,8 @@ async def test_a_shard_that_is_gone_alone_is_made_again_and_filled(installation:
     async with installation.leading() as work:
         held = await two_armed(installation)
         gone = await shard_of(installation, held["first"])
-        await installation.queue._client.delete(installation.queue._shard(gone).meta)
-        await until_exists(installation, installation.queue._shard(gone).meta)
+        await installation.queue.index.client.delete(installation.queue.index.shard(gone).meta)
+        await until_exists(installation, installation.queue.index.shard(gone).meta)
         await installation.until_held("first", "second")
         assert not work.done()
 
@@ -37,12 +37,12 @@ async def test_a_shard_that_is_gone_alone_is_made_again_and_filled(installation:
 async def test_a_key_of_another_type_ends_no_term(installation: Installation, key: str):
     async with installation.leading() as work:
         held = await two_armed(installation)
-        names = installation.queue._shard(await shard_of(installation, held["first"]))
-        await installation.queue._client.delete(getattr(names, key))
-        await installation.queue._client.set(getattr(names, key), "no such type")
+        names = installation.queue.index.shard(await shard_of(installation, held["first"]))
+        await installation.queue.index.client.delete(getattr(names, key))
+        await installation.queue.index.client.set(getattr(names, key), "no such type")
         other = await another_shard(installation, held["first"])
-        left_behind = installation.queue._shard(other).leases
-        await installation.queue._client.hset(left_behind, A_CLAIM, "of nobody")
+        left_behind = installation.queue.index.shard(other).leases
+        await installation.queue.index.client.hset(left_behind, A_CLAIM, "of nobody")
         await until_swept(installation, left_behind)
         assert not work.done()
 
@@ -50,11 +50,11 @@ async def test_a_key_of_another_type_ends_no_term(installation: Installation, ke
 async def test_definitions_whose_texts_are_lost_are_made_anew(installation: Installation):
     async with installation.leading():
         held = await two_armed(installation)
-    names = installation.queue._shard(await shard_of(installation, held["first"]))
-    texts = await installation.queue._client.hgetall(names.interned)
+    names = installation.queue.index.shard(await shard_of(installation, held["first"]))
+    texts = await installation.queue.index.client.hgetall(names.interned)
     damaged = {field: text[:1] + b"\xff" for field, text in texts.items() if field[:2] == b"n:"}
-    await installation.queue._client.hset(names.interned, mapping=damaged)
-    installation.queue._interned.forget_all()
+    await installation.queue.index.client.hset(names.interned, mapping=damaged)
+    installation.queue.definitions._interned.forget_all()
     async with installation.leading():
         await installation.until_held("first", "second")
 
@@ -67,21 +67,21 @@ async def two_armed(installation: Installation) -> dict:
 
 
 async def shard_of(installation: Installation, known) -> messages.ShardId:
-    return sharding.shard_of(known.id, (await installation.queue.layout()).shards)
+    return sharding.shard_of(known.id, (await installation.queue.layouts.read()).shards)
 
 
 async def another_shard(installation: Installation, known) -> messages.ShardId:
-    layout = await installation.queue.layout()
+    layout = await installation.queue.layouts.read()
     return messages.ShardId((await shard_of(installation, known) + 1) % layout.shards)
 
 
 async def until_swept(installation: Installation, leases: str) -> None:
     async with asyncio.timeout(60):
-        while await installation.queue._client.hexists(leases, A_CLAIM):  # noqa: ASYNC110 - as below
+        while await installation.queue.index.client.hexists(leases, A_CLAIM):  # noqa: ASYNC110 - as below
             await asyncio.sleep(0.05)
 
 
 async def until_exists(installation: Installation, key: str) -> None:
     async with asyncio.timeout(60):
-        while not await installation.queue._client.exists(key):  # noqa: ASYNC110 - another's work
+        while not await installation.queue.index.client.exists(key):  # noqa: ASYNC110 - another's work
             await asyncio.sleep(0.05)

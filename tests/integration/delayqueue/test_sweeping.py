@@ -41,9 +41,9 @@ async def test_hundreds_of_lost_chains_are_armed_and_the_others_left_alone(harne
 async def test_hundreds_of_points_without_a_definition_go(harness):
     wanted = await _arm(harness, 600)
     gone = wanted[::2]
-    names = harness.queue._shard(0)
+    names = harness.queue.index.shard(0)
     for one in gone:
-        bucket = names.bucket_of(one.definition.id, harness.queue._buckets)
+        bucket = names.bucket_of(one.definition.id, harness.queue.index.buckets)
         await _client(harness).hdel(bucket, one.definition.id)
     swept = await _sweep(harness, due_of=lambda known: 1)
     assert sum(one.dropped for one in swept) == len(gone)
@@ -68,19 +68,19 @@ async def test_occurrences_of_every_namespace_are_known_to_be_there(harness):
         record = messages.OccurrenceRecord()
         known = one.definition
         check = points.check(known.id, known.timing_version, 1)
-        await harness.queue.enqueue(known, check, record, EPOCH)
+        await harness.queue.occurrences.enqueue(known, check, record, EPOCH)
     await harness.claim_all()
     assert not any(map(_did, await _sweep(harness, due_of=lambda known: 1)))
 
 
 async def test_a_sweep_may_be_begun_again_at_any_step(harness):
     await _arm(harness, 30, namespaces=("a", "b"))
-    first = await harness.queue.sweep(0, None, EPOCH)
+    first = await harness.queue.sweeper.sweep(0, None, EPOCH)
     assert first.cursor is not None
-    harness.queue._sweeps.clear()  # another process goes on
+    harness.queue.sweeper._sweeps.clear()  # another process goes on
     cursor = first.cursor
     while cursor is not None:
-        swept = await harness.queue.sweep(0, cursor, EPOCH)
+        swept = await harness.queue.sweeper.sweep(0, cursor, EPOCH)
         assert not _did(swept)
         cursor = swept.cursor
 
@@ -111,14 +111,14 @@ async def _arm(harness, count, *, namespaces=("default",)):
         )
         for n in range(count)
     ]
-    await harness.queue.upsert_many([(one, BLOB) for one in wanted], EPOCH)
+    await harness.queue.definitions.upsert_many([(one, BLOB) for one in wanted], EPOCH)
     return wanted
 
 
 async def _sweep(harness, *, due_of):
     swept, cursor = [], None
     while not swept or cursor is not None:
-        swept.append(await harness.queue.sweep(0, cursor, EPOCH, due_of=due_of))
+        swept.append(await harness.queue.sweeper.sweep(0, cursor, EPOCH, due_of=due_of))
         cursor = swept[-1].cursor
     return swept
 
@@ -128,7 +128,7 @@ def _did(swept):
 
 
 def _client(harness):
-    return harness.queue._client
+    return harness.queue.index.client
 
 
 def _chain(arming):
@@ -136,15 +136,15 @@ def _chain(arming):
 
 
 async def _lane(harness, arming):
-    lanes = await harness.queue.namespaces(0)
+    lanes = await harness.queue.definitions.namespaces(0)
     (number,) = [n for n, name in lanes.items() if name == arming.definition.namespace]
-    return harness.queue._shard(0).lane(number)
+    return harness.queue.index.shard(0).lane(number)
 
 
 async def _scores(harness):
     found = {}
-    for lane in await harness.queue.namespaces(0):
-        name = harness.queue._shard(0).lane(lane)
+    for lane in await harness.queue.definitions.namespaces(0):
+        name = harness.queue.index.shard(0).lane(lane)
         found |= dict(await _client(harness).zrange(name, 0, -1, withscores=True))
     return {member: score for member, score in found.items() if member}
 

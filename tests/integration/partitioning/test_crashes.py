@@ -18,14 +18,14 @@ async def _a_scene(url: str, prefix: str) -> Scene:
     """One shard with chains, retries that are due, and a dead letter."""
     scene = Scene(url, prefix)
     queue = await scene.open(read=False)
-    await queue.open_layout(1, queueing.EPOCH)
-    now = (await queue.beat("w")).time_us
-    await queue.goodbye("w")
+    await queue.membership.open(1, queueing.EPOCH)
+    now = (await queue.membership.beat("w")).time_us
+    await queue.membership.goodbye("w")
     for number in range(3):
         await scene.arm(queue, f"due-{number}", due_us=now - 1_000)
     claims = await _claims(queue)
     for claim in claims:
-        await queue.settle(
+        await queue.settlements.settle(
             claim,
             messages.Settlement(
                 occurrences=tuple(queueing.a_retry(p, due_us=now) for p in claim.points),
@@ -39,14 +39,16 @@ async def _a_scene(url: str, prefix: str) -> Scene:
 
 
 async def _claims(queue) -> list[messages.Claim]:
-    shards = sharding.all_shards(await queue.layout())
-    return [one.claim for one in await queue.claim(shards, worker="w") if one.claim]
+    shards = sharding.all_shards(await queue.layouts.read())
+    return [one.claim for one in await queue.claims.claim(shards, worker="w") if one.claim]
 
 
 async def _occurrences(queue) -> list[bytes]:
     found = []
-    for shard in sharding.all_shards(await queue.layout()):
-        found += [(o.schedule_id, o.slot_us) async for o in queue.all_occurrences(shard)]
+    for shard in sharding.all_shards(await queue.layouts.read()):
+        found += [
+            (o.schedule_id, o.slot_us) async for o in queue.occurrences.all_occurrences(shard)
+        ]
     return sorted(found)
 
 
@@ -79,7 +81,7 @@ async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
         assert sorted(p.slot_us for c in due for p in c.points) == sorted(s for _, s in retries)
         letters = [
             letter
-            for shard in sharding.all_shards(successor.known_layout())
+            for shard in sharding.all_shards(successor.layouts.known())
             for letter in await successor.ledger().dead_letters(shard)
         ]
         assert len(letters) == 1
@@ -103,8 +105,8 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, k
     """On a full server too: what is on its way is nowhere to be claimed."""
     scene = await _a_scene(own_server.url, key_prefix)
     worker, mover = scene.opened[0], await scene.open()
-    await mover.announce_partition(4, queueing.EPOCH)
-    (first,) = sharding.own_shards(mover.known_layout().former)
+    await mover.resharding.announce(4, queueing.EPOCH)
+    (first,) = sharding.own_shards(mover.layouts.known().former)
     bring = mover._bring
 
     async def dies(*_):
@@ -125,8 +127,8 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, k
     assert await mover._moves(first, None) == []
     held = {
         stored.id
-        for shard in sharding.own_shards(mover.known_layout())
-        for stored in [s async for s in mover.all_definitions(shard)]
+        for shard in sharding.own_shards(mover.layouts.known())
+        for stored in [s async for s in mover.definitions.all_definitions(shard)]
     }
     assert held
     await scene.close()
@@ -156,7 +158,7 @@ async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went
 async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, key_prefix):
     scene = await _a_scene(valkey.url, key_prefix)
     operator, mover = scene.opened[0], await scene.open()
-    await mover.announce_partition(4, queueing.EPOCH)
+    await mover.resharding.announce(4, queueing.EPOCH)
     on_its_way, go_on = asyncio.Event(), asyncio.Event()
     bring = mover._bring
 
@@ -166,7 +168,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
         return await bring(*given)
 
     mover._bring = slowly
-    (shard,) = sharding.own_shards(mover.known_layout().former)
+    (shard,) = sharding.own_shards(mover.layouts.known().former)
     moving = asyncio.create_task(mover.move(shard, None, queueing.EPOCH))
     await on_its_way.wait()
     travelling = next(iter(scene.live))
@@ -186,7 +188,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
 async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_prefix):
     scene = Scene(valkey.url, key_prefix)
     queue = await scene.open(read=False)
-    await queue.open_layout(2, queueing.EPOCH)
+    await queue.membership.open(2, queueing.EPOCH)
     for number in range(40):
         await scene.arm(queue, f"later-{number}", due_us=4_000_000_000_000_000)
     mover = await scene.open()
@@ -205,5 +207,5 @@ async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_
     mover.move = interrupts
     await scene.partition(mover, 8)
     assert interrupted
-    assert (await queue.partitioning()).moved == 40
+    assert (await queue.resharding.progress()).moved == 40
     await scene.close()

@@ -32,11 +32,11 @@ class Damaged:
 
     @property
     def names(self):
-        return self.queue._shard(SHARD)
+        return self.queue.index.shard(SHARD)
 
     @property
     def bucket(self):
-        return self.names.bucket_of(self.one.id, self.queue._buckets)
+        return self.names.bucket_of(self.one.id, self.queue.index.buckets)
 
     @property
     def chain(self):
@@ -67,7 +67,7 @@ class Damaged:
         place = {interning.Kind.TARGET: 1, interning.Kind.RULE: 2}[kind]
         await self.client.hdel(self.names.interned, f"n:{numbers[place]}")
         for queue in self.scene.opened:
-            queue._interned.forget_all()
+            queue.definitions._interned.forget_all()
 
 
 async def another_format(it):
@@ -135,13 +135,13 @@ async def a_letter_that_is_no_text(it):
 
 
 async def workers_of_no_name_and_no_layout(it):
-    await it.client.zadd(it.queue._keys.workers, {b"\xff": FAR_US})
-    await it.client.hset(it.queue._keys.seen, mapping={b"\xff": 99, "gone": "abc"})
+    await it.client.zadd(it.queue.index.keys.workers, {b"\xff": FAR_US})
+    await it.client.hset(it.queue.index.keys.seen, mapping={b"\xff": 99, "gone": "abc"})
 
 
 async def progress_that_is_none(it):
     strange = {"phase": "hovering", "moved": "many", "left": "", "waiting": b"\xff"}
-    await it.client.hset(it.queue._keys.layout, mapping=strange)
+    await it.client.hset(it.queue.index.keys.layout, mapping=strange)
 
 
 DAMAGES = [
@@ -157,12 +157,12 @@ DAMAGES = [
 async def it(valkey, key_prefix):
     scene = Scene(valkey.url, key_prefix)
     queue = await scene.open(read=False)
-    await queue.open_layout(1, queueing.EPOCH)
+    await queue.membership.open(1, queueing.EPOCH)
     for number in range(6):
         await scene.arm(queue, f"report-{number}", due_us=FAR_US)
     await scene.arm(queue, "report-0", generation=2, due_us=FAR_US)  # with a rule of its own
     one = next(one for one in scene.live.values() if one.name == "report-0")
-    yield Damaged(scene, queue, queue._client, one)
+    yield Damaged(scene, queue, queue.index.client, one)
     await scene.close()
 
 
@@ -178,11 +178,11 @@ async def test_the_index_is_cut_anew_all_the_same(it, damage):
         working.cancel()
         (ended,) = await asyncio.gather(working, return_exceptions=True)
     assert isinstance(ended, asyncio.CancelledError)
-    layout = await it.queue.layout()
+    layout = await it.queue.layouts.read()
     held = {
         stored.id
         for shard in sharding.own_shards(layout)
-        for stored in [one async for one in it.queue.all_definitions(shard)]
+        for stored in [one async for one in it.queue.definitions.all_definitions(shard)]
         if stored.due_us == FAR_US
     }
     others = it.scene.live.keys() - {it.one.id}
@@ -197,7 +197,7 @@ async def test_the_index_is_cut_anew_all_the_same(it, damage):
 async def test_what_the_objects_have_to_mend_is_told(it, damage):
     await damage(it)
     mover = await it.scene.open()
-    await mover.announce_partition(4, queueing.EPOCH)
+    await mover.resharding.announce(4, queueing.EPOCH)
     cursor, damaged = None, 0
     while True:
         step = await mover.move(SHARD, cursor, queueing.EPOCH)
@@ -210,7 +210,7 @@ async def test_what_the_objects_have_to_mend_is_told(it, damage):
 async def test_a_point_whose_definition_cannot_be_read_is_a_dead_letter_once(it):
     await another_format(it)
     await it.scene.partition(await it.scene.open(), 4)
-    layout = await it.queue.layout()
+    layout = await it.queue.layouts.read()
     letters = [
         letter
         for shard in sharding.own_shards(layout)
@@ -224,8 +224,8 @@ async def test_a_definition_without_its_text_is_made_anew_by_the_objects(it):
     """It arrives under its id, so that whoever claims its point buries it, and is not known."""
     await a_rule_that_is_lost(it)
     await it.scene.partition(await it.scene.open(), 4)
-    shard = sharding.home(it.one.id, await it.queue.layout())
-    found = await it.queue.read_definitions(shard, [it.one.id])
+    shard = sharding.home(it.one.id, await it.queue.layouts.read())
+    found = await it.queue.definitions.read_definitions(shard, [it.one.id])
     assert (dict(found), found.unreadable) == ({}, {it.one.id})
-    known = [one.uid async for chunk in it.queue.known(shard) for one in chunk]
+    known = [one.uid async for chunk in it.queue.definitions.known(shard) for one in chunk]
     assert it.one.uid not in known

@@ -54,10 +54,10 @@ class Scene:
                 name=f"s-{number}",
                 created_us=self.first_us - self.period_us,
                 not_before_us=self.first_us - self.period_us,
-                target=self.queue.digest("default", TICKS),
+                target=self.queue.definitions.digest("default", TICKS),
             )
             arming = queueing.messages.Arming(definition=known, due_us=self.first_us)
-            await self.queue.upsert(arming, TICKS, queueing.EPOCH)
+            await self.queue.definitions.upsert(arming, TICKS, queueing.EPOCH)
 
     def start_worker(self):
         self.started += 1
@@ -75,8 +75,8 @@ class Scene:
 
     async def entries(self):
         """How many entries each slot of each schedule has: {(uid, slot in tenths): entries}."""
-        key = self.queue._keys.stream("default", "ticks")
-        for entry_id, fields in await self.queue._client.xrange(key, self.read_to):
+        key = self.queue.index.keys.stream("default", "ticks")
+        for entry_id, fields in await self.queue.index.client.xrange(key, self.read_to):
             self.found[fields[b"schedule_id"].decode(), round(float(fields[b"slot"]) * 10)] += 1
             self.read_to = f"({entry_id.decode()}"
         return self.found

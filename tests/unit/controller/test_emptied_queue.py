@@ -60,7 +60,7 @@ class Receiver:
 async def emptied(world: World, epoch: int = 1) -> None:
     """The leader finds the queue empty and compares everything."""
     world.queue.flush()
-    await world.queue.open_layout(world.shards, messages.Epoch(epoch))
+    await world.queue.membership.open(world.shards, messages.Epoch(epoch))
     await world.resync.run()
 
 
@@ -164,7 +164,7 @@ async def test_a_delivery_that_was_rejected_stays_rejected_after_the_queue_was_e
 async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job():
     """Its outcome is of the lost index: it must not let the history delete what proves the slot."""
     world = World()
-    settle, may_settle = world.queue.settle, asyncio.Event()
+    settle, may_settle = world.queue.settlements.settle, asyncio.Event()
 
     async def late(*of):
         await may_settle.wait()

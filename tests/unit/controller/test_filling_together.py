@@ -17,13 +17,13 @@ from tests.unit.controller.world import World
 
 async def _emptied(world: World) -> None:
     world.queue.flush()
-    await world.queue.open_layout(world.shards, world.reconcile._epoch)
+    await world.queue.membership.open(world.shards, world.reconcile._epoch)
 
 
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many schedules were armed together, and alone."""
     counts = {"together": 0, "alone": 0}
-    upsert = world.queue.upsert
+    upsert = world.queue.definitions.upsert
 
     async def alone(*args):
         counts["alone"] += 1
@@ -105,7 +105,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
         for number in range(30):
             await world.apply(f"s{number}")
         await _emptied(world)
-        upsert_many = world.queue.upsert_many
+        upsert_many = world.queue.definitions.upsert_many
         left = [3]
 
         async def failing(wanted, epoch):
@@ -130,7 +130,7 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
 
         async def unchanged(wanted, epoch):
             for one, blob in wanted:
-                await world.queue.upsert(one, blob, epoch)
+                await world.queue.definitions.upsert(one, blob, epoch)
             return [messages.Armed.UNCHANGED] * len(wanted)
 
         monkeypatch.setattr(world.queue, "upsert_many", unchanged)

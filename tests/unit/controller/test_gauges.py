@@ -30,14 +30,14 @@ async def scrape() -> str:
 async def term():
     harness = await queueing.memory_harness()
     asked = []
-    totals = harness.queue.totals
+    totals = harness.queue.counts.totals
 
     async def counted():
         asked.append(harness.now_us())
         return await totals()
 
-    harness.queue.totals = counted
-    service = QueueGauges(queue=harness.queue, clock=harness.queue._clock)
+    harness.queue.counts.totals = counted
+    service = QueueGauges(queue=harness.queue, clock=harness.queue.index.clock)
     task = asyncio.create_task(service.run())
     await asyncio.sleep(0)
     yield harness, asked, task

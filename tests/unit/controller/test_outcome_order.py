@@ -103,7 +103,7 @@ async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken
         stream.next = [told("1000-0", "first"), told("9000-0", "second")]
         await outcomes.catch_up()
         assert folded == ["first", "second"]
-        queue.upheavals = 1
+        queue.health.upheavals = 1
         stream.next = [told("1000-0", "first"), note("1001-0"), told("1002-0", "third")]
         await outcomes.catch_up()
     assert folded == ["first", "second", "third"]

@@ -188,7 +188,7 @@ async def test_an_edit_whose_call_is_lost_starts_what_waits_once_the_queue_answe
     async with World().leader() as world, workers(world, "a"):
         await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Queue")
         await _until(world, 400)
-        finish, failed = world.queue.finish, []
+        finish, failed = world.queue.concurrency.finish, []
 
         async def failing_once(*given, **named):
             if not failed:

@@ -184,7 +184,7 @@ async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_
     monkeypatch,
 ):
     world = RunWorld()
-    withdraw, lost = world.queue.withdraw, []
+    withdraw, lost = world.queue.occurrences.withdraw, []
 
     async def losing(*args):
         answer = await withdraw(*args)

@@ -77,7 +77,7 @@ class World:
     @contextlib.asynccontextmanager
     async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
         """A term: resync first, then everything, as ``leadership`` does it."""
-        await self.queue.open_layout(self.shards, messages.Epoch(epoch))
+        await self.queue.membership.open(self.shards, messages.Epoch(epoch))
         self.reconcile = Reconcile(
             queue=self.queue,
             dry_runs=dryruns.DryRuns(self.api),

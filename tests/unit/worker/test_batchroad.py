@@ -29,7 +29,7 @@ async def place():
 async def _place(count, action):
     made = await a_workplace()
     alone = made.target
-    streams = stream.StreamTarget(made.queue, made.clock)
+    streams = stream.StreamTarget(made.queue.settlements, made.clock)
     made.target = target.Targets(job=alone, webhook=alone, stream=streams)
     for number in range(count):
         known = a_definition(
@@ -80,7 +80,7 @@ async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
 
 
 async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch):
-    deliver = place.queue.deliver
+    deliver = place.queue.settlements.deliver
 
     async def only_few(claim, settlement, *entries):
         if len(settlement.rearmed) > 0:  # as a batch asks
@@ -106,7 +106,7 @@ async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place,
 
 async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
     sizes = []
-    deliver = place.queue.deliver
+    deliver = place.queue.settlements.deliver
 
     async def counted(claim, settlement, *entries):
         sizes.append(sum(len(group.members) for group in entries))
@@ -138,7 +138,7 @@ async def _in_two_streams(place, other):
 
 
 async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch):
-    streams, deliver = [], place.queue.deliver
+    streams, deliver = [], place.queue.settlements.deliver
 
     async def counted(claim, settlement, *entries):
         if settlement.rearmed:  # as a batch asks
@@ -159,7 +159,7 @@ async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch
 
 
 async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypatch):
-    deliver, refused = place.queue.deliver, 0
+    deliver, refused = place.queue.settlements.deliver, 0
 
     async def without_tocks(claim, settlement, *entries):
         nonlocal refused
@@ -206,7 +206,7 @@ POST = actions.Action(target=actions.WebhookAction(url="https://example.com/"))
 )
 async def test_a_small_burst_goes_together_where_streams_were_met_before(monkeypatch, action, asks):
     place = await _place(FEW, action)
-    read, asked = place.queue.read_briefs, []
+    read, asked = place.queue.definitions.read_briefs, []
 
     async def counting(shard, chains):
         asked.append((place.clock.now_us() // (60 * SECOND), len(chains)))

@@ -94,7 +94,7 @@ async def test_one_shard_that_is_gone_alone_is_waited_for_alone(place):
 
 async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, monkeypatch):
     here, there = place.shards
-    beat = place.queue.beat
+    beat = place.queue.membership.beat
 
     async def unanswered(worker):
         raise AWAY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import claimedchains
+from duepoint.delayqueue.claims import claimedchains
 from duepoint.schedules import actions, briefs, points, slots
 from duepoint.worker import assignment, plainwork
 from tests.support.builders import a_definition, a_rule, at

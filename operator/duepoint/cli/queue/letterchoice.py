@@ -125,10 +125,10 @@ async def chosen(
     """The chosen letters with their ids; None for an id that is no letter's (any more)."""
     if asked.ids:
         for layout, shard, entry in asked.ids:
-            letter = await opened.letter_of(layout, shard, entry)
+            letter = await opened.dead_letters.find(layout, shard, entry)
             yield f"{layout}.{shard}/{entry}", letter
         return
-    async for letter in opened.letters():
+    async for letter in opened.dead_letters.all():
         row = row_of(letter)
         if asked.has(letter, row, now_us):
             yield row["id"], letter

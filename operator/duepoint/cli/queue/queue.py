@@ -18,7 +18,7 @@ from duepoint.cli.queue import connection, listing, partition, sightings
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import sights
+    from duepoint.delayqueue.inspection import views
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
 _MOST_POINTS = 1_000
@@ -51,11 +51,11 @@ def stats(by: str | None, form: str | None, **given: str | None) -> None:
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
-        seen = await opened.index_sight()
+        seen = await opened.counts.index_view()
         if by == "namespace":
-            rows = _by_namespace(await opened.lane_sights(), seen.now_us)
+            rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
             return listing.write(rows, shape, _namespace_cells)
-        shards = await opened.shard_sights()
+        shards = await opened.counts.shard_views()
         if by == "shard":
             rows = [_of_shard(shard, seen.now_us) for shard in shards]
             return listing.write(rows, shape, _shard_cells, spare=("claims", "state"))
@@ -65,7 +65,7 @@ def stats(by: str | None, form: str | None, **given: str | None) -> None:
     connection.run(given, look)
 
 
-def _total(seen: sights.IndexSight, shards: Sequence[sights.ShardSight]) -> listing.Row:
+def _total(seen: views.IndexSight, shards: Sequence[views.ShardSight]) -> listing.Row:
     oldest = min((s.oldest_due_us for s in shards if s.oldest_due_us is not None), default=None)
     states = collections.Counter(shard.state for shard in shards)
     return {
@@ -119,7 +119,7 @@ def _total_cells(row: listing.Row) -> listing.Cells:
     }
 
 
-def _of_shard(shard: sights.ShardSight, now_us: int) -> listing.Row:
+def _of_shard(shard: views.ShardSight, now_us: int) -> listing.Row:
     return {
         "layout": sightings.layout_number(shard.shard),
         "shard": sightings.shard_number(shard.shard),
@@ -155,7 +155,7 @@ def _shard_cells(row: listing.Row) -> listing.Cells:
     }
 
 
-def _by_namespace(lanes: Iterable[sights.LaneSight], now_us: int) -> list[listing.Row]:
+def _by_namespace(lanes: Iterable[views.LaneSight], now_us: int) -> list[listing.Row]:
     """Those with the most due points first."""
     found: dict[str, listing.Row] = {}
     for lane in lanes:
@@ -216,8 +216,8 @@ def peek(
     async def look(opened: DelayQueue) -> int:
         if namespace is not None and schedule is not None:
             return await _show_schedule(opened, namespace, schedule, shape)
-        found = await opened.next_points(wanted, namespace=namespace)
-        now_us = (await opened.index_sight()).now_us
+        found = await opened.upcoming.next_points(wanted, namespace=namespace)
+        now_us = (await opened.counts.index_view()).now_us
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
         rows = [sightings.of_point(point, now_us) for point in found]
@@ -294,7 +294,7 @@ def leases(
 
     async def look(opened: DelayQueue) -> int:
         rows: list[listing.Row] = []
-        async for lease in opened.leases():
+        async for lease in opened.held_claims.all():
             row = sightings.of_lease(lease)
             row["points"] = [
                 each for each in row["points"] if sightings.is_of(each, namespace, schedule)

@@ -18,7 +18,7 @@ from duepoint.schedules.points import PointKind
 if TYPE_CHECKING:
     from duepoint.delayqueue import messages
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import sights
+    from duepoint.delayqueue.inspection import views
 
 
 def shard_number(shard: messages.ShardId) -> int:
@@ -38,16 +38,16 @@ def shard_name(shard: messages.ShardId) -> str:
     return f"{sharding.layout_of(shard)}.{sharding.index_of(shard)}"
 
 
-async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:
+async def found(opened: DelayQueue, namespace: str, schedule: str) -> views.ScheduleSight | None:
     """The Schedule of this namespace with this uid or name."""
     if _is_uid(schedule):
-        by_uid = await opened.schedule_sight(namespace, uid=schedule)
+        by_uid = await opened.upcoming.schedule_view(namespace, uid=schedule)
         if by_uid is not None:
             return by_uid
-    return await opened.schedule_sight(namespace, name=schedule)
+    return await opened.upcoming.schedule_view(namespace, name=schedule)
 
 
-def of_point(sight: sights.PointSight, now_us: int) -> listing.Row:
+def of_point(sight: views.PointSight, now_us: int) -> listing.Row:
     """A point and what it stands for."""
     due_us = sight.due_us
     return {
@@ -66,7 +66,7 @@ def of_point(sight: sights.PointSight, now_us: int) -> listing.Row:
     }
 
 
-def of_lease(lease: sights.LeaseSight) -> listing.Row:
+def of_lease(lease: views.LeaseSight) -> listing.Row:
     """A claim with its points."""
     left_us = lease.until_us - lease.now_us
     return {
@@ -100,7 +100,7 @@ def is_of(row: listing.Row, namespace: str | None, schedule: str | None) -> bool
     return schedule is None or schedule in (row["schedule"], row["uid"])
 
 
-def why_no_point(sight: sights.ScheduleSight) -> str:
+def why_no_point(sight: views.ScheduleSight) -> str:
     """Why the queue waits for nothing of this Schedule."""
     match sight.known.state:
         case State.SUSPENDED:
@@ -117,7 +117,7 @@ def _state(due_us: int | None, now_us: int) -> str:
     return "due" if due_us <= now_us else "waiting"
 
 
-def _slot_us(sight: sights.PointSight) -> int | None:
+def _slot_us(sight: views.PointSight) -> int | None:
     if sight.point.kind is not PointKind.CHAIN:
         return sight.point.slot_us
     known = sight.known

@@ -14,8 +14,8 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import activeruns
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules.definition import Definition
 
 _TELLERS = 4
@@ -30,7 +30,7 @@ class RunEnds:
     """The service; one for each term of a leader."""
 
     def __init__(
-        self, *, queue: Queue, definitions: Definitions, epoch: messages.Epoch, clock: Clock
+        self, *, queue: DelayQueue, definitions: Definitions, epoch: messages.Epoch, clock: Clock
     ) -> None:
         self._queue = queue
         self._definitions = definitions
@@ -63,7 +63,9 @@ class RunEnds:
         try:
             known = await self._definitions(schedule_uid)
             if known is not None and (is_wider or self._is_waited_for(known)):
-                told = await self._queue.finish(known, ended, self._epoch, every=is_wider)
+                told = await self._queue.concurrency.finish(
+                    known, ended, self._epoch, every=is_wider
+                )
                 if is_wider and told.called >= activeruns.MOST_CALLED:
                     self._wider.add(schedule_uid)
                     return _NEXT_SECONDS

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from duepoint import errors
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
@@ -67,22 +68,26 @@ class Survey:
         return frozenset(one.slot_us for one in self.by_run.get(run_uid, ()))
 
 
-async def held(queue: port.Queue) -> Survey:
+async def held(queue: DelayQueue) -> Survey:
     """What the queue holds; raises QueueUnavailable."""
     survey = Survey()
     try:
-        for shard in sharding.all_shards(queue.known_layout()):
+        for shard in sharding.all_shards(queue.layouts.known()):
             await _read(queue, shard, survey)
     except scripting.LayoutChanged as change:
         raise errors.QueueUnavailable(f"the index was made anew meanwhile: {change}") from change
     return survey
 
 
-async def _read(queue: port.Queue, shard: messages.ShardId, survey: Survey) -> None:
-    found = [one async for one in queue.all_occurrences(shard) if one.kind in points.RUN_KINDS]
+async def _read(queue: DelayQueue, shard: messages.ShardId, survey: Survey) -> None:
+    found = [
+        one
+        async for one in queue.occurrences.all_occurrences(shard)
+        if one.kind in points.RUN_KINDS
+    ]
     for first in range(0, len(found), _CHUNK):
         chunk = found[first : first + _CHUNK]
-        known = await queue.read_definitions(shard, {one.schedule_id for one in chunk})
+        known = await queue.definitions.read_definitions(shard, {one.schedule_id for one in chunk})
         for one in chunk:
             if (definition := known.get(one.schedule_id)) is not None:
                 survey.by_run.setdefault(one.record.run_uid, []).append(

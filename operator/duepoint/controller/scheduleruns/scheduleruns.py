@@ -39,7 +39,7 @@ from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status.receipts import Receipt
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue import port as queue_port
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, jobs, port, scheduleruns, schedules
@@ -96,7 +96,7 @@ class ScheduleRuns:
         self,
         *,
         api: port.Api,
-        queue: queue_port.Queue,
+        queue: DelayQueue,
         epoch: messages.Epoch,
         definitions: Definitions,
         catch_up: Callable[[], Awaitable[None]],
@@ -188,15 +188,15 @@ class ScheduleRuns:
             await self._withdraw_all(known, leaving)
 
     async def _withdraw_all(self, known: Definition, leaving: _Leaving) -> None:
-        for shard in sharding.homes(known.id, self._queue.known_layout()):
-            async for one in self._queue.all_occurrences(shard, of=known.id):
+        for shard in sharding.homes(known.id, self._queue.layouts.known()):
+            async for one in self._queue.occurrences.all_occurrences(shard, of=known.id):
                 if one.kind not in points.RUN_KINDS:
                     continue
                 run_uid, slot_us, made = one.record.run_uid, one.slot_us, one.record.attempt
                 # Where the answer is lost, or it has just ended, a worker may have had it.
                 leaving.withdrawn[run_uid, slot_us] = Withdrawn(is_held=True, attempts=made)
                 point = points.manual(known.id, slot_us, run_uid, one.kind)
-                armed = await self._queue.withdraw(known, point, self._epoch)
+                armed = await self._queue.occurrences.withdraw(known, point, self._epoch)
                 if armed is messages.Armed.APPLIED:
                     waited = Withdrawn(is_held=False, attempts=made)
                     leaving.withdrawn[run_uid, slot_us] = waited

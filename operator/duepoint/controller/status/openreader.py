@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from duepoint import errors
 from duepoint.clock import Clock
 from duepoint.controller.status.reporter import Reporter
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.openslots import OpenSlot
 from duepoint.schedules.definition import Definition
@@ -26,7 +27,7 @@ _CHUNK = 500
 class OpenReader:
     """Compares the reporter's open slots with the queue's; one for each term of a leader."""
 
-    def __init__(self, *, queue: port.Queue, reporter: Reporter, clock: Clock) -> None:
+    def __init__(self, *, queue: DelayQueue, reporter: Reporter, clock: Clock) -> None:
         self._queue = queue
         self._reporter = reporter
         self._clock = clock
@@ -35,9 +36,9 @@ class OpenReader:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        doubted = {one.shard for one in await self._queue.doubted()}
+        doubted = {one.shard for one in await self._queue.suspect_points.shards()}
         try:
-            for shard in sharding.all_shards(self._queue.known_layout()):
+            for shard in sharding.all_shards(self._queue.layouts.known()):
                 await self._read(shard, held, began_us, is_doubted=shard in doubted)
         except scripting.LayoutChanged as change:
             raise errors.QueueUnavailable(
@@ -54,9 +55,13 @@ class OpenReader:
         is_doubted: bool,
     ) -> None:
         kinds = _KINDS | {PointKind.HELD}
-        found = [one async for one in self._queue.all_occurrences(shard) if one.kind in kinds]
+        found = [
+            one async for one in self._queue.occurrences.all_occurrences(shard) if one.kind in kinds
+        ]
         for chunk in _chunks(found):
-            known = await self._queue.read_definitions(shard, {one.schedule_id for one in chunk})
+            known = await self._queue.definitions.read_definitions(
+                shard, {one.schedule_id for one in chunk}
+            )
             for one in chunk:
                 definition = known.get(one.schedule_id)
                 if definition is None or _is_superseded(one, definition):

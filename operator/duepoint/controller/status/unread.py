@@ -20,6 +20,7 @@ from duepoint.controller.schedules import plan
 from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.reporter import Reporter
 from duepoint.delayqueue import messages, port
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules.definition import Definition, State
 
@@ -41,7 +42,7 @@ class Unread:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         ledger: port.Ledger,
         reporter: Reporter,
         open_slots: OpenReader,
@@ -74,7 +75,7 @@ class Unread:
         found: list[_Passed] = []
         try:
             for shard in shards:
-                async for chunk in _chunks(self._queue.all_definitions(shard)):
+                async for chunk in _chunks(self._queue.definitions.all_definitions(shard)):
                     found += await self._passed_of(shard, chunk)
                     await self._clock.sleep(0)  # let firing and statuses in between chunks
         except scripting.LayoutChanged as change:
@@ -84,7 +85,9 @@ class Unread:
     async def _passed_of(
         self, shard: messages.ShardId, chunk: list[messages.Stored]
     ) -> list[_Passed]:
-        known = await self._queue.read_definitions(shard, [stored.id for stored in chunk])
+        known = await self._queue.definitions.read_definitions(
+            shard, [stored.id for stored in chunk]
+        )
         passed = []
         for stored in chunk:
             definition = known.get(stored.id)

@@ -14,8 +14,7 @@ from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import interning, records
-from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue.definitions import interning, numbering, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -27,7 +26,7 @@ _REMOVE_BATCH = 500
 _ENQUEUE_BATCH = 100
 
 
-class Arming(moving.Moving):
+class Arming(numbering.Numbering):
     """upsert, enqueue, enqueue_many, withdraw, remove."""
 
     def digest(self, namespace: str, blob: bytes) -> str:

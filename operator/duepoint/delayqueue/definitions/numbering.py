@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.resharding import layouts
+from duepoint.delayqueue import core, messages, sharding
 from duepoint.delayqueue.wire import scripting
 
 
-class Numbering(layouts.Layouts):
+class Numbering(core.Core):
     """Interning, for those who write definitions."""
 
     async def _intern(

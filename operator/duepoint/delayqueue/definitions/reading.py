@@ -27,7 +27,6 @@ import structlog
 from duepoint import bytescache, errors, telemetry
 from duepoint.delayqueue import core, keys, messages, sharding
 from duepoint.delayqueue.definitions import interning, records, seal
-from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import headings, points
@@ -61,7 +60,7 @@ class TextLost(Exception):
 TEXT_TROUBLES = (TextLost, UnicodeDecodeError)
 
 
-class Reading(layouts.Layouts):
+class Reading(core.Core):
     """read_definitions, definition, known, all_definitions, all_occurrences, blob."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
