@@ -45,7 +45,7 @@ def entries(claim, *, name="ticks", max_length=100):
 async def ids_in(harness, name="ticks"):
     """The ``id`` of each entry, in order; each entry has both fields."""
     if harness.memory:
-        found = harness.queue.streams.get(f"default/{name}", [])
+        found = harness.queue.stream_entries.get(f"default/{name}", [])
         assert all(entry["trigger"] == "Schedule" for entry in found)
         return [entry["id"] for entry in found]
     found = await harness.queue.index.client.xrange(

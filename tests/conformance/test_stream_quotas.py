@@ -23,7 +23,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 async def payloads(harness, namespace: str, name: str) -> list[bytes]:
     """What the stream holds, oldest first."""
     if harness.memory:
-        return [bytes(entry["payload"]) for entry in harness.queue.streams[f"{namespace}/{name}"]]
+        return [bytes(entry["payload"]) for entry in harness.queue.stream_entries[f"{namespace}/{name}"]]
     key = harness.queue.index.keys.stream(namespace, name)
     (found,) = await harness.queue.index.servers._administrator.exchange(
         [("XRANGE", key, "-", "+")]
@@ -127,7 +127,7 @@ async def test_a_deleted_stream_gives_its_place_to_another(harness):
     for name in ("one", "two"):
         await harness.queue.streams.enlist("team", name)
     if harness.memory:
-        del harness.queue.streams["team/one"]
+        del harness.queue.stream_entries["team/one"]
     else:
         key = harness.queue.index.keys.stream("team", "one")
         await harness.queue.index.servers._administrator.exchange([("UNLINK", key)])

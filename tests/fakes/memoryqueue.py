@@ -91,7 +91,7 @@ SERVICES: Mapping[str, Mapping[str, str]] = {
         "end": "end_doubt",
     },
     "counts": {},
-    "index": {"shard": "_shard"},
+    "index": {"shard": "_shard", "clock": "_clock"},
 }
 
 
@@ -113,7 +113,7 @@ class MemoryDelayQueue:
         self.server = os.urandom(8).hex()
         self._marks: dict[messages.ShardId, int] = {}
         self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
-        self.streams: dict[str, list[dict[str, bytes | str]]] = {}
+        self.stream_entries: dict[str, list[dict[str, bytes | str]]] = {}
         self._stream_sizes: dict[str, int] = {}
         self._enlisted: dict[str, set[str]] = {}
         self._clock = clock
@@ -170,7 +170,7 @@ class MemoryDelayQueue:
         """Everything is gone, as after FLUSHALL."""
         self.active.forget()
         self.shards.clear()
-        self.streams.clear()
+        self.stream_entries.clear()
         self._stream_sizes.clear()
         self._enlisted.clear()
         self._workers.clear()
@@ -608,7 +608,7 @@ class MemoryDelayQueue:
     ) -> str:
         self._check()
         key = f"{namespace}/{name}"
-        entries = self.streams.setdefault(key, [])
+        entries = self.stream_entries.setdefault(key, [])
         entries.append(dict(fields))
         trimmed = entries[:-max_length]
         del entries[:-max_length]
@@ -638,11 +638,11 @@ class MemoryDelayQueue:
         self._check()
         listed = self._enlisted.setdefault(namespace, set())
         if name not in listed and not anyhow and len(listed) >= self._quotas.streams:
-            listed &= {one for one in listed if f"{namespace}/{one}" in self.streams}
+            listed &= {one for one in listed if f"{namespace}/{one}" in self.stream_entries}
             if len(listed) >= self._quotas.streams:
                 return False
         listed.add(name)
-        self.streams.setdefault(f"{namespace}/{name}", [])
+        self.stream_entries.setdefault(f"{namespace}/{name}", [])
         return True
 
     # -- partitioning ---------------------------------------------------------------------------

@@ -155,20 +155,17 @@ async def receiving(receiver: Receiver) -> AsyncIterator[Receiver]:
 # -- the workers --------------------------------------------------------------------------------
 
 
-class NotingQueue(delayqueue.DelayQueue):
-    """Attributes:
-    dues: (uid, slot) -> when its next attempt was put off to, shared by the queues of a scene.
-    """
+def note_dues(queue: delayqueue.DelayQueue, dues: dict[tuple[str, int], int]) -> None:
+    """Note (uid, slot) -> when its next attempt was put off to, of all settlements."""
+    settle = queue.settlements.settle
 
-    dues: dict[tuple[str, int], int]
-
-    async def settle(
-        self, claim: messages.Claim, settlement: messages.Settlement
-    ) -> messages.Settled:
+    async def noted(claim: messages.Claim, settlement: messages.Settlement) -> messages.Settled:
         for one in settlement.occurrences:
             known = one.origin.get("uid", "")
-            self.dues[known, one.point.slot_us] = one.point.due_us
-        return await super().settle(claim, settlement)
+            dues[known, one.point.slot_us] = one.point.due_us
+        return await settle(claim, settlement)
+
+    queue.settlements.settle = noted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -192,9 +189,9 @@ class Scene:
         self.expected: dict[str, tuple[str, int]] = {}
         self._url, self._prefix = url, prefix
 
-    def a_queue(self, url: str, prefix: str) -> NotingQueue:
-        made = NotingQueue(url, blob_key=queueing.BLOB_KEY, prefix=prefix)
-        made.dues = self.dues
+    def a_queue(self, url: str, prefix: str) -> delayqueue.DelayQueue:
+        made = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=prefix)
+        note_dues(made, self.dues)
         return made
 
     async def arm(

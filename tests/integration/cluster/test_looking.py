@@ -30,7 +30,7 @@ async def test_counts_points_and_memory_are_those_of_all_nodes(clustered, lookin
     assert sum(shard.definitions for shard in shards) == 40
     assert sum(shard.armed for shard in shards) == 40
     assert all(shard.is_exact for shard in shards)
-    totals = await looking.totals()
+    totals = await looking.counts.totals()
     assert totals.points == 40
     assert totals.due == sum(shard.due for shard in shards)
     names = [sight.known.name for sight in await looking.upcoming.next_points(40)]

@@ -73,13 +73,13 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
     await operator.start()
     await operator.membership.open(4, queueing.EPOCH)
     await worker.start()
-    await worker.layout()
+    await worker.layouts.read()
     harness = queueing.Harness(operator, SystemClock().now_us, asyncio.sleep)
     await harness.arm(name="kept")
     wakeups = worker.wakeups()
     await wakeups.start()
     for shard in await wakeups.wait_until_due(5.0):
-        await worker.claim([shard], worker="w0", lease_seconds=0.1)
+        await worker.claims.claim([shard], worker="w0", lease_seconds=0.1)
     ports = [watched.port_of(server) for server in watched.servers]
     assert set(worker.health.hosts()) == {("127.0.0.1", port) for port in ports}
     before = operator.upheavals
@@ -89,7 +89,7 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
             try:
                 claims = [
                     answer.claim
-                    for answer in await worker.claim(await harness.shards(), worker="w1")
+                    for answer in await worker.claims.claim(await harness.shards(), worker="w1")
                     if answer.claim
                 ]
                 if claims:
@@ -98,7 +98,7 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
                 pass
             await asyncio.sleep(0.1)
     (claim,) = claims
-    settled = await worker.settle(
+    settled = await worker.settlements.settle(
         claim, messages.Settlement(chains=(moved(claim.points[0], 3600),))
     )
     assert settled.applied == 1

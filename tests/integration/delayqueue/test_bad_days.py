@@ -66,7 +66,7 @@ async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_ser
     with own_server.client() as client:
         client.flushall()
     await lonely.queue.membership.open(4, EPOCH)
-    monkeypatch.setattr(lonely.queue, "upsert", None)
+    monkeypatch.setattr(lonely.queue.definitions, "upsert", None)
     assert set(await lonely.queue.definitions.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
     assert (await lonely.total()).points == 99
 

@@ -32,7 +32,7 @@ class Costs:
     def __init__(self, queue, monkeypatch):
         self.definitions = self.together = self.points = 0
         self._read = queue.definitions.read_definitions
-        monkeypatch.setattr(queue, "read_definitions", self._note)
+        monkeypatch.setattr(queue.definitions, "read_definitions", self._note)
         self._chain_of = claimedchains.chain_of
         monkeypatch.setattr(claimedchains, "chain_of", self._note_point)
 

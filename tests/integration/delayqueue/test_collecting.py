@@ -86,7 +86,7 @@ async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harnes
         await edit(harness, 3, queueing.BLOB)
         return found
 
-    monkeypatch.setattr(harness.queue, "_digests", meanwhile)
+    monkeypatch.setattr(harness.queue.collector, "_digests", meanwhile)
     assert (await collect(harness, patience_seconds=0))[1] == 0
     assert await has(harness, queueing.BLOB)
 

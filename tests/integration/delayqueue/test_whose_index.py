@@ -24,7 +24,7 @@ async def clusters(own_server, key_prefix):
     for queue, owner in zip(queues, (OURS, THEIRS), strict=True):
         queue.layouts.belong_to(owner)
         await queue.start()
-    await queues[0].open_layout(4, EPOCH, by="ours/operator")
+    await queues[0].membership.open(4, EPOCH, by="ours/operator")
     yield harnesses
     for queue in queues:
         await queue.close()

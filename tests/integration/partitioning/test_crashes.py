@@ -71,7 +71,7 @@ async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
         moving = asyncio.create_task(_is_killed(scene, mover))
         await asyncio.wait({moving}, timeout=0.06)
         for claim in held:
-            await worker.release(claim)
+            await worker.claims.release(claim)
         died = await moving
         deaths += died
         scene.epoch += 1
@@ -107,24 +107,24 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, k
     worker, mover = scene.opened[0], await scene.open()
     await mover.resharding.announce(4, queueing.EPOCH)
     (first,) = sharding.own_shards(mover.layouts.known().former)
-    bring = mover._bring
+    bring = mover.moves.bring
 
     async def dies(*_):
         raise Killed
 
-    mover._bring = dies
+    mover.moves.bring = dies
     with contextlib.suppress(Killed):
         cursor = None
         while True:
-            cursor = (await mover.move(first, cursor, queueing.EPOCH)).cursor
-    mover._bring = bring
-    names = worker._shard(first)
-    (batch,) = [one for one, _ in await mover._moves(first, None)]
-    await worker._client.zadd(names.claims, {batch: 1})  # five seconds have passed
+            cursor = (await mover.resharding.move(first, cursor, queueing.EPOCH)).cursor
+    mover.moves.bring = bring
+    names = worker.index.shard(first)
+    (batch,) = [one for one, _ in await mover.moves._moves(first, None)]
+    await worker.index.client.zadd(names.claims, {batch: 1})  # five seconds have passed
     with own_server.client() as client:
         client.config_set("maxmemory", memory)
-    await worker.claim([first], worker="w")
-    assert await mover._moves(first, None) == []
+    await worker.claims.claim([first], worker="w")
+    assert await mover.moves._moves(first, None) == []
     held = {
         stored.id
         for shard in sharding.own_shards(mover.layouts.known())
@@ -140,15 +140,15 @@ async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went
     """Two nodes of a cluster fail over each by itself: a batch would be on neither."""
     scene = await _a_scene(valkey.url, key_prefix)
     mover = await scene.open()
-    names = {sha: name for name, sha in mover._scripts._shas.items()}
-    exchange, steps = mover._servers.exchange, []
+    names = {sha: name for name, sha in mover.index.scripts._shas.items()}
+    exchange, steps = mover.index.servers.exchange, []
 
     async def noted(commands, *, confirmed=False):
         ran = [names[command[1]] for command in commands if command[0] == "EVALSHA"]
         steps.extend((name, confirmed) for name in ran if name in ("import", "forget"))
         return await exchange(commands, confirmed=confirmed)
 
-    mover._servers.exchange = noted
+    mover.index.servers.exchange = noted
     await scene.partition(mover, 2)
     await scene.close()
     assert ("forget", False) in steps
@@ -160,16 +160,16 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     operator, mover = scene.opened[0], await scene.open()
     await mover.resharding.announce(4, queueing.EPOCH)
     on_its_way, go_on = asyncio.Event(), asyncio.Event()
-    bring = mover._bring
+    bring = mover.moves.bring
 
     async def slowly(*given):
         on_its_way.set()
         await go_on.wait()
         return await bring(*given)
 
-    mover._bring = slowly
+    mover.moves.bring = slowly
     (shard,) = sharding.own_shards(mover.layouts.known().former)
-    moving = asyncio.create_task(mover.move(shard, None, queueing.EPOCH))
+    moving = asyncio.create_task(mover.resharding.move(shard, None, queueing.EPOCH))
     await on_its_way.wait()
     travelling = next(iter(scene.live))
     name = scene.live[travelling].name
@@ -180,7 +180,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     await moving
     await editing
     assert scene.problems == []
-    stored = await operator.definition(shard, travelling)
+    stored = await operator.definitions.definition(shard, travelling)
     assert stored.generation == 2
     await scene.close()
 
@@ -192,19 +192,19 @@ async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_
     for number in range(40):
         await scene.arm(queue, f"later-{number}", due_us=4_000_000_000_000_000)
     mover = await scene.open()
-    move, interrupted = mover.move, []
+    move, interrupted = mover.resharding.move, []
 
     async def interrupts(*given, **named):
         if (step := await move(*given, **named)).moved and len(interrupted) < 3:
             interrupted.append(step.moved)
-            mover.move = refuses
+            mover.resharding.move = refuses
         return step
 
     async def refuses(*_given, **_named):
-        mover.move = interrupts
+        mover.resharding.move = interrupts
         raise errors.QueueUnavailable("the server is full")
 
-    mover.move = interrupts
+    mover.resharding.move = interrupts
     await scene.partition(mover, 8)
     assert interrupted
     assert (await queue.resharding.progress()).moved == 40

@@ -92,7 +92,7 @@ async def test_nothing_is_lost_doubled_early_or_a_ghost_while_the_index_is_cut_t
         with contextlib.suppress(asyncio.CancelledError):
             await editing
     scene.check_rows()
-    assert (await scene.opened[0].layout()).shards == 64
+    assert (await scene.opened[0].layouts.read()).shards == 64
     await scene.check_index(scene.opened[0])
     await scene.close()
 
@@ -150,9 +150,9 @@ async def test_an_index_that_is_emptied_in_the_middle_is_made_again_as_it_was_to
     scene = await _scene(valkey.url, key_prefix)
     mover = await scene.open()
     noted = await mover.resharding.announce(8, queueing.EPOCH)
-    await mover.move(sharding.own_shards(noted.former)[0], None, queueing.EPOCH)
-    names = await mover._client.keys(f"{key_prefix}*")
-    await mover._client.delete(*names)
+    await mover.resharding.move(sharding.own_shards(noted.former)[0], None, queueing.EPOCH)
+    names = await mover.index.client.keys(f"{key_prefix}*")
+    await mover.index.client.delete(*names)
     rebuilding = await scene.open(read=False)
     assert await rebuilding.membership.open(4, queueing.EPOCH, noted=noted) == noted
     live, scene.live = scene.live, {}

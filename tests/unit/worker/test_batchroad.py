@@ -41,7 +41,7 @@ async def _place(count, action):
 
 
 def _entries(place):
-    (entries,) = place.queue.streams.values()
+    (entries,) = place.queue.stream_entries.values()
     return entries
 
 
@@ -151,7 +151,7 @@ async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch
         await place.clock.advance(61)
     assert streams
     assert all(names == ["ticks", "tocks"] for names in streams)
-    assert {name: len(found) for name, found in place.queue.streams.items()} == {
+    assert {name: len(found) for name, found in place.queue.stream_entries.items()} == {
         "default/ticks": COUNT // 2,
         "default/tocks": COUNT // 2,
     }
@@ -178,7 +178,7 @@ async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypa
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     assert refused
-    ids = [entry["id"] for found in place.queue.streams.values() for entry in found]
+    ids = [entry["id"] for found in place.queue.stream_entries.values() for entry in found]
     assert len(ids) == len(set(ids)) == COUNT
     assert len(await place.events()) == COUNT
 

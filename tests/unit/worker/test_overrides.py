@@ -96,4 +96,4 @@ async def test_an_entry_whose_slot_was_withdrawn_is_not_added_and_its_scheduled_
     (event,) = await place.events()
     assert (event.state, event.reason, event.attempts) == (RunState.PENDING, Reason.DELETED, 1)
     assert (event.slot_us, event.run_uid) == (SLOT, "run")
-    assert place.queue.streams == {}
+    assert place.queue.stream_entries == {}
