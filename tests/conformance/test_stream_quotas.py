@@ -23,7 +23,9 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 async def payloads(harness, namespace: str, name: str) -> list[bytes]:
     """What the stream holds, oldest first."""
     if harness.memory:
-        return [bytes(entry["payload"]) for entry in harness.queue.stream_entries[f"{namespace}/{name}"]]
+        return [
+            bytes(entry["payload"]) for entry in harness.queue.stream_entries[f"{namespace}/{name}"]
+        ]
     key = harness.queue.index.keys.stream(namespace, name)
     (found,) = await harness.queue.index.servers._administrator.exchange(
         [("XRANGE", key, "-", "+")]

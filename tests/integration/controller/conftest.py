@@ -19,7 +19,7 @@ import structlog
 
 from duepoint import services, settings
 from duepoint.clock import SystemClock
-from duepoint.controller.leadership import Leadership
+from duepoint.controller.leadership import Leadership, Timings
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import api as kubeapi
@@ -73,6 +73,7 @@ class Installation:
         self._account = kubeconfig.credentials_for(account)
         self._epoch = 0
         self.lease_notes: dict[str, str] = {}
+        self.timings = Timings()
         self.user = kubeapi.ApiSession(
             kubeconfig.credentials_for(plane.kubeconfig), component="test"
         )
@@ -108,6 +109,7 @@ class Installation:
                 credentials=self._account,
                 clock=SystemClock(),
                 health=self.health,
+                timings=self.timings,
             )
             work = asyncio.create_task(leadership.work(Term(self._epoch, self.lease_notes)))
             try:

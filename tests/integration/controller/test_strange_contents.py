@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.controller.maintenance import indexwatch, sweeper
+from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import messages, sharding
 from tests.integration.controller.conftest import Installation
 
@@ -14,13 +14,8 @@ A_CLAIM = b"A" * 12
 
 
 @pytest.fixture(autouse=True)
-def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for service, named in (
-        (indexwatch.IndexWatch, {"look_seconds": 0.3}),
-        (sweeper.Sweeper, {"roll_seconds": 0.3}),
-    ):
-        known = service.__init__.__kwdefaults__
-        monkeypatch.setattr(service.__init__, "__kwdefaults__", {**known, **named})
+def looked_at_often(installation: Installation) -> None:
+    installation.timings = Timings(look_seconds=0.3, roll_seconds=0.3)
 
 
 async def test_a_shard_that_is_gone_alone_is_made_again_and_filled(installation: Installation):

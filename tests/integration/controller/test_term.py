@@ -6,8 +6,7 @@ import asyncio
 import json
 import time
 
-import pytest
-
+from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import messages, ownership
 from duepoint.kube import schedules
 from duepoint.runs import run as runs
@@ -100,12 +99,8 @@ async def test_what_is_deleted_edited_and_made_between_two_terms_is_put_right(
         assert (await installation.object("stays"))["metadata"] == stays["metadata"]
 
 
-async def test_an_emptied_redis_is_filled_again(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
-):
-    from duepoint.controller.maintenance import indexwatch
-
-    monkeypatch.setattr(indexwatch.IndexWatch.__init__, "__kwdefaults__", {"look_seconds": 0.5})
+async def test_an_emptied_redis_is_filled_again(installation: Installation):
+    installation.timings = Timings(look_seconds=0.5)
     async with installation.leading():
         await installation.create()
         await installation.until_ready(1)

@@ -18,6 +18,7 @@ import zlib
 from duepoint import errors, services
 from duepoint.clock import SystemClock
 from duepoint.controller.maintenance import partitioner
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
@@ -162,6 +163,7 @@ class Scene:
             epoch=messages.Epoch(self.epoch),
             clock=SystemClock(),
             health=services.Health(),
+            events=TermEvents(),
         )
 
     async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:

@@ -71,15 +71,13 @@ class History:
 
     def _note_what_is_written(self) -> None:
         """Every status that the API server is given."""
-        written = self.world.reporter.on_written
 
         def note(uid: str) -> None:
             for name, made in self.made.items():
                 if made["metadata"]["uid"] == uid:
                     self.written.append((name, self.world.status(name)))
-            written(uid)
 
-        self.world.reporter.on_written = note
+        self.world.events.status_written.subscribe(note)
 
     async def _step(self) -> None:
         steps = [self._start_job, self._start_job, self._deliver, self._open_request, self._relist]

@@ -176,11 +176,11 @@ async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job(
     async with world.leader(), a_cluster(world) as cluster:
         await world.apply_job(successfulJobsHistoryLimit=0, schedule="5 12 1 3 *")
         with pytest.MonkeyPatch.context() as slow:
-            slow.setattr(world.queue, "settle", late)
+            slow.setattr(world.queue.settlements, "settle", late)
             async with workers(world, "a"):
                 await world.clock.advance(FIRST_AFTER + 2)
                 assert sum(cluster.made.values()) == 1
-                slow.setattr(world.queue, "claim", away)
+                slow.setattr(world.queue.claims, "claim", away)
                 await emptied(world)
                 await world.clock.advance(1)
                 may_settle.set()
@@ -203,7 +203,7 @@ async def test_what_the_leader_knows_counts_although_no_status_tells_it_yet():
         for number in range(100):
             await world.apply(f"s{number}", schedule="*/5 * * * * *")
         await world.clock.advance(110)
-        world.reporter.is_arming = lambda: True  # from here on no status is written
+        world.is_arming = True  # from here on no status is written
         async with a_worker(world, receiver.target):
             await world.clock.advance(60)
             await world.clock.advance(1)
@@ -222,7 +222,7 @@ async def test_open_slots_that_only_the_leader_knows_are_tried_again():
     async with world.leader():
         await world.apply()
         await world.clock.advance(60)
-        world.reporter.is_arming = lambda: True  # from here on no status is written
+        world.is_arming = True  # from here on no status is written
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 260)
         assert "openSlots" not in world.status()
@@ -243,7 +243,7 @@ async def test_an_edit_that_does_not_touch_the_timing_keeps_what_is_open(is_writ
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 310)
         if not is_written:
-            world.reporter.is_arming = lambda: True
+            world.is_arming = True
         await world.apply(catchUpPolicy="All", payload={"edited": True})
         await world.clock.advance(2)
     assert (world.status()["observedGeneration"] == 2) is is_written

@@ -33,8 +33,8 @@ def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counts["together"] += len(wanted)
         return [await upsert(*one, epoch) for one in wanted]
 
-    monkeypatch.setattr(world.queue, "upsert", alone)
-    monkeypatch.setattr(world.queue, "upsert_many", together)
+    monkeypatch.setattr(world.queue.definitions, "upsert", alone)
+    monkeypatch.setattr(world.queue.definitions, "upsert_many", together)
     return counts
 
 
@@ -114,7 +114,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
                 raise errors.QueueUnavailable("away")
             return await upsert_many(wanted, epoch)
 
-        monkeypatch.setattr(world.queue, "upsert_many", failing)
+        monkeypatch.setattr(world.queue.definitions, "upsert_many", failing)
         await world.resync.run()
         await world.clock.advance(60)
         assert len(world.definitions()) == 30
@@ -133,7 +133,7 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
                 await world.queue.definitions.upsert(one, blob, epoch)
             return [messages.Armed.UNCHANGED] * len(wanted)
 
-        monkeypatch.setattr(world.queue, "upsert_many", unchanged)
+        monkeypatch.setattr(world.queue.definitions, "upsert_many", unchanged)
         await world.resync.run()
         await world.clock.settle()
         assert {one.uid for one in world.definitions()} == held.keys()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from duepoint import services
 from duepoint.controller.status.outcomes import Outcomes
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -76,6 +77,7 @@ def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock) -> Outcomes:
         consumer="leader",
         clock=clock,
         health=services.Health(),
+        events=TermEvents(),
     )
 
 

@@ -170,12 +170,12 @@ async def test_while_a_burst_of_runs_goes_on_no_status_of_it_is_written():
 
 async def test_while_a_takeover_lists_all_objects_no_status_is_written():
     async with World(writes_per_second=2).leader() as world:
-        world.reporter.is_arming = lambda: True
+        world.is_arming = True
         for number in range(100):
             await world.apply(f"s{number}")
         await world.clock.advance(60)
         assert world.status_writes() == 0
-        world.reporter.is_arming = lambda: False
+        world.is_arming = False
         await world.clock.advance(60)
         assert world.status_writes() == 100
 

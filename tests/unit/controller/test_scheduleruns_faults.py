@@ -90,7 +90,7 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
         return answer
 
     async with world.leader(), world.working():
-        monkeypatch.setattr(world.queue, "enqueue_many", losing)
+        monkeypatch.setattr(world.queue.occurrences, "enqueue_many", losing)
         await a_backfill(world, job=False)
         await to_the_end(world)
     fired = collections.Counter(one.slot_us for one in world.target.fired if one.run_uid)
@@ -109,7 +109,7 @@ async def test_a_hand_over_that_never_arrived_is_made_again(monkeypatch):
         return await enqueue(*args)
 
     async with world.leader(), world.working():
-        monkeypatch.setattr(world.queue, "enqueue_many", losing)
+        monkeypatch.setattr(world.queue.occurrences, "enqueue_many", losing)
         await a_backfill(world, job=False)
         await to_the_end(world)
     assert world.counts() == (SLOTS, SLOTS, SLOTS, 0, 0)

@@ -15,6 +15,7 @@ from duepoint.controller.maintenance.sweeper import Sweeper
 from duepoint.controller.schedules.resyncer import Resyncer
 from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status.agenda import Agenda, Allowance
+from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching import forgetting, handlers, tuning
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
@@ -227,7 +228,14 @@ def a_resyncer(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
 
     began = clock.monotonic()
     health = services.Health()
-    made = Resyncer(resync=resync, every_seconds=every_seconds, clock=clock, health=health)
+    made = Resyncer(
+        resync=resync,
+        every_seconds=every_seconds,
+        clock=clock,
+        health=health,
+        events=TermEvents(),
+        listed=asyncio.Event(),
+    )
     return made, times, health
 
 
@@ -267,7 +275,7 @@ async def test_a_resync_that_fails_is_repeated_and_told():
     async with running(clock, resyncer.run()):
         assert "resync" in health.troubles()
         assert not resyncer.first_done.is_set()
-        assert resyncer.first_tried.is_set()
+        assert resyncer._listed.is_set()
         await clock.advance(10)
         assert len(times) == 4
         assert health.troubles() == {}
@@ -279,16 +287,17 @@ async def test_a_resync_that_fails_is_repeated_and_told():
 async def an_index_watch(
     clock: FakeClock, queue: MemoryDelayQueue, doubts: list, outages=None, losses=None
 ):
-    losses = [] if losses is None else losses
+    losses, events = [] if losses is None else losses, TermEvents()
+    events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
+    events.claims_lost.subscribe(lambda _at_us: losses.append(clock.monotonic()))
     return IndexWatch(
         queue=queue,
         layout=await queue.membership.open(4, EPOCH),
         epoch=EPOCH,
         outages=lambda: len(outages or ()),
-        on_doubt=lambda: doubts.append(clock.monotonic()),
-        on_loss=lambda: losses.append(clock.monotonic()),
         clock=clock,
         health=services.Health(),
+        events=events,
     )
 
 
@@ -329,15 +338,16 @@ async def test_shards_that_went_with_their_server_are_made_again_and_filled():
 
 async def test_a_server_that_took_over_is_noticed_at_the_next_look():
     clock = FakeClock()
-    queue, doubts = MemoryDelayQueue(clock), []
+    queue, doubts, events = MemoryDelayQueue(clock), [], TermEvents()
+    events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
     watch = IndexWatch(
         queue=queue,
         layout=await queue.membership.open(4, EPOCH),
         epoch=EPOCH,
         outages=lambda: queue.health.upheavals,
-        on_doubt=lambda: doubts.append(clock.monotonic()),
         clock=clock,
         health=services.Health(),
+        events=events,
     )
 
     async def meets_another():

@@ -49,7 +49,7 @@ async def test_a_split_whose_answer_is_lost_is_asked_again_and_fires_at_once(pla
             raise errors.QueueUnavailable("the connection broke")
         return answer
 
-    monkeypatch.setattr(place.queue, "split", answer_lost)
+    monkeypatch.setattr(place.queue.settlements, "split", answer_lost)
     async with place.working(place.a_worker()):
         await place.clock.advance(2.5)
     assert lost
@@ -67,7 +67,7 @@ async def test_a_claim_that_could_not_be_split_is_not_kept_from_others(place, mo
             raise errors.QueueUnavailable("not now")
         return await split(claim, splits)
 
-    monkeypatch.setattr(place.queue, "split", unreachable)
+    monkeypatch.setattr(place.queue.settlements, "split", unreachable)
     place.target.hold()
     async with place.working(place.a_worker()):
         await place.clock.advance(60 + LEASE_SECONDS - 1)
@@ -92,7 +92,7 @@ async def test_settlements_that_were_given_up_leave_their_claim_to_others(place,
             raise errors.QueueUnavailable("not now")
         return await settle(claim, settlement)
 
-    monkeypatch.setattr(place.queue, "settle", unreachable)
+    monkeypatch.setattr(place.queue.settlements, "settle", unreachable)
     (claim,) = [
         answer.claim
         for answer in await _claim_at(place, 60)
@@ -115,7 +115,7 @@ async def test_a_settlement_is_repeated_for_as_long_as_the_claim_is_extended(pla
             raise errors.QueueUnavailable("not now")
         return await settle(claim, settlement)
 
-    monkeypatch.setattr(place.queue, "settle", unreachable)
+    monkeypatch.setattr(place.queue.settlements, "settle", unreachable)
     async with place.working(place.a_worker()):
         await place.clock.advance(60 + 3 * LEASE_SECONDS)
         failing.clear()
@@ -137,7 +137,7 @@ async def test_a_bug_in_extending_one_claim_ends_the_keeping_of_no_other(place, 
             raise errors.Bug("too many results to unpack")
         return await extend(claim, lease_seconds)
 
-    monkeypatch.setattr(place.queue, "extend", buggy)
+    monkeypatch.setattr(place.queue.claims, "extend", buggy)
     place.target.hold()
     async with place.working(place.a_worker()):
         await place.clock.advance(101 + 4 * LEASE_SECONDS)
@@ -275,7 +275,7 @@ async def test_thousands_of_outcomes_are_settled_in_several_parts(place, monkeyp
         sizes.append(len(settlement.finished))
         return await settle(claim, settlement)
 
-    monkeypatch.setattr(place.queue, "settle", counted)
+    monkeypatch.setattr(place.queue.settlements, "settle", counted)
     settling = settler.Settler(place.queue, place.clock, claim)
     for number in range(2_500):
         settling.add(settler.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
@@ -296,7 +296,7 @@ async def test_chains_with_thousands_of_overdue_slots_are_split_in_several_parts
         sizes.append(sum(len(one.slots) for one in splits))
         return await split(claim, splits)
 
-    monkeypatch.setattr(place.queue, "split", counted)
+    monkeypatch.setattr(place.queue.settlements, "split", counted)
     await place.clock.advance(500)
     async with place.working(place.a_worker()):
         await place.clock.advance(0.5)
@@ -395,7 +395,7 @@ async def test_a_worker_that_lost_the_queue_for_a_lease_says_that_it_lives(place
         cleared.append(claim.id)
         return await release(claim, members)
 
-    monkeypatch.setattr(place.queue, "release", note)
+    monkeypatch.setattr(place.queue.claims, "release", note)
     await place.arm(every())
     place.target.hold()
     async with place.working(place.a_worker()):

@@ -87,7 +87,7 @@ async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch)
             raise scripting.Refused("full")
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", only_few)
+    monkeypatch.setattr(place.queue.settlements, "deliver", only_few)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     ids = [entry["id"] for entry in _entries(place)]
@@ -112,7 +112,7 @@ async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
         sizes.append(sum(len(group.members) for group in entries))
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", counted)
+    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
     monkeypatch.setattr(place.queue, "_quotas", quotas.Quotas(streams=1))
     large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
     for number in range(COUNT):
@@ -145,7 +145,7 @@ async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch
             streams.append(sorted(group.name for group in entries))
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", counted)
+    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
     await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
@@ -173,7 +173,7 @@ async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypa
         why = tuple("NOPERM no" if group.name == "tocks" else "" for group in entries)
         return messages.Handed(done=True, refused=why)
 
-    monkeypatch.setattr(place.queue, "deliver", without_tocks)
+    monkeypatch.setattr(place.queue.settlements, "deliver", without_tocks)
     await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
@@ -212,7 +212,7 @@ async def test_a_small_burst_goes_together_where_streams_were_met_before(monkeyp
         asked.append((place.clock.now_us() // (60 * SECOND), len(chains)))
         return await read(shard, chains)
 
-    monkeypatch.setattr(place.queue, "read_briefs", counting)
+    monkeypatch.setattr(place.queue.definitions, "read_briefs", counting)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(185)
     assert bool(asked) is asks

@@ -588,8 +588,8 @@ async def test_nothing_is_asked_for_where_everything_is_allowed(place, monkeypat
     async def never(*_):
         raise AssertionError("a schedule that allows everything was judged")
 
-    monkeypatch.setattr(place.queue, "admit", never)
-    monkeypatch.setattr(place.queue, "leave", never)
+    monkeypatch.setattr(place.queue.concurrency, "admit", never)
+    monkeypatch.setattr(place.queue.concurrency, "leave", never)
     await place.schedule("Allow")
     async with place.working(place.a_worker()):
         await place.clock.advance(31)
@@ -604,7 +604,7 @@ async def test_a_stream_s_entries_end_at_once_and_no_policy_holds_them_up(
     async def never(*_):
         raise AssertionError("a stream was judged")
 
-    monkeypatch.setattr(place.queue, "admit", never)
+    monkeypatch.setattr(place.queue.concurrency, "admit", never)
     await place.schedule(policy, STREAM)
     async with place.working(place.a_worker()):
         await place.clock.advance(31)

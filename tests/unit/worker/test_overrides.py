@@ -90,7 +90,7 @@ async def test_an_entry_whose_slot_was_withdrawn_is_not_added_and_its_scheduled_
         assert await place.queue.occurrences.withdraw(known, point, EPOCH) is messages.Armed.HELD
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", too_late)
+    monkeypatch.setattr(place.queue.settlements, "deliver", too_late)
     async with place.working(place.a_worker()):
         await place.clock.advance(5)
     (event,) = await place.events()

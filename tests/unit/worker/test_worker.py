@@ -263,7 +263,7 @@ async def test_a_claim_that_arrives_after_the_signal_is_given_back_whole(place, 
             leaving.drain()
         return answers
 
-    monkeypatch.setattr(place.queue, "claim", claim_and_end)
+    monkeypatch.setattr(place.queue.claims, "claim", claim_and_end)
     async with place.working(leaving) as (task,):
         await place.clock.advance(10.01)
         assert task.done()

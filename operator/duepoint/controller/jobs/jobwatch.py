@@ -30,6 +30,7 @@ from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status import book
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.termevents import TermEvents
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunEvent
@@ -51,12 +52,11 @@ class JobWatch:
     Args:
         wanted: which slots of a schedule ScheduleRuns want and have not got; raises TryLater.
         namespaces: the namespaces to watch; empty = the whole cluster.
+        keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
+            show yet how it ended; ``look`` is called once it may go.
+        catch_up: returns once every outcome before the call was read; raises TryLater.
 
     Attributes:
-        keeps: whether a finished Job (namespace, name) must stay, because its ScheduleRun does not
-            tell yet how it ended; whoever says so calls ``look`` once it may go.
-        on_end: told the uid of a Schedule and which of its Jobs has ended, was released or was told
-            to go; an empty name where one is gone that was not seen to end.
         replacements: Jobs that workers delete in favour of newer slots.
     """
 
@@ -66,9 +66,12 @@ class JobWatch:
         api: port.Api,
         reporter: Reporter,
         wanted: Wanted,
+        keeps: Callable[[str, str], bool],
+        catch_up: Callable[[], Awaitable[None]],
         namespaces: tuple[str, ...],
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
     ) -> None:
         self._api = api
         self._reporter = reporter
@@ -82,16 +85,14 @@ class JobWatch:
         self.listed = asyncio.Event()
         self._cleaning: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
-        self.replacements = Replacements(reporter.event, clock)
+        self.replacements = Replacements(reporter.event, clock, catch_up=catch_up)
         tell_gone = self.replacements.end
         self._lost = LostJobs(api=api, clock=clock, sightings=self, tell=tell_gone)
         self._cut_short = CutShort(clock=clock, tell=tell_gone)
         self._podless = Podless(api=api, clock=clock, jobs=self, tell=reporter.pods_refused)
         self._late = LateRequests()
-        reporter.on_started = self._begun
-        reporter.on_replacing = self._note_replacing
-        self.keeps: Callable[[str, str], bool] = lambda _namespace, _name: False
-        self.on_end: Callable[[str, str], None] = lambda _schedule_uid, _name: None
+        self._keeps = keeps
+        self._events = events
 
     async def run(self) -> None:
         """Watch and clean until cancelled."""
@@ -112,7 +113,7 @@ class JobWatch:
         """Claims of slots up to here were lost with the state of the queue."""
         self._late.note_upheaval(at_us)
 
-    def _begun(self, run: Unended) -> None:
+    def run_started(self, run: Unended) -> None:
         self._late.note(run.namespace, run.job_name, run.told_us, may_come=run.may_come_again)
         if not self._reporter.is_over(run):
             self._lost.doubt([run])
@@ -193,7 +194,7 @@ class JobWatch:
         for owner in self._book.keep_only(namespace, seen):
             if self._is_its_own(owner):
                 self._tell_active(owner)
-                self.on_end(owner.uid, "")
+                self._events.job_ended(owner.uid, "")
         for schedule_uid, runs in self._reporter.unended(namespace):
             if (shown := self._reporter.owner(schedule_uid)) is not None:
                 self._tell_active(shown)
@@ -241,7 +242,7 @@ class JobWatch:
         if seen.cut_short is not None:
             self._cut_short.note(seen.cut_short)
         if seen.ended is not None or seen.cut_short is not None or is_gone:
-            self.on_end(owner.uid, job.metadata.name)
+            self._events.job_ended(owner.uid, job.metadata.name)
 
     def _tell_active(self, owner: jobs.Owner) -> None:
         self._reporter.active(owner.uid, self._book.active(owner, book.ACTIVE))
@@ -255,7 +256,7 @@ class JobWatch:
         owner = self._reporter.owner(schedule_uid)
         return () if owner is None else self._book.finished(owner)
 
-    def _note_replacing(self, event: RunEvent, receipt: Receipt | None) -> None:
+    def run_replacing(self, event: RunEvent, receipt: Receipt | None) -> None:
         """A worker deletes the Job of this run; one that the watch does not show is asked for."""
         self.replacements.note(event, receipt)
         self._lost.doubt([unended.of_event(event)], patience_seconds=GRACE_SECONDS)
@@ -311,7 +312,7 @@ class JobWatch:
         shown = self._reporter.unended_names(schedule_uid)  # looked at again once that is written
         first_us: int | None = None
         for job in excess:
-            if job.name in shown or self.keeps(job.namespace, job.name):
+            if job.name in shown or self._keeps(job.namespace, job.name):
                 continue
             until_us = self._late.stays_until_us(job)
             if until_us > self._clock.now_us():

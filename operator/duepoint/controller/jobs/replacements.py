@@ -47,18 +47,20 @@ class _Noted:
 class Replacements:
     """One for each term of a leader.
 
-    Attributes:
+    Args:
         catch_up: returns once every outcome told before the call was handed to ``note``; raises
             TryLater.
     """
 
-    def __init__(self, tell: Tell, clock: Clock) -> None:
+    def __init__(
+        self, tell: Tell, clock: Clock, *, catch_up: Callable[[], Awaitable[None]]
+    ) -> None:
         self._tell = tell
         self._clock = clock
         #: When the newest reading that came to its end had begun, monotonic.
         self._caught_up_at = -math.inf
         self._noted: dict[tuple[str, str], _Noted] = {}
-        self.catch_up: Callable[[], Awaitable[None]] = _nothing_to_read
+        self._catch_up = catch_up
 
     def note(self, event: RunEvent, receipt: Receipt | None) -> None:
         """The Job of this run is about to be deleted."""
@@ -87,7 +89,7 @@ class Replacements:
         key = gone.uid, gone.job_name
         if key not in self._noted and self._caught_up_at <= seen_at:
             began_at = self._clock.monotonic()
-            await self.catch_up()
+            await self._catch_up()
             self._caught_up_at = max(self._caught_up_at, began_at)
         noted = self._noted.get(key)
         if noted is None:
@@ -99,7 +101,3 @@ class Replacements:
         # What the watch showed ends no slot in the queue, so it is told as lost claims are.
         self._tell(ended, receipt=noted.receipt, is_lost=True)
         self.let_go(*key)
-
-
-async def _nothing_to_read() -> None:
-    """Of who has no outcomes."""

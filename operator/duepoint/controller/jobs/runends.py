@@ -27,18 +27,27 @@ Definitions = Callable[[str], Awaitable[Definition | None]]
 
 
 class RunEnds:
-    """The service; one for each term of a leader."""
+    """The service; one for each term of a leader.
+
+    Args:
+        is_waited_for: whether a ScheduleRun waits for runs of a schedule that allows everything.
+    """
 
     def __init__(
-        self, *, queue: DelayQueue, definitions: Definitions, epoch: messages.Epoch, clock: Clock
+        self,
+        *,
+        queue: DelayQueue,
+        definitions: Definitions,
+        is_waited_for: Callable[[Definition], bool],
+        epoch: messages.Epoch,
+        clock: Clock,
     ) -> None:
         self._queue = queue
         self._definitions = definitions
         self._epoch = epoch
         self._ended: dict[str, set[str]] = {}
         self._wider: set[str] = set()
-        #: Whether a ScheduleRun waits for runs of a schedule that allows everything.
-        self.is_waited_for: Callable[[Definition], bool] = lambda _known: False
+        self._has_waiting = is_waited_for
         self._work: WorkQueue[str] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
 
@@ -80,7 +89,7 @@ class RunEnds:
         return None
 
     def _is_waited_for(self, known: Definition) -> bool:
-        return known.rule.policy.concurrency != activeruns.ALLOW or self.is_waited_for(known)
+        return known.rule.policy.concurrency != activeruns.ALLOW or self._has_waiting(known)
 
 
 def _backoff() -> Iterator[float]:

@@ -55,14 +55,10 @@ class OtherInstalls:
 
     Args:
         own: this installation: namespace and name of its Lease.
-
-    Attributes:
-        tell: told of the one object that a proof was found at.
     """
 
     def __init__(self, *, own: str, api: port.Api, clock: Clock, health: services.Health) -> None:
         self.own = own
-        self.tell: Callable[[events.News], None] = lambda _news: None
         self._api = api
         self._clock = clock
         self._health = health
@@ -82,20 +78,20 @@ class OtherInstalls:
         self._news.set()
         telemetry.other_installs.set(1)
 
-    async def run(self) -> None:
-        """Look until cancelled."""
+    async def run(self, tell: Callable[[events.News], None]) -> None:
+        """Look until cancelled; ``tell`` takes news of the object at which a proof was found."""
         while True:
             self._news.clear()
             if self._suspect is None:
                 await clocks.wait_for(self._news, self._forgets_in(), self._clock)
             if self._suspect is not None:
-                await self._look(self._suspect)
+                await self._look(self._suspect, tell)
                 await self._clock.sleep(_LOOK_SECONDS)
                 self._suspect = None
             elif (seconds := self._forgets_in()) is not None and seconds <= 0:
                 self._forget()
 
-    async def _look(self, seen: Sighting) -> None:
+    async def _look(self, seen: Sighting, tell: Callable[[events.News], None]) -> None:
         try:
             found = await self._read(seen)
         except kube_errors.ApiError as trouble:
@@ -104,7 +100,7 @@ class OtherInstalls:
         other = "" if found is None else named(bytes(found.status))
         if _is_other(other, self.own):
             self._find(other, f"writes the status of Schedule {seen.identity}")
-            self.tell(_about(seen, self.own, other))
+            tell(_about(seen, self.own, other))
 
     async def _read(self, seen: Sighting) -> schedules.Schedule | None:
         """The object as it is now; by a list, which needs no further right."""

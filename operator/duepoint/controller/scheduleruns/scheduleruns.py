@@ -38,11 +38,13 @@ from duepoint.controller.schedules import gitopsmarks
 from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status.receipts import Receipt
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, jobs, port, scheduleruns, schedules
+from duepoint.kube import events as kube_events
+from duepoint.kube import jobs, port, scheduleruns, schedules
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -86,10 +88,6 @@ class ScheduleRuns:
         catch_up: returns once every outcome told before the call was handed to ``event``.
         namespaces: the namespaces that are looked after; empty = all.
         tell: told of what people should know.
-
-    Attributes:
-        on_released: told the uid of a Schedule whose Jobs may be deleted now.
-        on_withdrawn: told how a slot ended that waited when its ScheduleRun was deleted.
     """
 
     def __init__(
@@ -103,8 +101,9 @@ class ScheduleRuns:
         namespaces: tuple[str, ...],
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
         writes_per_second: float = 50,
-        tell: Callable[[events.News], None] = lambda _news: None,
+        tell: Callable[[kube_events.News], None] = lambda _news: None,
     ) -> None:
         self._api = api
         self._queue = queue
@@ -129,8 +128,7 @@ class ScheduleRuns:
         self._leaving: OrderedDict[str, _Leaving] = OrderedDict()
         self._is_surveyed = False
         self._asked = asyncio.Event()
-        self.on_released: Callable[[str], None] = lambda _uid: None
-        self.on_withdrawn: Callable[[RunEvent], None] = lambda _event: None
+        self._events = events
 
     # -- what is told ----------------------------------------------------------------------------
 
@@ -330,7 +328,7 @@ class ScheduleRuns:
         if waited:
             await self._catch_up()  # what was told of them comes before
         for one in waited:
-            self.on_withdrawn(runsurvey.given_up(one, self._clock.now_us()))
+            self._events.slot_withdrawn(runsurvey.given_up(one, self._clock.now_us()))
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -373,7 +371,7 @@ class ScheduleRuns:
             self._by_job.pop((line.seen.namespace, line.job_name(slot_us)), None)
         line.guarded -= gone
         if gone and line.schedule_uid:
-            self.on_released(line.schedule_uid)
+            self._events.jobs_released(line.schedule_uid)
 
     # -- one ScheduleRun -------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -27,6 +27,7 @@ from duepoint.controller.status.openreader import OpenReader
 from duepoint.controller.status.receipts import Receipt
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.unread import Unread
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import run as runs
@@ -64,6 +65,7 @@ class Outcomes:
         consumer: str,
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
     ) -> None:
         self._ledger = queue.ledger()
         self._open_slots = open_slots
@@ -90,8 +92,7 @@ class Outcomes:
         #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
         self._notes: dict[messages.ShardId, _EntryId] = {}
         self._is_interrupted = False
-        #: Told when a shard is in doubt.
-        self.on_doubt: Callable[[], None] = lambda: None
+        self._events = events
         self._done: list[messages.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 
@@ -220,7 +221,7 @@ class Outcomes:
 
     def _hand_on(self, entry: messages.OutcomeEntry, *, replayed: bool, receipt: Receipt) -> None:
         if entry.back_us:
-            self.on_doubt()
+            self._events.points_held()
             return
         for event in _events(entry):
             if not entry.is_lost:

@@ -33,8 +33,10 @@ from duepoint.controller.status import book, news, pace
 from duepoint.controller.status.agenda import Agenda, Allowance
 from duepoint.controller.status.nextwheel import NextWheel
 from duepoint.controller.status.receipts import Receipt
+from duepoint.controller.termevents import TermEvents
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, jobs, port, status
+from duepoint.kube import events as kube_events
+from duepoint.kube import jobs, port, status
 from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
@@ -77,16 +79,6 @@ _PARALLEL_WRITES = 16
 
 #: Reads what the queue holds for (uid, namespace); raises QueueUnavailable.
 Definitions = Callable[[str, str], Awaitable[Definition | None]]
-#: Told (namespace, name, uid, what to report) of a generation that must leave the queue.
-Refused = Callable[[str, str, str, Report], None]
-#: Told of every event, for those whom it concerns beside the Schedule.
-RunTold = Callable[[RunEvent, Receipt | None], None]
-#: Told (uid) when a status has been written.
-Written = Callable[[str], None]
-#: Told of a sighting whose status is not marked as ours although we wrote it once.
-OtherMark = Callable[[Sighting], None]
-#: Told of a run that goes on in a Job.
-Started = Callable[[Unended], None]
 
 
 class _Line(msgspec.Struct):
@@ -113,7 +105,12 @@ class _Line(msgspec.Struct):
 
 
 class Reporter:
-    """The service; one for each term of a leader."""
+    """The service; one for each term of a leader.
+
+    Args:
+        is_arming: whether a takeover still lists all objects. No status is written until it has:
+            beside 100,000 of them one write costs the API server as much time as a page of it.
+    """
 
     def __init__(
         self,
@@ -122,8 +119,10 @@ class Reporter:
         definitions: Definitions,
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
+        is_arming: Callable[[], bool] = lambda: False,
         writes_per_second: float = 50,
-        tell: Callable[[events.News], None] = lambda _news: None,
+        tell: Callable[[kube_events.News], None] = lambda _news: None,
         managed_by: str = "",
     ) -> None:
         self._api = api
@@ -134,22 +133,11 @@ class Reporter:
         self._managed_by = managed_by
         self._mark = otherinstalls.mark(managed_by)
         self._allowance = Allowance(writes_per_second, clock.monotonic())
-        self.on_written: Written = lambda _uid: None
-        self.on_refused: Refused = lambda *_: None
-        #: Told (uid, generation) of a Job that was created while its dry run had no verdict.
-        self.on_proven: Callable[[str, int], None] = lambda _uid, _generation: None
-        self.on_started: Started = lambda _run: None
-        self.on_run_event: RunTold = lambda *_: None
-        #: Told of a run whose Job a worker is about to delete in favour of a newer slot.
-        self.on_replacing: RunTold = lambda *_: None
-        self.on_other_mark: OtherMark = lambda _seen: None
-        #: While a takeover lists all objects no status is written: beside 100,000 of them one
-        #: write costs the API server as much time as a page of the list.
-        self.is_arming: Callable[[], bool] = lambda: False
+        self._events = events
+        self._is_arming = is_arming
         self._lines: dict[str, _Line] = {}
         #: Schedules of which a held point was told, and may be there.
         self._held: set[str] = set()
-        self.on_hold: Callable[[], None] = lambda: None
         self._untold: set[str] = set()
         self._unanswered: set[str] = set()
         self._allowed_at = 0.0
@@ -180,7 +168,7 @@ class Reporter:
             line.entry.believe(seen.status, self._clock.now_us())
         self._compare(line, seen)
         if line.entry.was_written and self._mark not in seen.status:
-            self.on_other_mark(seen)
+            self._events.mark_replaced(seen)
 
     def _compare(self, line: _Line, seen: Sighting) -> None:
         """A status that somebody else wrote is written over; what we wrote is seen after a while.
@@ -255,17 +243,17 @@ class Reporter:
 
         Told by a lost claim, it counts as a run, and the slot is still somebody else's to end.
         """
-        self.on_run_event(event, receipt)
+        self._events.run_changed(event, receipt)
         line = self._lines.get(event.uid)
         if line is None:
             return  # of a Schedule that is gone
         if event.state is RunState.REPLACING:
-            self.on_replacing(event, receipt)
+            self._events.run_replacing(event, receipt)
             return
         if event.reason == Reason.REDIS_WENT_BACK:
             book.hold(line.entry, event.slot_us)
             self._held.add(event.uid)
-            self.on_hold()
+            self._events.points_held()
             return
         if event.state is RunState.PENDING:
             if event.run_uid:
@@ -297,9 +285,9 @@ class Reporter:
             line.pace = line.pace.hurried()
         running = event.state is RunState.RUNNING
         if event.job_name and book.awaits_dry_run(entry, event.generation):
-            self.on_proven(event.uid, event.generation)
+            self._events.template_proven(event.uid, event.generation)
         if running and event.job_name:
-            self.on_started(_unended(event))
+            self._events.run_started(_unended(event))
         self._note_idle(line, before.running.count, entry.runs().running.count)
         self._due_in(event.uid, line, _START_SECONDS if running else self._rest(line))
 
@@ -327,7 +315,7 @@ class Reporter:
             self._refuse(entry, verdicts.refused_by_worker(entry.generation, check.message))
 
     def _refuse(self, entry: book.Entry, refusal: Report) -> None:
-        self.on_refused(entry.namespace, entry.name, entry.uid, refusal)
+        self._events.generation_refused(entry.namespace, entry.name, entry.uid, refusal)
 
     def _put_off(self, line: _Line, event: RunEvent) -> None:
         entry = line.entry
@@ -340,12 +328,12 @@ class Reporter:
         elif is_news:  # mostly the slot ends before this, and its end is what is written
             self._look_in(event.uid, line, pace.STEADY_SECONDS)
         if event.reason == Reason.QUOTA_EXCEEDED:
-            self.on_written(event.uid)  # the history may be what fills the quota
+            self._events.status_written(event.uid)  # the history may be what fills the quota
         if event.reason and event.slot_us in entry.open:
             self._look_when_overdue(event.uid, line, event)
             self._tell_all(news.of_event(_about(entry), event, before, entry.runs()))
 
-    def _tell_all(self, told: Iterable[events.News]) -> None:
+    def _tell_all(self, told: Iterable[kube_events.News]) -> None:
         for one in told:
             self._tell(one)
 
@@ -489,7 +477,7 @@ class Reporter:
         if (line := self._lines.get(uid)) is not None:
             book.hold(line.entry, from_us)
             self._held.add(uid)
-            self.on_hold()  # what ends it may have looked before
+            self._events.points_held()  # what ends it may have looked before
 
     def end_open(self, ended: Iterable[tuple[str, int]]) -> None:
         """These slots (uid, slot) have ended, and the queue holds no point of them."""
@@ -583,7 +571,7 @@ class Reporter:
 
     def _allowed_in(self, now: float) -> float:
         """Seconds until the next status may be written; 0.0 = it is written now."""
-        if self.is_arming():
+        if self._is_arming():
             return _ARMING_SECONDS
         first = self._agenda.first() or ""
         line = self._lines.get(first)
@@ -654,7 +642,7 @@ class Reporter:
                 entry.note_written(wanted)
                 line.foreign = b""
                 self._note_next(line)
-                self.on_written(entry.uid)
+                self._events.status_written(entry.uid)
                 telemetry.status_writes_total.labels("written").inc()
             case status.Replaced():
                 telemetry.status_writes_total.labels("replaced").inc()
@@ -826,8 +814,8 @@ def _unended_of(entry: book.Entry, running: Running) -> Iterator[Unended]:
     return unended.of(running, uid=entry.uid, namespace=entry.namespace, name=entry.name)
 
 
-def _about(entry: book.Entry) -> events.Object:
-    return events.Object(namespace=entry.namespace, name=entry.name, uid=entry.uid)
+def _about(entry: book.Entry) -> kube_events.Object:
+    return kube_events.Object(namespace=entry.namespace, name=entry.name, uid=entry.uid)
 
 
 def _settle(line: _Line) -> None:

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from duepoint.targets import addresses
+from duepoint.net import addresses
 
 #: netdevice(7): the interface's address and the mask of its network.
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B

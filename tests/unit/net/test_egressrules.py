@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from duepoint.targets import egressrules
+from duepoint.net import egressrules
 
 URL = egressrules.Route(scheme="https")
 PLAIN = egressrules.Route(scheme="http")

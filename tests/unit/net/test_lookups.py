@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from duepoint.targets import lookups
+from duepoint.net import lookups
 
 
 class Silent:

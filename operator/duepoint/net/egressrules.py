@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duepoint import settings
-from duepoint.targets import addresses
+from duepoint.net import addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

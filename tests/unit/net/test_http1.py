@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from duepoint.kube import httpanswer
+from duepoint.net import http1
 
 CHUNKED = (
     b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n"
@@ -17,8 +17,8 @@ SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nRetry-After: 7\r\n\r\nhello"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
 
 
-def read(content: bytes, piece: int) -> httpanswer.Answer | None:
-    reading = httpanswer.Reading()
+def read(content: bytes, piece: int) -> http1.Response | None:
+    reading = http1.ResponseParser()
     found = None
     for start in range(0, len(content), piece):
         assert found is None
@@ -41,14 +41,14 @@ def read(content: bytes, piece: int) -> httpanswer.Answer | None:
 def test_an_answer_may_come_in_any_pieces(content: bytes, status: int, body: bytes, piece: int):
     found = read(content, piece)
     assert found is not None
-    assert (found.status, found.body, found.keeps) == (status, body, True)
+    assert (found.status, found.body, found.keep_alive) == (status, body, True)
 
 
 def test_a_reading_lets_go_of_what_it_gave():
     gc.collect()
     gc.disable()
     try:
-        reading = httpanswer.Reading()
+        reading = http1.ResponseParser()
         known = weakref.ref(reading)
         assert reading.feed(SIZED) is not None
         del reading
@@ -69,27 +69,27 @@ def test_names_of_headers_are_in_lower_case():
 def test_a_connection_that_ends_is_not_kept(head: str):
     found = read(f"{head}\r\nContent-Length: 1\r\n\r\na".encode(), 10_000)
     assert found is not None
-    assert not found.keeps
+    assert not found.keep_alive
 
 
 @pytest.mark.parametrize("content", [SIZED, CHUNKED], ids=["with a length", "in chunks"])
 def test_a_connection_that_says_more_than_asked_is_not_kept(content: bytes):
     found = read(content + b"H", 10_000)
     assert found is not None
-    assert not found.keeps
+    assert not found.keep_alive
 
 
 def test_a_body_without_a_length_lasts_until_the_end():
-    reading = httpanswer.Reading()
+    reading = http1.ResponseParser()
     assert reading.feed(b"HTTP/1.1 200 OK\r\n\r\nab") is None
     assert reading.feed(b"cd") is None
     found = reading.end()
     assert found is not None
-    assert (found.body, found.keeps) == (b"abcd", False)
+    assert (found.body, found.keep_alive) == (b"abcd", False)
 
 
 def test_a_body_that_was_compressed_unasked_is_no_answer():
-    reading = httpanswer.Reading()
+    reading = http1.ResponseParser()
     assert reading.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc") is None
     assert reading.end() is None
 
@@ -97,7 +97,7 @@ def test_a_body_that_was_compressed_unasked_is_no_answer():
 @pytest.mark.parametrize("content", [SIZED, CHUNKED], ids=["with a length", "in chunks"])
 def test_an_answer_that_was_cut_is_none(content: bytes):
     for end in range(len(content)):
-        reading = httpanswer.Reading()
+        reading = http1.ResponseParser()
         assert reading.feed(content[:end]) is None
         assert reading.end() is None
 
@@ -116,7 +116,7 @@ def test_an_answer_that_was_cut_is_none(content: bytes):
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"a" * httpanswer.HEAD_LIMIT_BYTES,
+        b"HTTP/1.1 200 OK\r\n" + b"a" * http1.HEAD_LIMIT_BYTES,
     ],
     ids=[
         "another protocol", "HTTP/2", "no status", "an upgrade", "hints without end", "no header",
@@ -125,5 +125,5 @@ def test_an_answer_that_was_cut_is_none(content: bytes):
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_refused(content: bytes):
-    with pytest.raises(httpanswer.NotHttp):
+    with pytest.raises(http1.NotHttp):
         read(content, 1000)

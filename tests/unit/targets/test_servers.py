@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.targets import dialing
+from duepoint.targets import servers
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from duepoint.targets import dialing
 )
 def test_what_no_server_can_be_called_is_refused_without_being_repeated(host, port):
     with pytest.raises(OSError, match="no name, or no port") as caught:
-        dialing.require_server(host, port)
+        servers.require_server(host, port)
     assert "canary" not in str(caught.value)
 
 
@@ -32,4 +32,4 @@ def test_what_no_server_can_be_called_is_refused_without_being_repeated(host, po
     "host", ["redis", "redis.shop.svc", "a_b-1.example.", "192.0.2.1", "2001:db8::1", "müller.de"]
 )
 def test_names_and_addresses_of_servers_are_taken(host):
-    dialing.require_server(host, 6379)
+    servers.require_server(host, 6379)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from duepoint.kube import exchange, httpanswer
+from duepoint.net import connections, dialling, egressrules, http1
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
@@ -17,8 +17,16 @@ PATIENCE = 60.0
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
+class Lines(connections.Pool):
+    """To one server."""
+
+    def __init__(self, endpoint: connections.Endpoint, most: int) -> None:
+        super().__init__(connections.DirectOpener(), keep_seconds=30, most_open=most)
+        self.endpoint = endpoint
+
+
 @contextlib.asynccontextmanager
-async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[exchange.Lines]:
+async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[Lines]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await talk(reader, writer)
@@ -26,8 +34,7 @@ async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[exchange.Lines
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    limits = exchange.Limits(connections=most, connect_seconds=5, kept_seconds=30)
-    lines = exchange.Lines(exchange.Place("127.0.0.1", port), limits)
+    lines = Lines(connections.Endpoint(host="127.0.0.1", port=port), most)
     try:
         yield lines
     finally:
@@ -36,10 +43,17 @@ async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[exchange.Lines
 
 
 def ask(
-    lines: exchange.Lines, *, seconds: float = PATIENCE, is_repeatable: bool = False
-) -> Awaitable[httpanswer.Answer]:
+    lines: Lines, *, seconds: float = PATIENCE, is_repeatable: bool = False
+) -> Awaitable[http1.Response]:
     deadline = asyncio.get_running_loop().time() + seconds
-    return lines.send(REQUEST, deadline=deadline, is_repeatable=is_repeatable)
+    call = connections.Call(
+        endpoint=lines.endpoint,
+        content=REQUEST,
+        deadline=deadline,
+        connect_by=deadline,
+        is_repeatable=is_repeatable,
+    )
+    return lines.send(call)
 
 
 async def read_request(reader: asyncio.StreamReader) -> None:
@@ -88,7 +102,7 @@ async def test_who_waits_for_a_connection_too_long_has_sent_nothing():
     async with a_server(talk, most=1) as lines:
         hanging = asyncio.ensure_future(ask(lines))
         await asyncio.sleep(0)
-        with pytest.raises(exchange.NeverSent):
+        with pytest.raises(connections.NotConnected):
             await ask(lines, seconds=0.05)
         hanging.cancel()
         await asyncio.gather(hanging, return_exceptions=True)
@@ -159,7 +173,7 @@ async def test_a_kept_connection_that_was_cut_is_replaced_for_what_may_be_repeat
 async def test_what_may_not_be_repeated_is_not_and_may_have_been_accepted():
     async with a_server(after_one_answer_it_hangs_up()) as lines:
         await ask(lines)
-        with pytest.raises(exchange.Cut):
+        with pytest.raises(http1.Cut):
             await ask(lines)
         assert (await ask(lines)).body == b"ok"
 
@@ -167,7 +181,7 @@ async def test_what_may_not_be_repeated_is_not_and_may_have_been_accepted():
 async def test_nothing_is_repeated_once_something_was_heard():
     async with a_server(after_one_answer_it_hangs_up(saying=b"HTTP/1.1 20")) as lines:
         await ask(lines)
-        with pytest.raises(exchange.Cut):
+        with pytest.raises(http1.Cut):
             await ask(lines, is_repeatable=True)
 
 
@@ -197,7 +211,7 @@ async def test_no_http_is_told_as_such():
         writer.write(b"-ERR unknown command\r\n\r\n")
 
     async with a_server(talk) as lines:
-        with pytest.raises(httpanswer.NotHttp):
+        with pytest.raises(http1.NotHttp):
             await ask(lines)
 
 
@@ -209,23 +223,38 @@ async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
         hanging = asyncio.ensure_future(ask(lines))
         await asyncio.sleep(0.05)
         lines.close()
-        with pytest.raises((exchange.Cut, exchange.NeverSent)):
+        with pytest.raises((http1.Cut, connections.NotConnected)):
             await hanging
-        with pytest.raises(exchange.NeverSent):
+        with pytest.raises(connections.NotConnected):
             await ask(lines)
 
 
-async def test_connections_that_are_retired_finish_what_they_do():
-    let_go = asyncio.Event()
+async def test_a_connection_that_was_idle_for_long_is_closed_and_not_used_again():
+    begun, ended = 0, asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        await let_go.wait()
-        writer.write(OK)
+        nonlocal begun
+        begun += 1
+        try:
+            while True:
+                await read_request(reader)
+                writer.write(OK)
+        finally:
+            ended.set()
 
     async with a_server(talk) as lines:
-        asked = asyncio.ensure_future(ask(lines))
-        await asyncio.sleep(0.05)
-        lines.retire()
-        let_go.set()
-        assert (await asked).body == b"ok"
+        lines._keep_seconds = 0.05
+        await ask(lines)
+        async with asyncio.timeout(PATIENCE):
+            await ended.wait()
+        assert (await ask(lines)).body == b"ok"
+        assert begun == 2
+
+
+async def test_endpoints_with_another_name_or_context_share_no_connection():
+    def endpoint(**changes):
+        return connections.Endpoint(**({"host": "a", "port": 1} | changes))
+
+    assert endpoint() == endpoint(namespace="b", route=egressrules.Route(scheme="http"))
+    others = ({"host": "b"}, {"port": 2}, {"server_name": "a"}, {"tls": dialling.public_tls()})
+    assert len({endpoint(), *(endpoint(**other) for other in others)}) == 5

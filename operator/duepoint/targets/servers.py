@@ -1,9 +1,7 @@
-"""TCP connections of other targets than webhooks, past the same egress guard.
+"""Connections to the servers that a Secret names: another Redis, Kafka's brokers.
 
-A name is looked up by the guard, every answer is judged, and what is connected to is an address
-that was judged: so neither a literal, a rebinding name nor a broker's advertised host gets past.
-A host that is a Service of the Schedule's own namespace (``redis``, ``redis.NS.svc``) is asked for
-at the API server, as a webhook's ``service`` is.
+They go through the guarded dialler. A host that is a Service of the Schedule's own namespace
+(``redis``, ``redis.NS.svc``) is looked up at the API server, as a webhook's ``service`` is.
 """
 
 from __future__ import annotations
@@ -12,8 +10,9 @@ import asyncio
 import re
 import socket
 
+from duepoint.net import connections, dialling, egressrules
 from duepoint.schedules import actions
-from duepoint.targets import answers, egress, egressrules, endpoints
+from duepoint.targets import answers, endpoints
 
 #: How long one address may take to answer.
 CONNECT_SECONDS = 5.0
@@ -46,26 +45,27 @@ def require_server(host: str, port: int) -> None:
         raise OSError("the server that it names has no name, or no port from 1 to 65535")
 
 
-class Dialer:
+class ServerDialler:
     """Opens sockets for what the Schedules of one namespace name."""
 
-    def __init__(self, guard: egress.Guard, services: endpoints.Services, namespace: str) -> None:
-        self._guard = guard
+    def __init__(
+        self, dialler: dialling.Dialler, services: endpoints.Services, namespace: str
+    ) -> None:
+        self._dialler = dialler
         self._services = services
         self._namespace = namespace
 
     async def connect(self, host: str, port: int, *, tls: bool) -> socket.socket:
-        """A connected socket; raises Refused, egress.Blocked and other OSErrors."""
+        """A connected socket; raises Refused, dialling.Blocked and other OSErrors."""
         require_server(host, port)
-        route = await self._route(host, port, tls=tls)
-        dial = egress.Dial(route=route, namespace=self._namespace)
-        token = self._guard.begin(dial)
-        try:
-            await self._guard.prepare(host, dial)
-            found = await self._guard.resolve(host, port)
-        finally:
-            self._guard.end(token)
-        return await _first([(each["host"], each["port"]) for each in found])
+        endpoint = connections.Endpoint(
+            host=host,
+            port=port,
+            route=await self._route(host, port, tls=tls),
+            namespace=self._namespace,
+        )
+        async with asyncio.timeout(connections.CONNECT_SECONDS):
+            return await self._dialler.connect(endpoint)
 
     async def _route(self, host: str, port: int, *, tls: bool) -> egressrules.Route:
         scheme = "https" if tls else "http"
@@ -86,25 +86,3 @@ class Dialer:
             return name if name != "localhost" else None
         ours = {f"{self._namespace}{suffix}" for suffix in _SUFFIXES}
         return name if rest in ours else None
-
-
-async def _first(targets: list[tuple[str, int]]) -> socket.socket:
-    """Of addresses that were all judged, the first that answers."""
-    trouble: OSError = OSError("the name has no address")
-    for host, port in targets:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = socket.socket(family, socket.SOCK_STREAM)
-        made.setblocking(False)  # noqa: FBT003 - the only way to say it
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await asyncio.get_running_loop().sock_connect(made, (host, port))
-        except OSError as error:  # TimeoutError included
-            made.close()
-            trouble = error
-        except BaseException:
-            made.close()
-            raise
-        else:
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return made
-    raise trouble

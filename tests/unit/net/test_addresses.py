@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from duepoint.targets import addresses
+from duepoint.net import addresses
 
 SPECIAL, PRIVATE, PUBLIC = (
     addresses.Kind.SPECIAL,

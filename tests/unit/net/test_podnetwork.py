@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from duepoint.targets import podnetwork
+from duepoint.net import podnetwork
 
 
 def test_outside_a_pod_no_network_is_taken_for_the_clusters():
