@@ -94,11 +94,11 @@ async def _lane(
 ) -> int:
     """The lane of a namespace; the first schedule of it goes in as the operator would put it."""
     entry = interning.entry(interning.Kind.NAMESPACE, one.namespace.encode())
-    known = queue.definitions._interned.number(shard, entry)  # noqa: SLF001
+    known = queue.interned.number(shard, entry)
     if known is None:
         arming = messages.Arming(definition=one, due_us=place.now_us() + 10**12)
-        await queue.definitions.upsert(arming, blob, place.EPOCH)
-        known = queue.definitions._interned.number(shard, entry)  # noqa: SLF001
+        await queue.definitions.upsert([(arming, blob)], place.EPOCH)
+        known = queue.interned.number(shard, entry)
         assert known is not None
     return known
 
@@ -108,7 +108,13 @@ async def _packed(
 ) -> dict[str, dict[bytes, bytes]]:
     buckets: dict[str, dict[bytes, bytes]] = collections.defaultdict(dict)
     for known in listed:
-        lane, target, rule = await queue.definitions._numbers(shard, known, place.EPOCH)  # noqa: SLF001
+        texts = [
+            interning.entry(interning.Kind.NAMESPACE, known.namespace.encode()),
+            interning.entry(interning.Kind.TARGET, known.target.encode()),
+            interning.entry(interning.Kind.RULE, rules.text(known.rule)),
+        ]
+        numbers = await queue.numbering.intern(shard, texts, place.EPOCH)
+        lane, target, rule = (numbers[text] for text in texts)
         record = definition.pack(known, namespace=lane, target=target, rule=rule)
         name = queue.index.shard(shard).bucket_of(known.id, queue.index.buckets)
         buckets[name][known.id] = record

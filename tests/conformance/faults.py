@@ -91,7 +91,8 @@ class History:
         self.first[new.id] = first
 
     async def _apply(self, arming):
-        return await self.queue.definitions.upsert(arming, queueing.BLOB, queueing.EPOCH)
+        (armed,) = await self.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+        return armed
 
     async def roll_back(self):
         """The server is as it was a while ago; the operator compares all objects, then sweeps."""

@@ -314,9 +314,9 @@ class Histories(RuleBasedStateMachine):
     # -- steps ----------------------------------------------------------------------------------
 
     def upsert(self, arming):
-        return self.run(
-            self.harness.queue.definitions.upsert(arming, queueing.BLOB, queueing.EPOCH)
-        )
+        wanted = [(arming, queueing.BLOB)]
+        (armed,) = self.run(self.harness.queue.definitions.upsert(wanted, queueing.EPOCH))
+        return armed
 
     def pick(self, data):
         index = data.draw(st.integers(0, len(self.claims) - 1))
@@ -358,8 +358,7 @@ def histories_on(server):
         async def put_back(self, state):
             async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
                 await faults.ServerState(client, self.prefix).restore(state)
-            # As it does when the server is another one.
-            self.harness.queue.definitions._interned.forget_all()
+            self.harness.queue.interned.forget_all()  # as it does when the server is another one
 
         async def snapshot(self):
             names = self.harness.queue.index.shard(SHARD)

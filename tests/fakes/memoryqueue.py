@@ -282,30 +282,32 @@ class MemoryDelayQueue:
         return self._seal.digest(namespace, blob)
 
     async def upsert(
-        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
-    ) -> messages.Armed:
-        definition = arming.definition
-        if definition.target != self.digest(definition.namespace, blob):
-            raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
-        if arming.due_us is not None and not records.is_due(arming.due_us):
-            raise errors.InvalidSpec(
-                (errors.FieldError(reason="OutOfRange", path="spec.schedule", message="too far"),)
-            )
-        shard = next(
-            shard
-            for shard in self._homes(definition.id, epoch)
-            if shard.state != "draining" or definition.id in shard.definitions
-        )
-        armed = shard.upsert(arming, blob, self._clock.now_us())
-        if armed is None:
-            raise errors.WorldChanged(f"{definition.identity}: its chain is another one")
-        self._tell(shard)
-        return armed
-
-    async def upsert_many(
         self, wanted: Sequence[tuple[messages.Arming, bytes]], epoch: messages.Epoch
     ) -> list[messages.Armed]:
-        return [await self.upsert(one, blob, epoch) for one, blob in wanted]
+        for arming, blob in wanted:
+            definition = arming.definition
+            if definition.target != self.digest(definition.namespace, blob):
+                raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
+            if arming.due_us is not None and not records.is_due(arming.due_us):
+                error = errors.FieldError(
+                    reason="OutOfRange", path="spec.schedule", message="too far"
+                )
+                raise errors.InvalidSpec((error,))
+        return [self._upsert_one(arming, blob, epoch) for arming, blob in wanted]
+
+    def _upsert_one(
+        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
+    ) -> messages.Armed:
+        schedule_id = arming.definition.id
+        shard = next(
+            shard
+            for shard in self._homes(schedule_id, epoch)
+            if shard.state != "draining" or schedule_id in shard.definitions
+        )
+        armed = shard.upsert(arming, blob, self._clock.now_us())
+        if armed is messages.Armed.APPLIED:
+            self._tell(shard)
+        return armed
 
     async def enqueue(
         self,

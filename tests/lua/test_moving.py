@@ -209,7 +209,7 @@ async def test_a_counted_schedule_with_thousands_of_slots_that_wait_can_leave(mo
     limited = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=20_000))
     one = msgspec.structs.replace(move.schedules[0], generation=2, rule=limited)
     arming = messages.Arming(definition=one, due_us=None, keep_chain=True)
-    await move.harness.queue.definitions.upsert(arming, queueing.BLOB, queueing.EPOCH)
+    await move.harness.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
     head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
     waiting = [head + slot.to_bytes(8, "big") for slot in range(9_000)]
     names, far_us = move.names(FROM), points.DUE_LIMIT_US - 1
@@ -234,7 +234,7 @@ async def test_of_counted_schedules_with_ten_thousand_slots_few_are_looked_at(mo
     for one in move.schedules:
         counted = msgspec.structs.replace(one, generation=2, rule=limited)
         arming = messages.Arming(definition=counted, due_us=None, keep_chain=True)
-        await move.harness.queue.definitions.upsert(arming, queueing.BLOB, queueing.EPOCH)
+        await move.harness.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
         head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
         waiting = [head + slot.to_bytes(8, "big") for slot in range(10_000)]
         lane_key = names.lane(await move.lane(one))

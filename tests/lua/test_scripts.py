@@ -61,8 +61,8 @@ async def test_two_operators_interning_at_once_agree(redis_server, key_prefix):
     second = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
     texts = [f"ntext {number}".encode() for number in range(50)]
     a, b = await asyncio.gather(
-        first.queue.definitions._intern(0, texts, queueing.EPOCH),
-        second.queue.definitions._intern(0, texts[::-1], queueing.EPOCH),
+        first.queue.numbering.intern(0, texts, queueing.EPOCH),
+        second.queue.numbering.intern(0, texts[::-1], queueing.EPOCH),
     )
     assert a == b
     assert len(set(a.values())) == 50
@@ -628,7 +628,7 @@ async def test_a_rule_that_cannot_be_read_hides_its_own_definition_only(bench):
     interned = await bench.client.hgetall(bench.names.interned)
     (rule,) = [number for number, text in interned.items() if number[:2] == b"n:" and b"7m" in text]
     await bench.client.hset(bench.names.interned, rule, b"r{not a rule")
-    bench.queue.definitions._interned.forget(0)
+    bench.queue.interned.forget(0)
     ids = [harness.definition(**one).id for one in (broken, sound)]
     found = await bench.queue.definitions.read_definitions(0, ids)
     assert [one.name for one in found.values()] == ["sound"]

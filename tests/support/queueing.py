@@ -47,7 +47,8 @@ class Harness:
         return isinstance(self.queue, memoryqueue.MemoryDelayQueue)
 
     async def arm(self, **changes) -> messages.Armed:
-        return await self.queue.definitions.upsert(self.arming(**changes), BLOB, EPOCH)
+        (armed,) = await self.queue.definitions.upsert([(self.arming(**changes), BLOB)], EPOCH)
+        return armed
 
     def arming(
         self,

@@ -232,7 +232,7 @@ class Scene:
             )
             due = timeline.next_after(due.slot_us)
         arming = messages.Arming(definition=known, due_us=start_us)
-        await self.queue.definitions.upsert(arming, blob, queueing.EPOCH)
+        await self.queue.definitions.upsert([(arming, blob)], queueing.EPOCH)
         return known
 
     @contextlib.asynccontextmanager

@@ -53,7 +53,9 @@ class Workplace:
         first = timeline.next_after(known.not_before_us)
         armed = known.state is definition.State.ARMED and first is not None
         arming = messages.Arming(definition=known, due_us=first.due_us if armed else None)
-        assert await self.queue.definitions.upsert(arming, blob, EPOCH) is messages.Armed.APPLIED
+        assert await self.queue.definitions.upsert([(arming, blob)], EPOCH) == [
+            messages.Armed.APPLIED
+        ]
         return known
 
     def a_worker(self, name: str = "worker-a", *, concurrency: int = 16) -> Claimer:

@@ -33,7 +33,16 @@ from duepoint.delayqueue import (
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.claims import claiming, prefetch, settling
 from duepoint.delayqueue.concurrency import admission
-from duepoint.delayqueue.definitions import interning, seal, service
+from duepoint.delayqueue.definitions import (
+    briefing,
+    interning,
+    numbering,
+    occurrences,
+    reading,
+    seal,
+    service,
+    upsert,
+)
 from duepoint.delayqueue.inspection import counts, heldclaims, upcoming
 from duepoint.delayqueue.repair import collector, mending, suspectpoints, sweeper
 from duepoint.delayqueue.resharding import export, moves, resharding
@@ -65,7 +74,11 @@ class DelayQueue:
     membership: membership.Membership
     health: serverhealth.ServerHealth
     definitions: service.Definitions
-    occurrences: service.Definitions
+    occurrences: occurrences.Occurrences
+    reader: reading.Reader
+    numbering: numbering.Numbering
+    interned: interning.Interned
+    seal: seal.Seal
     claims: claiming.Claims
     settlements: settling.Settlements
     concurrency: admission.Concurrency
@@ -144,13 +157,25 @@ def _composed(shared: index.Index, sealed: seal.Seal, quotas: quotas_.Quotas) ->
     shared.servers.on_upheaval.append(interned.forget_all)
     known = layouts.Layouts(index=shared)
     members = membership.Membership(index=shared, layouts=known)
-    reader = service.Reader(index=shared, layouts=known, interned=interned, seal=sealed)
-    numbering = service.Numbering(index=shared, layouts=known, interned=interned, seal=sealed)
+    reader = reading.Reader(index=shared, layouts=known, interned=interned, seal=sealed)
+    numbers = numbering.Numbering(index=shared, interned=interned)
     moving = moves.Moves(
-        index=shared, layouts=known, reader=reader, numbering=numbering, interned=interned
+        index=shared, layouts=known, reader=reader, numbering=numbers, interned=interned
+    )
+    enqueued = occurrences.Occurrences(index=shared, layouts=known, numbering=numbers, moves=moving)
+    stored = upsert.Upsert(
+        index=shared,
+        layouts=known,
+        numbering=numbers,
+        interned=interned,
+        seal=sealed,
+        moves=moving,
     )
     definitions = service.Definitions(
-        index=shared, layouts=known, interned=interned, seal=sealed, moves=moving
+        reader=reader,
+        briefing=briefing.Briefing(index=shared, reader=reader, interned=interned),
+        upsert=stored,
+        occurrences=enqueued,
     )
     exports = export.Export(index=shared, reader=reader, moves=moving)
     server_clock = serverclock.ServerClock(shared.clock)
@@ -163,7 +188,11 @@ def _composed(shared: index.Index, sealed: seal.Seal, quotas: quotas_.Quotas) ->
         membership=members,
         health=serverhealth.ServerHealth(index=shared),
         definitions=definitions,
-        occurrences=definitions,
+        occurrences=enqueued,
+        reader=reader,
+        numbering=numbers,
+        interned=interned,
+        seal=sealed,
         claims=claiming.Claims(
             index=shared,
             layouts=known,
@@ -175,7 +204,7 @@ def _composed(shared: index.Index, sealed: seal.Seal, quotas: quotas_.Quotas) ->
         settlements=settling.Settlements(
             index=shared, layouts=known, prefetch=expected, quotas=quotas
         ),
-        concurrency=admission.Concurrency(index=shared, layouts=known, numbering=numbering),
+        concurrency=admission.Concurrency(index=shared, layouts=known, numbering=numbers),
         streams=userstreams.Streams(index=shared, quotas=quotas),
         circuits=circuits.Circuits(index=shared),
         dead_letters=deadletters.DeadLetters(index=shared, reader=reader),

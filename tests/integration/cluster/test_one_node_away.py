@@ -65,7 +65,7 @@ class Scene:
                 target=self.harness.queue.definitions.digest(name, BLOB),
             )
             arming = messages.Arming(definition=known, due_us=begin_us + 200_000)
-            await self.harness.queue.definitions.upsert(arming, BLOB, queueing.EPOCH)
+            await self.harness.queue.definitions.upsert([(arming, BLOB)], queueing.EPOCH)
 
     @contextlib.asynccontextmanager
     async def working(self):

@@ -71,7 +71,7 @@ async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, 
     own_server.kill()
     own_server.start()
     await _missing(harness.queue)
-    assert len(harness.queue.definitions._interned) == 0
+    assert len(harness.queue.interned) == 0
     node = harness.queue.index.servers.node
     node._met = connecting.Greeting(
         run_id="another", replication_id="", is_replica=False, replicas=0

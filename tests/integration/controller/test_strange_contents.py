@@ -49,7 +49,7 @@ async def test_definitions_whose_texts_are_lost_are_made_anew(installation: Inst
     texts = await installation.queue.index.client.hgetall(names.interned)
     damaged = {field: text[:1] + b"\xff" for field, text in texts.items() if field[:2] == b"n:"}
     await installation.queue.index.client.hset(names.interned, mapping=damaged)
-    installation.queue.definitions._interned.forget_all()
+    installation.queue.interned.forget_all()
     async with installation.leading():
         await installation.until_held("first", "second")
 

@@ -59,15 +59,14 @@ async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_
     assert await ledger.read_outcomes("status", "reader") == []
 
 
-async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server, monkeypatch):
-    """What is known of its former numbers costs a second try, not a script for each Schedule."""
+async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server):
+    """What is known of its former numbers costs a second try."""
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), BLOB) for n in range(99)]
-    assert set(await lonely.queue.definitions.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     with own_server.client() as client:
         client.flushall()
     await lonely.queue.membership.open(4, EPOCH)
-    monkeypatch.setattr(lonely.queue.definitions, "upsert", None)
-    assert set(await lonely.queue.definitions.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     assert (await lonely.total()).points == 99
 
 
@@ -79,7 +78,7 @@ async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server
     await lonely.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     for namespace in ("c", "b", "a"):  # another order, so other numbers
         arming = lonely.arming(namespace=namespace, name=namespace)
-        await lonely.queue.definitions.upsert(arming, BLOB, messages.Epoch(EPOCH + 1))
+        await lonely.queue.definitions.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
     for claim in await lonely.claim_all():
         ids = [point.schedule_id for point in claim.points]
         for stored in (await lonely.queue.definitions.read_definitions(claim.shard, ids)).values():
@@ -120,7 +119,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
         await lonely.arm(name="refused")
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), queueing.BLOB) for n in range(9)]
     with pytest.raises(errors.QueueUnavailable):
-        await lonely.queue.definitions.upsert_many(many, EPOCH)
+        await lonely.queue.definitions.upsert(many, EPOCH)
     with pytest.raises(errors.QueueUnavailable):
         await lonely.queue.settlements.append_stream("default", "ticks", {"a": "b"}, 10)
     assert await lonely.total() == before
@@ -138,7 +137,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     with own_server.client() as client:
         client.config_set("maxmemory", 0)
     assert await lonely.arm(name="refused") is messages.Armed.APPLIED
-    assert set(await lonely.queue.definitions.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
 
 
 async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely, own_server):
@@ -158,7 +157,7 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     assert await successor.withdraw(known, run, term) is messages.Armed.APPLIED
     assert await successor.remove(known.id, known.uid, "team-a", term) is messages.Armed.APPLIED
     with pytest.raises(errors.QueueUnavailable):
-        await successor.upsert(lonely.arming(name="new", namespace="team-b"), BLOB, term)
+        await successor.upsert([(lonely.arming(name="new", namespace="team-b"), BLOB)], term)
     assert (await lonely.total()).points == before - 2
     await successor.close()
 

@@ -79,7 +79,7 @@ async def arm(queue, count):
             target=queue.definitions.digest("default", TICKS),
         )
         arming = queueing.messages.Arming(definition=known, due_us=due_us)
-        await queue.definitions.upsert(arming, TICKS, queueing.EPOCH)
+        await queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
 
 
 async def test_a_burst_is_fired_from_the_columns_of_its_claim(queue, monkeypatch):

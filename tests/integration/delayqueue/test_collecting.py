@@ -17,7 +17,7 @@ async def edit(harness, generation, blob, **changes):
     """The schedule does something else now."""
     target = harness.queue.definitions.digest("default", blob)
     arming = harness.arming(generation=generation, target=target, **changes)
-    assert await harness.queue.definitions.upsert(arming, blob, queueing.EPOCH) == "applied"
+    assert await harness.queue.definitions.upsert([(arming, blob)], queueing.EPOCH) == ["applied"]
 
 
 async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
@@ -189,14 +189,14 @@ async def test_a_number_that_was_collected_is_asked_for_again(harness):
     assert stored.target == harness.queue.definitions.digest("default", queueing.BLOB)
 
 
-async def test_filling_asks_again_too(harness):
+async def test_an_upsert_of_many_asks_again_too(harness):
     await harness.arm()
     known = harness.definition()
     await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     wanted = [(harness.arming(uid=f"uid-{n}", name=f"s{n}"), queueing.BLOB) for n in range(20)]
-    assert set(await harness.queue.definitions.upsert_many(wanted, queueing.EPOCH)) == {"applied"}
+    assert set(await harness.queue.definitions.upsert(wanted, queueing.EPOCH)) == {"applied"}
     found = [
         one
         for shard in await harness.shards()

@@ -48,7 +48,7 @@ class Scene:
         now_us = self.clock.now_us()
         due_us = now_us - now_us % 60_000_000
         arming = messages.Arming(definition=known, due_us=due_us)
-        await self.queue.definitions.upsert(arming, self.blob, queueing.EPOCH)
+        await self.queue.definitions.upsert([(arming, self.blob)], queueing.EPOCH)
         return known
 
     async def work(self):

@@ -156,7 +156,7 @@ async def test_a_number_whose_text_is_gone_gets_it_back(harness, kind):
     _, shard = await with_a_neighbour(harness)
     broken = place(harness)[0]
     await damage_text(harness, kind, None)
-    harness.queue.definitions._interned.forget_all()
+    harness.queue.interned.forget_all()
     assert await harness.arm() is messages.Armed.UNCHANGED
     assert set(await a_fresh_reading(harness, shard, [broken.id])) == {broken.id}
 
@@ -164,7 +164,7 @@ async def test_a_number_whose_text_is_gone_gets_it_back(harness, kind):
 async def test_a_number_that_stands_for_something_else_is_left_to_that(harness):
     _, shard = await with_a_neighbour(harness)
     await damage_text(harness, interning.Kind.RULE, b"\xff\xfe")
-    harness.queue.definitions._interned.forget_all()
+    harness.queue.interned.forget_all()
     assert await harness.arm(generation=2) is messages.Armed.APPLIED
     broken = place(harness)[0]
     assert set(await a_fresh_reading(harness, shard, [broken.id])) == {broken.id}
@@ -220,5 +220,5 @@ async def damage_text(harness, kind, text):
 
 async def a_fresh_reading(harness, shard, ids):
     """As by a process that knows no text yet."""
-    harness.queue.definitions._interned.forget_all()
+    harness.queue.interned.forget_all()
     return await harness.queue.definitions.read_definitions(shard, ids)

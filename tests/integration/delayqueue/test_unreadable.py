@@ -48,7 +48,7 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
     )
     digest = harness.queue.definitions.digest("default", sound)
     arming = harness.arming(name="sound", due_in=-0.5, target=digest)
-    await harness.queue.definitions.upsert(arming, sound, queueing.EPOCH)
+    await harness.queue.definitions.upsert([(arming, sound)], queueing.EPOCH)
     target = recordingtarget.RecordingTarget(SystemClock())
     worker = _worker(harness, target)
     for claim in await harness.claim_all():

@@ -48,7 +48,7 @@ class Scene:
             target=self.queue.definitions.digest("default", TICKS),
         )
         arming = messages.Arming(definition=known, due_us=self.began_us)
-        await self.queue.definitions.upsert(arming, TICKS, queueing.EPOCH)
+        await self.queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
         return known.uid
 
     def start_worker(self, lease_seconds):

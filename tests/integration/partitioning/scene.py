@@ -80,7 +80,7 @@ class Scene:
         made = self.a_definition(queue, name, generation)
         arming = messages.Arming(definition=made, due_us=due_us)
         blob = queueing.BLOB + name[-1:].encode()
-        armed = await queue.definitions.upsert(arming, blob, messages.Epoch(self.epoch))
+        (armed,) = await queue.definitions.upsert([(arming, blob)], messages.Epoch(self.epoch))
         if armed is not messages.Armed.APPLIED:
             self.problems.append(f"{name} generation {generation}: {armed}")
         self.live[made.id] = made

@@ -67,7 +67,7 @@ class Damaged:
         place = {interning.Kind.TARGET: 1, interning.Kind.RULE: 2}[kind]
         await self.client.hdel(self.names.interned, f"n:{numbers[place]}")
         for queue in self.scene.opened:
-            queue.definitions._interned.forget_all()
+            queue.interned.forget_all()
 
 
 async def another_format(it):

@@ -57,7 +57,7 @@ class Scene:
                 target=self.queue.definitions.digest("default", TICKS),
             )
             arming = queueing.messages.Arming(definition=known, due_us=self.first_us)
-            await self.queue.definitions.upsert(arming, TICKS, queueing.EPOCH)
+            await self.queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
 
     def start_worker(self):
         self.started += 1

@@ -23,7 +23,7 @@ import structlog
 from duepoint import errors, telemetry
 from duepoint.delayqueue import index, layouts, messages, port, sharding
 from duepoint.delayqueue.claims import claimedchains, prefetch
-from duepoint.delayqueue.definitions import records, service
+from duepoint.delayqueue.definitions import reading, records
 from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting, serverclock
 from duepoint.schedules import points
@@ -62,7 +62,7 @@ class Claims:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        reader: service.Reader,
+        reader: reading.Reader,
         moves: moves.Moves,
         prefetch: prefetch.Foresight,
         server_clock: serverclock.ServerClock,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.definitions import interning, records, service
+from duepoint.delayqueue.definitions import interning, numbering, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -40,7 +40,7 @@ class Concurrency:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        numbering: service.Numbering,
+        numbering: numbering.Numbering,
     ) -> None:
         self._index = index
         self._layouts = layouts

@@ -1,27 +1,28 @@
-"""Definitions as the other services use them: reading, numbering, and both with writing."""
+"""Definitions as a user of the queue has them: storing, reading and removing in one place."""
 
 from __future__ import annotations
 
-from duepoint.delayqueue.definitions import briefing, filling, numbering, reading
+from duepoint.delayqueue.definitions import briefing, occurrences, reading, upsert
 
 
-class Reader(briefing.Briefing):
-    """Reads definitions; names what other services need of it."""
+class Definitions:
+    """Operations on stored definitions; each is documented where it is made."""
 
-    by_bucket = reading.Reading._by_bucket  # noqa: SLF001
-    check_meta = reading.Reading._check_meta  # noqa: SLF001
-    definition_commands = reading.Reading._definition_commands  # noqa: SLF001
-    known_already = reading.Reading._known_already  # noqa: SLF001
-    lane_of = reading.Reading._lane_of  # noqa: SLF001
-    learn_numbers = reading.Reading._learn_numbers  # noqa: SLF001
-    read_here = reading.Reading._read_definitions  # noqa: SLF001
-
-
-class Numbering(numbering.Numbering):
-    """Numbers of texts."""
-
-    intern = numbering.Numbering._intern  # noqa: SLF001
-
-
-class Definitions(filling.Filling, Reader):
-    """Every operation on definitions."""
+    def __init__(
+        self,
+        *,
+        reader: reading.Reader,
+        briefing: briefing.Briefing,
+        upsert: upsert.Upsert,
+        occurrences: occurrences.Occurrences,
+    ) -> None:
+        self.digest = upsert.digest
+        self.upsert = upsert.upsert
+        self.remove = occurrences.remove
+        self.definition = reader.definition
+        self.read_definitions = reader.read_definitions
+        self.read_briefs = briefing.read_briefs
+        self.known = reader.known
+        self.all_definitions = reader.all_definitions
+        self.namespaces = reader.namespaces
+        self.blob = reader.blob

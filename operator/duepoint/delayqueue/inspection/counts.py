@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import service
+from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.inspection import views
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -42,7 +42,7 @@ class Counts:
         self,
         *,
         index: index.Index,
-        reader: service.Reader,
+        reader: reading.Reader,
     ) -> None:
         self._index = index
         self._reader = reader

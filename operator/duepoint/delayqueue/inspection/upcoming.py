@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from duepoint import errors
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import records, service
+from duepoint.delayqueue.definitions import reading, records
 from duepoint.delayqueue.inspection import counts, views
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -36,7 +36,7 @@ class Upcoming:
         self,
         *,
         index: index.Index,
-        reader: service.Reader,
+        reader: reading.Reader,
         counts: counts.Counts,
     ) -> None:
         self._index = index

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import interning, reading, service
+from duepoint.delayqueue.definitions import interning, reading
 from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -37,7 +37,7 @@ class Collector:
         self,
         *,
         index: index.Index,
-        reader: service.Reader,
+        reader: reading.Reader,
         counts: counts.Counts,
     ) -> None:
         self._index = index

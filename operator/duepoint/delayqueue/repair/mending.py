@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from duepoint.delayqueue import index, messages, port, sharding
-from duepoint.delayqueue.definitions import service
+from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -73,7 +73,7 @@ class Mending:
         self,
         *,
         index: index.Index,
-        reader: service.Reader,
+        reader: reading.Reader,
     ) -> None:
         self._index = index
         self._reader = reader

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import records, service
+from duepoint.delayqueue.definitions import reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -29,7 +29,7 @@ class SuspectPoints:
         self,
         *,
         index: index.Index,
-        reader: service.Reader,
+        reader: reading.Reader,
     ) -> None:
         self._index = index
         self._reader = reader

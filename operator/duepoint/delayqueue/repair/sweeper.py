@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from duepoint.delayqueue import index, keys, messages, sharding
-from duepoint.delayqueue.definitions import reading, service
+from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.repair import mending, sweepplan
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -44,7 +44,7 @@ class Sweeper:
         self,
         *,
         index: index.Index,
-        reader: service.Reader,
+        reader: reading.Reader,
         mending: mending.Mending,
     ) -> None:
         self._index = index

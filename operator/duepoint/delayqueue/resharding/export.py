@@ -17,7 +17,7 @@ import structlog
 
 from duepoint import telemetry
 from duepoint.delayqueue import index, keys, messages, port, sharding
-from duepoint.delayqueue.definitions import service
+from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
@@ -52,7 +52,7 @@ class Export:
         self,
         *,
         index: index.Index,
-        reader: service.Reader,
+        reader: reading.Reader,
         moves: moves.Moves,
     ) -> None:
         self._index = index

@@ -19,7 +19,7 @@ import structlog
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, service
+from duepoint.delayqueue.definitions import interning, numbering, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -70,8 +70,8 @@ class Moves:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        reader: service.Reader,
-        numbering: service.Numbering,
+        reader: reading.Reader,
+        numbering: numbering.Numbering,
         interned: interning.Interned,
     ) -> None:
         self._index = index

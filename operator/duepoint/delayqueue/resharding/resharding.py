@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from duepoint import errors
 from duepoint.delayqueue import index, layouts, membership, messages, sharding
-from duepoint.delayqueue.definitions import service
+from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.resharding import export
 from duepoint.delayqueue.wire import scripting
 
@@ -30,7 +30,7 @@ class Resharding:
         index: index.Index,
         layouts: layouts.Layouts,
         membership: membership.Membership,
-        reader: service.Reader,
+        reader: reading.Reader,
         export: export.Export,
     ) -> None:
         self._index = index
