@@ -102,7 +102,7 @@ class History:
             self.snapshot = await self.server.dump()
             return
         await self.server.restore(self.snapshot)
-        await self.server.become_another(self.queue.index.shard(messages.ShardId(0)).meta)
+        await self.server.become_another(self.harness.server.shard(messages.ShardId(0)).meta)
         self.rollbacks += 1
         await self.compare()
         for known in self.stored.values():
@@ -179,7 +179,7 @@ class History:
     async def lose_claims(self):
         """Claims disappear under their owners, as no script would let them; the sweep mends it."""
         if self.server is not None:
-            names = self.queue.index.shard(messages.ShardId(0))
+            names = self.harness.server.shard(messages.ShardId(0))
             await self.server.forget(names.claims)
             await self.sweep()
 

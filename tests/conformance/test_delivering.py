@@ -19,7 +19,7 @@ async def harness(request, shared_servers, key_prefix):
         return
     made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 def chain_goes_on(claim, seconds=60.0):
@@ -48,9 +48,7 @@ async def ids_in(harness, name="ticks"):
         found = harness.queue.stream_entries.get(f"default/{name}", [])
         assert all(entry["trigger"] == "Schedule" for entry in found)
         return [entry["id"] for entry in found]
-    found = await harness.queue.index.client.xrange(
-        harness.queue.index.keys.stream("default", name)
-    )
+    found = await harness.server.redis.xrange(harness.server.keys.stream("default", name))
     assert all(entry[b"trigger"] == b"Schedule" for _, entry in found)
     return [entry[b"id"].decode() for _, entry in found]
 
@@ -222,9 +220,7 @@ async def test_of_several_streams_what_is_not_held_any_more_stops_all(harness):
 async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
     claim, groups = await two_streams(harness)
     refusing, other = groups[bad], groups[1 - bad]
-    await harness.queue.index.client.set(
-        harness.queue.index.keys.stream("default", refusing.name), "mine"
-    )
+    await harness.server.redis.set(harness.server.keys.stream("default", refusing.name), "mine")
     handed = await harness.queue.settlements.deliver(
         claim, a_settlement(claim, outcomes=b""), *groups
     )
@@ -255,9 +251,7 @@ async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
 async def test_where_every_stream_refuses_nothing_is_done(harness):
     claim, groups = await two_streams(harness)
     for group in groups:
-        await harness.queue.index.client.set(
-            harness.queue.index.keys.stream("default", group.name), "mine"
-        )
+        await harness.server.redis.set(harness.server.keys.stream("default", group.name), "mine")
     with pytest.raises(scripting.WrongType):
         await harness.queue.settlements.deliver(claim, a_settlement(claim), *groups)
     assert await harness.outcomes() == []
@@ -269,9 +263,7 @@ async def test_where_every_stream_refuses_nothing_is_done(harness):
 async def test_a_key_of_another_type_leaves_the_claim_as_it_was(harness):
     await harness.arm()
     claim = await harness.claim_one()
-    await harness.queue.index.client.set(
-        harness.queue.index.keys.stream("default", "ticks"), "mine"
-    )
+    await harness.server.redis.set(harness.server.keys.stream("default", "ticks"), "mine")
     with pytest.raises(scripting.WrongType):
         await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
     assert await harness.outcomes() == []

@@ -26,10 +26,8 @@ async def payloads(harness, namespace: str, name: str) -> list[bytes]:
         return [
             bytes(entry["payload"]) for entry in harness.queue.stream_entries[f"{namespace}/{name}"]
         ]
-    key = harness.queue.index.keys.stream(namespace, name)
-    (found,) = await harness.queue.index.servers._administrator.exchange(
-        [("XRANGE", key, "-", "+")]
-    )
+    key = harness.server.keys.stream(namespace, name)
+    found = await harness.server.redis.xrange(key)
     fields = [dict(raw) if isinstance(raw, dict) else _paired(raw) for _, raw in found]
     return [each[b"payload"] for each in fields]
 
@@ -131,8 +129,8 @@ async def test_a_deleted_stream_gives_its_place_to_another(harness):
     if harness.memory:
         del harness.queue.stream_entries["team/one"]
     else:
-        key = harness.queue.index.keys.stream("team", "one")
-        await harness.queue.index.servers._administrator.exchange([("UNLINK", key)])
+        key = harness.server.keys.stream("team", "one")
+        await harness.server.redis.unlink(key)
     assert await harness.queue.streams.enlist("team", "three")
     assert not await harness.queue.streams.enlist("team", "four")
 

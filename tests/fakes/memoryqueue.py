@@ -22,7 +22,7 @@ from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import records, seal
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.streams import appending
+from duepoint.delayqueue.stream_entries import appending
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
@@ -35,6 +35,7 @@ from tests.fakes import (
     memoryshard,
 )
 
+BLOB_KEY = b"a key for tests!"
 _AWAY = errors.QueueUnavailable("the test took the server of this shard away")
 
 
@@ -102,7 +103,7 @@ class MemoryDelayQueue:
         self,
         clock: clocks.Clock,
         *,
-        blob_key: bytes = b"a key for tests!",
+        blob_key: bytes = BLOB_KEY,
         quotas: quotas_.Quotas = quotas_.USUAL,
     ) -> None:
         self.available = True
@@ -130,7 +131,7 @@ class MemoryDelayQueue:
         self._moves = memorymoves.Record()
         self.active = memoryactive.ActiveSets()
         self._wakeups: list[MemoryWakeups] = []
-        self._ledgers: list[memoryledger.MemoryLedger] = []
+        self.ledgers: list[memoryledger.MemoryLedger] = []
 
     def __getattr__(self, name: str) -> Service:
         """The services of ``delayqueue.DelayQueue``."""
@@ -163,8 +164,8 @@ class MemoryDelayQueue:
         return self._wakeups[-1]
 
     def ledger(self) -> port.Ledger:
-        self._ledgers.append(memoryledger.MemoryLedger(self.shards, self._check, self._clock))
-        return self._ledgers[-1]
+        self.ledgers.append(memoryledger.MemoryLedger(self.shards, self._check, self._clock))
+        return self.ledgers[-1]
 
     def flush(self) -> None:
         """Everything is gone, as after FLUSHALL."""
@@ -175,13 +176,17 @@ class MemoryDelayQueue:
         self._enlisted.clear()
         self._workers.clear()
         self._circuits = memorycircuits.MemoryCircuits(self._clock)
-        for ledger in self._ledgers:
+        for ledger in self.ledgers:
             ledger.flush()
         self._incarnation = ""
         self._opened_by = ""
         self._mark = ""
         self._layout = None
         self._moves = memorymoves.Record()
+
+    def change_blob_key(self, key: bytes) -> None:
+        """What is stored from now on is sealed with this key, and asked for under it."""
+        self._seal = seal.Seal(key)
 
     def snapshot(self) -> dict[messages.ShardId, memoryshard.MemoryShard]:
         """What a server would write to its disk."""
@@ -194,7 +199,7 @@ class MemoryDelayQueue:
         for number, shard in copy.deepcopy(state).items():
             shard.added = max(shard.added, self.shards[number].added)  # as ids that are times
             self.shards[number] = shard
-        for ledger in self._ledgers:
+        for ledger in self.ledgers:
             ledger.flush()
         for wakeups in self._wakeups:
             wakeups.ring_all()
@@ -922,7 +927,7 @@ class MemoryDelayQueue:
         dues += [lease.expiry_us for lease in shard.leases.values() if lease.is_given]
         for wakeups in self._wakeups if dues else ():
             wakeups.wake(shard.number, (min(dues) - now) / 1_000_000)
-        for ledger in self._ledgers if ran else ():
+        for ledger in self.ledgers if ran else ():
             ledger.tell(shard.number)
 
     def _stats_of(self, shard: memoryshard.MemoryShard) -> messages.ShardStats:

@@ -92,7 +92,7 @@ async def test_numbers_of_a_former_life_are_refused(bench):
 
 
 async def test_a_stream_under_another_type_is_told(bench):
-    stream = bench.queue.index.keys.stream("default", "ticks")
+    stream = bench.server.keys.stream("default", "ticks")
     await bench.client.set(stream, "text")
     with pytest.raises(scripting.WrongType):
         await bench.queue.settlements.append_stream("default", "ticks", {"a": "b"}, 10)

@@ -31,14 +31,14 @@ class Move:
     schedules: list[definition.Definition]
 
     def names(self, shard):
-        return self.harness.queue.index.shard(shard)
+        return self.harness.server.shard(shard)
 
     @property
     def client(self):
-        return self.harness.queue.index.client
+        return self.harness.server.redis
 
     async def run(self, name, keys, arguments):
-        return await self.harness.queue.index.scripts.run(arguments.call(name, keys.names))
+        return await self.harness.server.run(arguments.call(name, keys.names))
 
     def arguments(self, **named):
         return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
@@ -115,7 +115,7 @@ class Move:
     # -- what is where ---------------------------------------------------------------------------
 
     def bucket(self, shard, one):
-        return self.names(shard).bucket_of(one.id, self.harness.queue.index.buckets)
+        return self.names(shard).bucket_of(one.id, self.harness.server.buckets)
 
     async def lane(self, one):
         numbers = await self.harness.queue.definitions.namespaces(FROM)
@@ -142,7 +142,7 @@ async def move(redis_server, key_prefix):
     ready = Move(harness, made)
     await ready.client.hset(ready.names(TO).meta, "state", "filling")
     yield ready
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_what_is_exported_waits_for_its_new_shard_and_is_readable_meanwhile(move):

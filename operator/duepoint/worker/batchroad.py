@@ -390,7 +390,7 @@ def _observe(accepted_us: Sequence[int], slots_us: Sequence[int]) -> None:
         zip(accepted_us, slots_us, strict=True)
     ).items():
         late[max(0, at_us - slot_us) / 1_000_000] += count
-    telemetry.observe_many(telemetry.start_lateness_seconds, late)
+    telemetry.start_lateness_seconds.observe_many(late)
     telemetry.slots_total.labels("Started", "").inc(len(slots_us))
 
 

@@ -15,7 +15,7 @@ async def looking(clustered, shared_cluster):
     queue = delayqueue.connect(
         shared_cluster.url,
         blob_key=queueing.BLOB_KEY,
-        prefix=clustered.queue.index.keys.prefix,
+        prefix=clustered.server.keys.prefix,
         opened=redisusers.servers_for(shared_cluster.url, "viewer", connections=8),
     )
     await queue.layouts.read()

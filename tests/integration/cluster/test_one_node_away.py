@@ -121,14 +121,12 @@ async def scene(partial, key_prefix):
     await scene.arm()
     yield scene
     await queue.close()
-    await harness.queue.close()
+    await harness.close()
 
 
 def _of(scene, cluster, node):
     """The shards of this node."""
-    names = {
-        shard: scene.harness.queue.index.shard(messages.ShardId(shard)) for shard in range(SHARDS)
-    }
+    names = {shard: scene.harness.server.shard(messages.ShardId(shard)) for shard in range(SHARDS)}
     return {
         shard
         for shard, known in names.items()

@@ -26,7 +26,7 @@ from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import kubeconfig, schedules
 from duepoint.schedules.definition import Definition
-from tests.support import queueing
+from tests.support import queueing, serverclient
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
 from tests.support.servedcrds import duepoint_plane
@@ -77,7 +77,9 @@ class Installation:
         self.user = kubeapi.ApiSession(
             kubeconfig.credentials_for(plane.kubeconfig), component="test"
         )
-        self.queue = self.a_queue()
+        self.servers = queueing.connections_to(server.url)
+        self.queue = queueing.a_queue(server.url, prefix, opened=self.servers)
+        self.server = serverclient.ServerClient(server.url, prefix)
         self.leadership: Leadership | None = None
 
     def a_queue(self) -> delayqueue.DelayQueue:
@@ -224,6 +226,7 @@ async def installation(
         await _bind(made.user, kube_namespace)
         yield made
     await made.queue.close()
+    await made.server.close()
 
 
 @pytest.fixture

@@ -224,8 +224,8 @@ async def test_the_watch_comes_back_when_its_rights_do(installation: Installatio
 def _stream_of(installation: Installation, held) -> tuple[str, str]:
     from duepoint.delayqueue import sharding
 
-    layout = installation.queue.index.known_layout()
-    names = installation.queue.index.shard(sharding.shard_of(held.id, layout.shards))
+    layout = installation.queue.layouts.known()
+    names = installation.server.shard(sharding.shard_of(held.id, layout.shards))
     return names.runs, names.ran
 
 

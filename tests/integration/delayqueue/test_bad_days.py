@@ -18,9 +18,9 @@ from tests.support.queueing import BLOB, EPOCH, moved
 
 async def test_scripts_forgotten_by_the_server_are_loaded_again_inside_a_pipeline(harness):
     await harness.arm()
-    await harness.queue.index.client.script_flush()
+    await harness.server.redis.script_flush()
     (claim,) = await harness.claim_all()  # one pipeline over four shards
-    await harness.queue.index.client.script_flush()
+    await harness.server.redis.script_flush()
     settled = await harness.queue.settlements.settle(
         claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
     )
@@ -90,8 +90,8 @@ async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harnes
         await harness.arm(name=f"s{number}", due_in=60.0)
     counts = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
     lost = max(counts, key=counts.get)
-    names = harness.queue.index.shard(lost)
-    client = harness.queue.index.client
+    names = harness.server.shard(lost)
+    client = harness.server.redis
     await client.delete(*await client.keys(_escaped(names.tag) + "*"))
     await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     after = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
@@ -147,7 +147,7 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     run = points.manual(known.id, known.created_us, "a-run", points.PointKind.MANUAL)
     await lonely.queue.occurrences.enqueue(known, run, messages.OccurrenceRecord(), EPOCH)
     before = (await lonely.total()).points
-    successor = queueing.a_queue(own_server.url, lonely.queue.index.keys.prefix, users=False)
+    successor = queueing.a_queue(own_server.url, lonely.server.keys.prefix, users=False)
     await successor.start()
     with own_server.client() as client:
         client.config_set("maxmemory", 1)
@@ -166,8 +166,8 @@ async def test_a_full_server_that_lost_a_text_gives_no_number_of_another(lonely,
     await lonely.arm(namespace="team-a")
     known = lonely.definition(namespace="team-a")
     shard = sharding.shard_of(known.id, 4)
-    names = lonely.queue.index.shard(shard)
-    successor = queueing.a_queue(own_server.url, lonely.queue.index.keys.prefix, users=False)
+    names = lonely.server.shard(shard)
+    successor = queueing.a_queue(own_server.url, lonely.server.keys.prefix, users=False)
     await successor.layout()
     with own_server.client() as client:
         number = client.hget(names.interned, "t:nteam-a")
@@ -200,8 +200,8 @@ async def test_a_cancelled_command_leaves_no_reply_for_the_next_one(redis_server
         await asyncio.wait({looking}, timeout=60)
         assert looking.done()
         echo = str(turns).encode()
-        assert await made.queue.index.client.execute_command("ECHO", echo) == echo
-    await made.queue.close()
+        assert await made.server.redis.execute_command("ECHO", echo) == echo
+    await made.close()
 
 
 async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_prefix):
@@ -221,7 +221,7 @@ async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_pre
         done, _ = await asyncio.wait({working}, timeout=60)
         assert done
         assert working.cancelled()
-    await made.queue.close()
+    await made.close()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
     await queue.close()
     right = await queueing.redis_harness(url.replace("wrong", "right"), key_prefix, users=False)
     await right.arm()
-    await right.queue.close()
+    await right.close()
 
 
 async def test_a_server_that_evicts_is_not_fit(lonely, own_server):
@@ -276,10 +276,10 @@ async def test_compact_buckets_are_asked_for_at_the_start(own_server, key_prefix
         assert int(client.config_get("hash-max-listpack-value")["hash-max-listpack-value"]) >= 512
     await lonely.arm(name="n" * 200)
     stored = lonely.definition(name="n" * 200)
-    names = lonely.queue.index.shard(sharding.shard_of(stored.id, 4))
-    bucket = names.bucket_of(stored.id, lonely.queue.index.buckets)
-    assert await lonely.queue.index.client.object("ENCODING", bucket) == b"listpack"
-    await lonely.queue.close()
+    names = lonely.server.shard(sharding.shard_of(stored.id, 4))
+    bucket = names.bucket_of(stored.id, lonely.server.buckets)
+    assert await lonely.server.redis.object("ENCODING", bucket) == b"listpack"
+    await lonely.close()
 
 
 async def test_whoever_may_not_set_the_limit_says_what_to_write(lonely, own_server):
@@ -293,9 +293,9 @@ async def test_a_forged_blob_is_refused(harness):
     await harness.arm()
     stored = harness.definition()
     shard = sharding.shard_of(stored.id, 4)
-    names = harness.queue.index.shard(shard)
+    names = harness.server.shard(shard)
     forged = seal.Seal(b"the attacker's own key").pack(b"rm -rf")
-    await harness.queue.index.client.hset(names.blobs, stored.target, forged)
+    await harness.server.redis.hset(names.blobs, stored.target, forged)
     with pytest.raises(seal.BlobForged):
         await harness.queue.definitions.blob("default", stored.target, shard)
 
@@ -304,9 +304,9 @@ async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(harness
     await harness.arm(name="good", due_in=60.0)
     stored = harness.definition(name="good")
     shard = sharding.shard_of(stored.id, 4)
-    names = harness.queue.index.shard(shard)
-    bucket = names.bucket_of(stored.id, harness.queue.index.buckets)
-    await harness.queue.index.client.hset(bucket, b"another!", b"\x63from a later version")
+    names = harness.server.shard(shard)
+    bucket = names.bucket_of(stored.id, harness.server.buckets)
+    await harness.server.redis.hset(bucket, b"another!", b"\x63from a later version")
     assert [s.name async for s in harness.queue.definitions.all_definitions(shard)] == ["good"]
 
 

@@ -35,7 +35,7 @@ async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
 async def has(harness, blob):
     target = harness.queue.definitions.digest("default", blob)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
-    return await harness.queue.index.client.hexists(harness.queue.index.shard(shard).blobs, target)
+    return await harness.server.redis.hexists(harness.server.shard(shard).blobs, target)
 
 
 async def test_a_blob_that_is_used_stays_for_ever(harness):
@@ -95,10 +95,10 @@ async def test_a_mark_that_is_wrong_is_taken_off(harness):
     await harness.arm()
     target = harness.queue.definitions.digest("default", queueing.BLOB)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
-    blobs = harness.queue.index.shard(shard).blobs
-    await harness.queue.index.client.hset(blobs, f":{target}", 1)
+    blobs = harness.server.shard(shard).blobs
+    await harness.server.redis.hset(blobs, f":{target}", 1)
     assert await collect(harness) == (0, 0)
-    assert not await harness.queue.index.client.hexists(blobs, f":{target}")
+    assert not await harness.server.redis.hexists(blobs, f":{target}")
     assert await has(harness, queueing.BLOB)
 
 
@@ -107,8 +107,8 @@ async def test_nothing_goes_from_a_shard_with_a_definition_that_cannot_be_read(h
     await edit(harness, 2, OTHER)
     known = harness.definition()
     shard = sharding.shard_of(known.id, len(await harness.shards()))
-    bucket = harness.queue.index.shard(shard).bucket_of(known.id, harness.queue.index.buckets)
-    await harness.queue.index.client.hset(bucket, b"another!", b"\xffof another version")
+    bucket = harness.server.shard(shard).bucket_of(known.id, harness.server.buckets)
+    await harness.server.redis.hset(bucket, b"another!", b"\xffof another version")
     assert await collect(harness, patience_seconds=0) == (0, 0)
     assert await collect(harness, patience_seconds=0) == (0, 0)
 
@@ -141,9 +141,7 @@ async def _texts(harness):
     """Every text that has a number, of all shards."""
     found = []
     for shard in await harness.shards():
-        interned = await harness.queue.index.client.hgetall(
-            harness.queue.index.shard(shard).interned
-        )
+        interned = await harness.server.redis.hgetall(harness.server.shard(shard).interned)
         found += [text for name, text in interned.items() if name.startswith(b"n:")]
         assert {b"t:" + interned[name] for name in interned if name.startswith(b"n:")} == {
             name for name in interned if name.startswith(b"t:")

@@ -90,7 +90,7 @@ class Scene:
 async def scene(own_server):
     harness = await queueing.redis_harness(own_server.url, keys.DEFAULT_PREFIX)
     yield Scene(own_server.url, harness)
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_replayed_slot_is_tried_once_more_as_the_same_slot(scene):
@@ -128,9 +128,9 @@ async def test_a_letter_older_than_its_max_age_is_tried_all_the_same(scene):
     await scene.give_up("report")
     (letter,) = await scene.letters()
     long_ago = str(int(letter.entry["slot_us"]) - 30 * 86_400_000_000)
-    key = scene.queue.index.shard(letter.shard).dead
-    await scene.queue.index.client.xdel(key, letter.id)
-    await scene.queue.index.client.xadd(key, {**letter.entry, "member": b"", "slot_us": long_ago})
+    key = scene.harness.server.shard(letter.shard).dead
+    await scene.harness.server.redis.xdel(key, letter.id)
+    await scene.harness.server.redis.xadd(key, {**letter.entry, "member": b"", "slot_us": long_ago})
     await scene.command("replay", "-n", "default")
     scene.target.reply(REFUSED)
     await scene.work()
@@ -184,8 +184,8 @@ async def test_another_schedule_of_the_name_does_not_get_the_slot(scene):
 )
 async def test_a_letter_that_does_not_say_which_slot_it_is_of_is_refused(scene, entry):
     shard = (await scene.harness.shards())[0]
-    key = scene.queue.index.shard(scene.queue.layouts.known() and shard).dead
-    await scene.queue.index.client.xadd(key, {"member": b"", **entry})
+    key = scene.harness.server.shard(shard).dead
+    await scene.harness.server.redis.xadd(key, {"member": b"", **entry})
     (row,) = await scene.rows("replay", "--all", "--yes", code=1)
     assert "could not be read" in row["why"]
     assert len(await scene.letters()) == 1

@@ -102,10 +102,10 @@ class Storm:
 
 async def _chains(harness):
     ids = []
-    client = harness.queue.index.client
+    client = harness.server.redis
     for shard in await harness.shards():
         for lane in await harness.queue.definitions.namespaces(shard):
-            members = await client.zrange(harness.queue.index.shard(shard).lane(lane), 0, -1)
+            members = await client.zrange(harness.server.shard(shard).lane(lane), 0, -1)
             ids += [member[:8] for member in members if len(member) == 12]
     return ids
 

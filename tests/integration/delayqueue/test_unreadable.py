@@ -28,7 +28,7 @@ async def broken(request, harness):
     """A due schedule called ``report`` whose definition was damaged."""
     await harness.arm()
     bucket, stored = _place(harness)
-    client = harness.queue.index.client
+    client = harness.server.redis
     record = await client.hget(bucket, stored.id)
     await client.hset(bucket, stored.id, request.param(record))
     return stored
@@ -75,7 +75,7 @@ async def test_it_can_be_removed(harness, broken):
     )
     assert removed is messages.Armed.APPLIED
     bucket, _ = _place(harness)
-    assert await harness.queue.index.client.hexists(bucket, broken.id) == 0
+    assert await harness.server.redis.hexists(bucket, broken.id) == 0
 
 
 async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(harness):
@@ -86,8 +86,8 @@ async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(h
     await harness.queue.settlements.settle(
         claim, messages.Settlement(occurrences=(retry,), chains=(queueing.moved(chain, 3600),))
     )
-    names = harness.queue.index.shard(claim.shard)
-    await harness.queue.index.client.hset(names.occrec, retry.point.member, b"\x96\x63")
+    names = harness.server.shard(claim.shard)
+    await harness.server.redis.hset(names.occrec, retry.point.member, b"\x96\x63")
     target = recordingtarget.RecordingTarget(SystemClock())
     for again in await harness.claim_all():
         assert again.unreadable == {retry.point.member}
@@ -112,8 +112,8 @@ async def test_a_sound_record_is_known_as_such_whatever_is_in_it(harness, uid, i
 
 def _place(harness):
     stored = harness.definition()
-    names = harness.queue.index.shard(sharding.shard_of(stored.id, 4))
-    return names.bucket_of(stored.id, harness.queue.index.buckets), stored
+    names = harness.server.shard(sharding.shard_of(stored.id, 4))
+    return names.bucket_of(stored.id, harness.server.buckets), stored
 
 
 def _worker(harness, target):

@@ -28,7 +28,7 @@ async def scene(redis_server, key_prefix):
     target = stream.StreamTarget(harness.queue.settlements, SystemClock())
     for number in (1, 2, 2, 3):  # the second one twice, as after a lost answer
         await target.fire(firings.a_firing(firings.a_stream(), slot_us=number * 1_000_000))
-    await harness.queue.close()
+    await harness.close()
     with redis.Redis.from_url(redis_server.url, decode_responses=True, protocol=2) as server:
         yield server, f"{key_prefix}stream:default:ticks"
 

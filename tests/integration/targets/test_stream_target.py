@@ -20,7 +20,7 @@ async def fire(redis_server, key_prefix):
         return await target.fire(firings.a_firing(action or firings.a_stream(), **changes))
 
     yield one
-    await made.queue.close()
+    await made.close()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def test_a_server_that_is_gone_or_full_is_asked_again(own_server, key_pref
     full = await target.fire(firings.a_firing(firings.a_stream()))
     own_server.kill()
     gone = await target.fire(firings.a_firing(firings.a_stream()))
-    await made.queue.close()
+    await made.close()
     for given in (full, gone):
         assert isinstance(given, outcome.Retry)
         assert given.reason is Reason.QUEUE_UNAVAILABLE

@@ -288,10 +288,10 @@ async def test_what_is_armed_anew_is_known_as_it_is_armed():
         uid = (await world.apply("one"))["metadata"]["uid"]
         await world.apply("one", concurrencyPolicy="Forbid")  # another generation, the same timing
         await world.clock.advance(10)
-        before = await world.reporter.definition(uid)
+        before = await world.states.definition(uid)
         await _emptied(world)
         await world.resync.run()
         await world.clock.settle()
-        after = await world.reporter.definition(uid)
+        after = await world.states.definition(uid)
         assert (before.timing_generation, after.timing_generation) == (1, 2)
         assert after == world.definition(uid)

@@ -29,7 +29,7 @@ from duepoint.controller.schedules import largeobjects, plan, reconcile, verdict
 from duepoint.controller.schedules.report import Report, Reports
 from duepoint.controller.schedules.workqueue import Together, WorkQueue
 from duepoint.controller.sighting import Sighting
-from duepoint.controller.status import shown
+from duepoint.controller.status import published
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
@@ -134,7 +134,7 @@ class Reconciler:
 
         One that nobody has answered yet is taken for new: where it is not, the queue refuses.
         """
-        is_unanswered = seen.generation == 1 and shown.observed_generation(seen.status) < 1
+        is_unanswered = seen.generation == 1 and published.observed_generation(seen.status) < 1
         self._offer(seen, is_absent=is_unanswered)
 
     def _offer(
@@ -211,7 +211,7 @@ class Reconciler:
         if known.fingerprint != self._reconcile.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
-        elif shown.has_accepted(seen.status, seen.generation):
+        elif published.has_accepted(seen.status, seen.generation):
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
 
     def _is_behind_again(self, seen: Sighting) -> bool:
@@ -403,7 +403,7 @@ class Reconciler:
 
     def _shown(self, seen: Sighting) -> plan.Shown:
         """What the status says, and what has ended since by what this process knows."""
-        written = shown.of(seen.status)
+        written = published.of(seen.status)
         remembered = self._reports.settled(seen.uid)
         if remembered is None or not remembered.through_us:
             return written

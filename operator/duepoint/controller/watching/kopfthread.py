@@ -20,7 +20,7 @@ import kopf
 from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import sighting
-from duepoint.controller.scheduleruns.runsighting import RunSighting
+from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching import forgetting, handlers, kopfjson, shortwatch, tuning
@@ -49,7 +49,7 @@ class KopfThread:
         credentials: Credentials,
         namespaces: tuple[str, ...],
         offer: Callable[[Sighting], None],
-        offer_run: Callable[[RunSighting], None],
+        offer_run: Callable[[ObservedRun], None],
         is_compared: Callable[[], bool],
         clock: Clock,
         health: services.Health,
@@ -157,10 +157,10 @@ class KopfThread:
             self._health.well("watch")
             self._events.watch_listed()
 
-    def _take(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+    def _take(self, seen: Sighting | ObservedRun, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
         if is_listed:
             self._events.watch_listed()
-        if isinstance(seen, RunSighting):
+        if isinstance(seen, ObservedRun):
             self._offer_run(seen)
         else:
             self._offer(seen)
@@ -174,11 +174,11 @@ class _Life:
         self.is_over = False
         self._loop = loop
         self._take = take
-        self._bundle: deque[tuple[Sighting | RunSighting, bool]] = deque()
+        self._bundle: deque[tuple[Sighting | ObservedRun, bool]] = deque()
         self._lock = threading.Lock()
         self._is_called = False
 
-    def deliver(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+    def deliver(self, seen: Sighting | ObservedRun, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
         """Called in kopf's thread."""
         self._bundle.append((seen, is_listed))
         self._call()
