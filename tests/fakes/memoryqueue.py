@@ -22,7 +22,7 @@ from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import records, seal
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.stream_entries import appending
+from duepoint.delayqueue.streams import appending
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
 from duepoint.schedules import briefs, points
