@@ -12,13 +12,14 @@ import contextlib
 import itertools
 import struct
 from collections.abc import Hashable, Sequence
+from typing import cast
 
 import msgspec
 
 from duepoint.delayqueue import index, messages, sharding
-from duepoint.delayqueue.definitions import interning, reading
+from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import briefs, points
+from duepoint.schedules import points
 
 #: Names of buckets that are remembered, of all shards together, and kinds of each shard.
 _REMEMBERED = 65_536
@@ -48,7 +49,7 @@ class Briefing:
         self._interned = interned
         self._named_buckets: dict[_Place, str] = {}
 
-    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> codec.Columns:
         """The newest definitions in short, for these chain members.
 
         Without those where there is none, where it is not armed or of another timing version, or
@@ -58,19 +59,21 @@ class Briefing:
         numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
         by_place = _by_place(numbers, self._index.buckets)
         incarnation, found = await self._index.scripts.run(
-            self._briefs_call(shard, chains, by_place)
+            self._columns_call(shard, chains, by_place)
         )
         self._interned.see(shard, incarnation.decode())
         order = list(itertools.chain.from_iterable(by_place.values()))
-        columns = briefs.unpack(
+        columns = codec.columns(
             list(itertools.chain.from_iterable(found)), [versions[index] for index in order]
         )
         if len(columns.indexes) < len(order):
             order = [order[row] for row in columns.indexes]
-        columns = columns._replace(indexes=order)
-        return briefs.Briefs(*columns, kind_of=await self._kinds(shard, set(columns.kinds)))
+        return columns._replace(
+            indexes=order,
+            kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", columns.kinds))),
+        )
 
-    def _briefs_call(
+    def _columns_call(
         self,
         shard: messages.ShardId,
         chains: Sequence[bytes],
@@ -99,8 +102,8 @@ class Briefing:
 
     async def _kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[Hashable, briefs.Kind]:
-        known: dict[bytes, briefs.Kind | None] = self._interned.derived(shard)
+    ) -> dict[Hashable, codec.Kind]:
+        known: dict[bytes, codec.Kind | None] = self._interned.derived(shard)
         listed = {kind: known[kind] for kind in kinds if kind in known}
         if len(listed) < len(kinds):
             learned = await self._read_kinds(shard, kinds - listed.keys())
@@ -112,16 +115,16 @@ class Briefing:
 
     async def _read_kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[bytes, briefs.Kind | None]:
+    ) -> dict[bytes, codec.Kind | None]:
         """None = one that cannot be read; that is told in the log when it is read whole."""
-        numbers_of = {kind: briefs.numbers(kind) for kind in kinds}
+        numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
         await self._reader.learn_numbers(
             shard, set(itertools.chain.from_iterable(numbers_of.values()))
         )
-        read: dict[bytes, briefs.Kind | None] = dict.fromkeys(kinds)
+        read: dict[bytes, codec.Kind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
-                read[kind] = briefs.Kind(
+                read[kind] = codec.Kind(
                     self._reader.text(shard, namespace).decode(),
                     reading.parsed_rule(self._reader.text(shard, rule)),
                     self._reader.text(shard, target).decode(),

@@ -8,13 +8,12 @@ another shard is waited for.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import interning, numbering, records
+from duepoint.delayqueue.definitions import codec, interning, numbering, records
 from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -125,7 +124,7 @@ class Occurrences:
             layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
         )
         arguments.put("id", arguments.position(definition.id))
-        arguments.put("uid", arguments.position(packed_uid(definition.uid)))
+        arguments.put("uid", arguments.position(codec.packed_uid(definition.uid)))
         arguments.put("members", arguments.run(point.member for point, _ in wanted))
         arguments.put("records", arguments.run(records.pack(record) for _, record in wanted))
         bucket = names.bucket_of(definition.id, self._index.buckets)
@@ -196,7 +195,7 @@ class Occurrences:
             layout=sharding.layout_of(shard), epoch=epoch, lane=lane, batch=_REMOVE_BATCH
         )
         arguments.put("id", arguments.position(schedule_id))
-        arguments.put("uid", arguments.position(packed_uid(uid)))
+        arguments.put("uid", arguments.position(codec.packed_uid(uid)))
         call = arguments.call("remove", [*keys, names.leases])
         was_there = False
         while True:
@@ -206,15 +205,6 @@ class Occurrences:
             was_there = was_there or applied == b"APPLIED"
             if not more:
                 return was_there, bool(elsewhere)
-
-
-def packed_uid(uid: str) -> bytes:
-    """The uid as it stands in a packed definition, without its length."""
-    try:
-        parsed = uuid.UUID(uid)
-    except ValueError:
-        return uid.encode()
-    return parsed.bytes if str(parsed) == uid else uid.encode()
 
 
 def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.StoredOccurrence:

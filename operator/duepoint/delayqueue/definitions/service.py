@@ -21,7 +21,7 @@ class Definitions:
         self.remove = occurrences.remove
         self.definition = reader.definition
         self.read_definitions = reader.read_definitions
-        self.read_briefs = briefing.read_briefs
+        self.read_columns = briefing.read_columns
         self.known = reader.known
         self.all_definitions = reader.all_definitions
         self.namespaces = reader.namespaces
