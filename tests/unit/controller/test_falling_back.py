@@ -88,7 +88,7 @@ def slots_made(cluster: Cluster) -> list[int]:
 
 def has_settled(world: World) -> bool:
     shards = world.queue.shards.values()
-    return not any(shard.back_us or shard.suspect_points.held() for shard in shards)
+    return not any(shard.back_us or shard.held_points() for shard in shards)
 
 
 @pytest.mark.parametrize("policy", ["None", "Latest", "All"])
@@ -420,9 +420,7 @@ async def test_a_held_point_keeps_the_watermark_below_it():
             world.queue.fall_back(before)
             await world.clock.advance(5)
             (shard,) = world.queue.shards.values()
-            held = [
-                point for _, point in shard.suspect_points.held() if point.kind is PointKind.HELD
-            ]
+            held = [point for _, point in shard.held_points() if point.kind is PointKind.HELD]
             await lead.enter_async_context(world.leader(epoch=2))
             world.fallbacks.look()
             assert held
