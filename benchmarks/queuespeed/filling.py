@@ -93,7 +93,7 @@ async def _lane(
     queue: delayqueue.DelayQueue, shard: messages.ShardId, one: definition.Definition, blob: bytes
 ) -> int:
     """The lane of a namespace; the first schedule of it goes in as the operator would put it."""
-    entry = interning.entry(interning.Kind.NAMESPACE, one.namespace.encode())
+    entry = interning.entry(interning.TextKind.NAMESPACE, one.namespace.encode())
     known = queue.interned.number(shard, entry)
     if known is None:
         arming = messages.Arming(definition=one, due_us=place.now_us() + 10**12)
@@ -109,9 +109,9 @@ async def _packed(
     buckets: dict[str, dict[bytes, bytes]] = collections.defaultdict(dict)
     for known in listed:
         texts = [
-            interning.entry(interning.Kind.NAMESPACE, known.namespace.encode()),
-            interning.entry(interning.Kind.TARGET, known.target.encode()),
-            interning.entry(interning.Kind.RULE, rules.text(known.rule)),
+            interning.entry(interning.TextKind.NAMESPACE, known.namespace.encode()),
+            interning.entry(interning.TextKind.TARGET, known.target.encode()),
+            interning.entry(interning.TextKind.RULE, rules.text(known.rule)),
         ]
         numbers = await queue.numbering.intern(shard, texts, place.EPOCH)
         lane, target, rule = (numbers[text] for text in texts)

@@ -12,7 +12,7 @@ import pytest
 from duepoint import errors
 from duepoint.delayqueue import messages, ownership, sharding
 from duepoint.delayqueue.claims import settling
-from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver
@@ -1059,12 +1059,12 @@ async def test_a_namespace_cannot_read_the_blob_of_another(harness):
     await harness.arm(namespace="team-a")
     new = harness.definition(namespace="team-a")
     shard = sharding.shard_of(new.id, 4)
-    with pytest.raises(seal.BlobForged):
+    with pytest.raises(signedblobs.BlobForged):
         await harness.queue.definitions.blob("team-b", new.target, shard)
 
 
 async def test_a_blob_that_is_not_there_is_told(harness):
-    with pytest.raises(seal.BlobMissing):
+    with pytest.raises(signedblobs.BlobMissing):
         await harness.queue.definitions.blob("default", "nothing", messages.ShardId(0))
 
 

@@ -20,7 +20,7 @@ from duepoint.delayqueue import alarms, membership, messages, ownership, port, s
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.definitions import codec, records, seal
+from duepoint.delayqueue.definitions import codec, records, signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.streams import appending
 from duepoint.delayqueue.wire import scripting
@@ -119,7 +119,7 @@ class MemoryDelayQueue:
         self._enlisted: dict[str, set[str]] = {}
         self._clock = clock
         self._quotas = quotas
-        self._seal = seal.Seal(blob_key)
+        self._signed_blobs = signedblobs.SignedBlobs(blob_key)
         self._layout: messages.Layout | None = None
         self._incarnation = ""
         self._opened_by = ""
@@ -186,7 +186,7 @@ class MemoryDelayQueue:
 
     def change_blob_key(self, key: bytes) -> None:
         """What is stored from now on is sealed with this key, and asked for under it."""
-        self._seal = seal.Seal(key)
+        self._signed_blobs = signedblobs.SignedBlobs(key)
 
     def snapshot(self) -> dict[messages.ShardId, memoryshard.MemoryShard]:
         """What a server would write to its disk."""
@@ -284,7 +284,7 @@ class MemoryDelayQueue:
     # -- arming ---------------------------------------------------------------------------------
 
     def digest(self, namespace: str, blob: bytes) -> str:
-        return self._seal.digest(namespace, blob)
+        return self._signed_blobs.digest(namespace, blob)
 
     async def upsert(
         self, wanted: Sequence[tuple[messages.Arming, bytes]], epoch: messages.Epoch
@@ -479,7 +479,9 @@ class MemoryDelayQueue:
             and one.timing_version == chain[8:]
             and one.rule.timing.max_runs is None
         }
-        kinds = [codec.Kind(one.namespace, one.rule, one.target) for one in known.values()]
+        kinds = [
+            codec.DefinitionKind(one.namespace, one.rule, one.target) for one in known.values()
+        ]
         return codec.Columns(
             indexes=list(known),
             uids=[one.uid for one in known.values()],
@@ -495,9 +497,9 @@ class MemoryDelayQueue:
         sealed = (self._shard(place).blobs.get(digest) for place in places)
         found = next((one for one in sealed if one is not None), None)
         if found is None:
-            raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
-        if self._seal.digest(namespace, found[1]) != digest:
-            raise seal.BlobForged(f"blob {digest} is not of {namespace}")
+            raise signedblobs.BlobMissing(f"the index holds no blob {digest} of {namespace}")
+        if self._signed_blobs.digest(namespace, found[1]) != digest:
+            raise signedblobs.BlobForged(f"blob {digest} is not of {namespace}")
         return found[1]
 
     async def settle(

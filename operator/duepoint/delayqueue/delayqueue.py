@@ -34,13 +34,12 @@ from duepoint.delayqueue import quotas as quotas_
 from duepoint.delayqueue.claims import claiming, prefetch, settling
 from duepoint.delayqueue.concurrency import admission
 from duepoint.delayqueue.definitions import (
-    briefing,
+    columns,
     interning,
-    numbering,
     occurrences,
     reading,
-    seal,
     service,
+    signedblobs,
     upsert,
 )
 from duepoint.delayqueue.inspection import counts, heldclaims, upcoming
@@ -76,9 +75,9 @@ class DelayQueue:
     definitions: service.Definitions
     occurrences: occurrences.Occurrences
     reader: reading.Reader
-    numbering: numbering.Numbering
+    numbering: interning.Numbering
     interned: interning.Interned
-    seal: seal.Seal
+    signed_blobs: signedblobs.SignedBlobs
     claims: claiming.Claims
     settlements: settling.Settlements
     concurrency: admission.Concurrency
@@ -146,19 +145,25 @@ def connect(
     opened = opened or servers.open_servers(server, connections=connections)
     clock = clock or clocks.SystemClock()
     return _composed(
-        index.Index(opened, keys.Keys(prefix), clock, buckets=buckets), seal.Seal(blob_key), quotas
+        index.Index(opened, keys.Keys(prefix), clock, buckets=buckets),
+        signedblobs.SignedBlobs(blob_key),
+        quotas,
     )
 
 
-def _composed(shared: index.Index, sealed: seal.Seal, quotas: quotas_.Quotas) -> DelayQueue:
+def _composed(
+    shared: index.Index, signed_blobs: signedblobs.SignedBlobs, quotas: quotas_.Quotas
+) -> DelayQueue:
     """Every service, from the bottom up."""
     interned = interning.Interned()
     # A server that went back in time gives the numbers of what it forgot to other texts.
     shared.servers.on_upheaval.append(interned.forget_all)
     known = layouts.Layouts(index=shared)
     members = membership.Membership(index=shared, layouts=known)
-    reader = reading.Reader(index=shared, layouts=known, interned=interned, seal=sealed)
-    numbers = numbering.Numbering(index=shared, interned=interned)
+    reader = reading.Reader(
+        index=shared, layouts=known, interned=interned, signed_blobs=signed_blobs
+    )
+    numbers = interning.Numbering(index=shared, interned=interned)
     moving = moves.Moves(
         index=shared, layouts=known, reader=reader, numbering=numbers, interned=interned
     )
@@ -168,12 +173,12 @@ def _composed(shared: index.Index, sealed: seal.Seal, quotas: quotas_.Quotas) ->
         layouts=known,
         numbering=numbers,
         interned=interned,
-        seal=sealed,
+        signed_blobs=signed_blobs,
         moves=moving,
     )
     definitions = service.Definitions(
         reader=reader,
-        briefing=briefing.Briefing(index=shared, reader=reader, interned=interned),
+        columns=columns.ColumnReader(index=shared, reader=reader, interned=interned),
         upsert=stored,
         occurrences=enqueued,
     )
@@ -192,7 +197,7 @@ def _composed(shared: index.Index, sealed: seal.Seal, quotas: quotas_.Quotas) ->
         reader=reader,
         numbering=numbers,
         interned=interned,
-        seal=sealed,
+        signed_blobs=signed_blobs,
         claims=claiming.Claims(
             index=shared,
             layouts=known,

@@ -18,7 +18,7 @@ import msgspec
 
 from duepoint import bytescache, errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 
@@ -101,9 +101,9 @@ class ActionCache:
         try:
             blob = await self._queue.definitions.blob(namespace, digest, shard)
             action = _decoded(blob)
-        except seal.BlobMissing:
+        except signedblobs.BlobMissing:
             message = "the target is not in the queue; the operator writes it again"
-        except seal.BlobForged:
+        except signedblobs.BlobForged:
             message = (
                 "the stored target is not sealed with this worker's blob key; give the operator and"
                 " all workers the same one and restart them, or find out who else writes to Redis"

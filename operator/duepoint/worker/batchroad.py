@@ -181,7 +181,7 @@ class BatchRoad:
     def _is_settled(self, action: actions.Action) -> bool:
         return self._settled is not None and self._settled.settles(action)
 
-    def _action_of(self, kind: codec.Kind) -> actions.Action | None:
+    def _action_of(self, kind: codec.DefinitionKind) -> actions.Action | None:
         action = self._actions.known(kind.namespace, kind.target)
         if not isinstance(action, actions.Action) or self._target is None:
             return None  # perhaps there was no room to keep it: each reads it when it begins

@@ -29,7 +29,7 @@ class PlainKind(NamedTuple):
         is_anchored: its slots hang on when a schedule was made.
     """
 
-    kind: codec.Kind
+    kind: codec.DefinitionKind
     action: actions.Action
     limit_us: int
     age_us: int
@@ -142,7 +142,7 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _slot_and_next(
-    kind: codec.Kind, due_us: int, created_us: int
+    kind: codec.DefinitionKind, due_us: int, created_us: int
 ) -> tuple[int, int, int | None] | None:
     """The slot of a due, and the due of the slot after it; None where there is not both.
 
@@ -240,8 +240,8 @@ def is_plain(rule: rules.Rule) -> bool:
 
 
 def plain_kinds(
-    found: Mapping[Hashable, codec.Kind],
-    action_of: Callable[[codec.Kind], actions.Action | None],
+    found: Mapping[Hashable, codec.DefinitionKind],
+    action_of: Callable[[codec.DefinitionKind], actions.Action | None],
     limit_us: Callable[[actions.Action], int],
 ) -> dict[Hashable, PlainKind]:
     """The kinds that can be fired together; ``action_of`` gives None where the target cannot."""
@@ -261,7 +261,7 @@ def plain_kinds(
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _nature(kind: codec.Kind) -> tuple[int, bool] | None:
+def _nature(kind: codec.DefinitionKind) -> tuple[int, bool] | None:
     """The greatest age of its slots and whether it is anchored; None where it is not plain."""
     if not is_plain(kind.rule):
         return None

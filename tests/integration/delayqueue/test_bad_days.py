@@ -9,7 +9,7 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue import delayqueue, messages, sharding
-from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.wire import connecting, nodes, scripting
 from duepoint.schedules import points
 from tests.support import queueing, redisserver
@@ -294,9 +294,9 @@ async def test_a_forged_blob_is_refused(harness):
     stored = harness.definition()
     shard = sharding.shard_of(stored.id, 4)
     names = harness.server.shard(shard)
-    forged = seal.Seal(b"the attacker's own key").pack(b"rm -rf")
+    forged = signedblobs.SignedBlobs(b"the attacker's own key").pack(b"rm -rf")
     await harness.server.redis.hset(names.blobs, stored.target, forged)
-    with pytest.raises(seal.BlobForged):
+    with pytest.raises(signedblobs.BlobForged):
         await harness.queue.definitions.blob("default", stored.target, shard)
 
 

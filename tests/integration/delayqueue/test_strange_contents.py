@@ -141,7 +141,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("text", LOST.values(), ids=LOST.keys())
-@pytest.mark.parametrize("kind", list(interning.Kind), ids=str)
+@pytest.mark.parametrize("kind", list(interning.TextKind), ids=str)
 async def test_a_definition_whose_text_is_lost_holds_up_no_neighbour(harness, kind, text):
     neighbour, shard = await with_a_neighbour(harness)
     broken = place(harness)[0]
@@ -151,7 +151,7 @@ async def test_a_definition_whose_text_is_lost_holds_up_no_neighbour(harness, ki
     assert found.unreadable == {broken.id}
 
 
-@pytest.mark.parametrize("kind", list(interning.Kind), ids=str)
+@pytest.mark.parametrize("kind", list(interning.TextKind), ids=str)
 async def test_a_number_whose_text_is_gone_gets_it_back(harness, kind):
     _, shard = await with_a_neighbour(harness)
     broken = place(harness)[0]
@@ -163,7 +163,7 @@ async def test_a_number_whose_text_is_gone_gets_it_back(harness, kind):
 
 async def test_a_number_that_stands_for_something_else_is_left_to_that(harness):
     _, shard = await with_a_neighbour(harness)
-    await damage_text(harness, interning.Kind.RULE, b"\xff\xfe")
+    await damage_text(harness, interning.TextKind.RULE, b"\xff\xfe")
     harness.meet_another_server()
     assert await harness.arm(generation=2) is messages.Armed.APPLIED
     broken = place(harness)[0]
@@ -200,9 +200,9 @@ async def damage_text(harness, kind, text):
     """What the definition of ``report`` names under this kind, and its neighbour does not."""
     known, _, names = place(harness)
     wanted = {
-        interning.Kind.NAMESPACE: known.namespace,
-        interning.Kind.TARGET: known.target,
-        interning.Kind.RULE: "",
+        interning.TextKind.NAMESPACE: known.namespace,
+        interning.TextKind.TARGET: known.target,
+        interning.TextKind.RULE: "",
     }[kind]
     numbered = await harness.server.redis.hgetall(names.interned)
     (field,) = [

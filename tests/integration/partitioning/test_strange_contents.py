@@ -64,7 +64,7 @@ class Damaged:
 
     async def lose(self, kind):
         numbers = codec.numbers(await self.record())
-        place = {interning.Kind.TARGET: 1, interning.Kind.RULE: 2}[kind]
+        place = {interning.TextKind.TARGET: 1, interning.TextKind.RULE: 2}[kind]
         await self.client.hdel(self.names.interned, f"n:{numbers[place]}")
         for servers in self.scene.servers.values():
             for tell in servers.on_upheaval:  # the servers are others now
@@ -76,11 +76,11 @@ async def another_format(it):
 
 
 async def a_rule_that_is_lost(it):
-    await it.lose(interning.Kind.RULE)
+    await it.lose(interning.TextKind.RULE)
 
 
 async def a_target_that_is_lost(it):
-    await it.lose(interning.Kind.TARGET)
+    await it.lose(interning.TextKind.TARGET)
 
 
 async def fields_that_are_no_ids(it):

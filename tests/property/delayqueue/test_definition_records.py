@@ -40,7 +40,7 @@ def test_a_record_comes_back_as_it_was(uid, name, generation, state, numbers, no
 def test_any_other_bytes_are_refused_without_another_error(record):
     try:
         codec.unpack(record)
-    except codec.UnknownFormat:
+    except codec.UnknownRecord:
         return
 
 
@@ -82,7 +82,7 @@ def test_bytes_that_are_no_record_have_no_identity(head, tail):
         assert neighbour == codec.unpack(usual).identity
         try:
             packed = codec.unpack(data)
-        except codec.UnknownFormat:
+        except codec.UnknownRecord:
             assert found is None
         else:
             assert found in {None, packed.identity}

@@ -41,13 +41,13 @@ def test_scripts_find_format_state_and_version_where_they_look_for_them():
 @pytest.mark.parametrize("cut", range(1, 40))
 def test_a_truncated_record_is_refused(cut):
     record = codec.pack(a_definition(), namespace=1, target=1, rule=1)
-    with pytest.raises(codec.UnknownFormat):
+    with pytest.raises(codec.UnknownRecord):
         codec.unpack(record[:-cut])
 
 
 def test_a_record_of_a_later_format_is_refused():
     record = codec.pack(a_definition(), namespace=1, target=1, rule=1)
-    with pytest.raises(codec.UnknownFormat):
+    with pytest.raises(codec.UnknownRecord):
         codec.unpack(bytes([codec.FORMAT + 1]) + record[1:])
 
 

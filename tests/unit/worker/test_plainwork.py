@@ -49,7 +49,7 @@ def _alone(known, chain, now_us):
 
 
 def _together(known, chain, now_us, action=STREAM):
-    kind = codec.Kind(known.namespace, known.rule, known.target)
+    kind = codec.DefinitionKind(known.namespace, known.rule, known.target)
     found = codec.Columns(
         [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
     )

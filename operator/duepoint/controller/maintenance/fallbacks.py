@@ -23,7 +23,7 @@ from duepoint.clock import Clock
 from duepoint.controller.maintenance import comparing
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions, points
@@ -177,7 +177,7 @@ class Fallbacks:
                     action = actions.decode(
                         await self._queue.definitions.blob(namespace, digest, shard)
                     )
-                except (seal.BlobMissing, seal.BlobForged, msgspec.MsgspecError):
+                except (signedblobs.BlobMissing, signedblobs.BlobForged, msgspec.MsgspecError):
                     continue  # a worker says what is wrong with it
                 target = action.target
                 is_own = isinstance(target, actions.StreamAction) and target.connection is None

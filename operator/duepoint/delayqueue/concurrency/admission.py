@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.concurrency import activeruns
-from duepoint.delayqueue.definitions import interning, numbering, records
+from duepoint.delayqueue.definitions import interning, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -40,7 +40,7 @@ class Concurrency:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        numbering: numbering.Numbering,
+        numbering: interning.Numbering,
     ) -> None:
         self._index = index
         self._layouts = layouts
@@ -128,7 +128,7 @@ class Concurrency:
         told: _Told,
         epoch: messages.Epoch,
     ) -> activeruns.Finished:
-        text = interning.entry(interning.Kind.NAMESPACE, known.namespace.encode())
+        text = interning.entry(interning.TextKind.NAMESPACE, known.namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
         call = self._finish_call(shard, known, lane, told)
         return _finished(await self._index.gathered.run(call))

@@ -71,7 +71,7 @@ _LAYOUT = {
 }
 
 
-class UnknownFormat(ValueError):
+class UnknownRecord(ValueError):
     """The bytes are not a record that this version can read."""
 
 
@@ -102,8 +102,8 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return (*shared, self.rule) if isinstance(self.rule, int) else shared
 
     @property
-    def identity(self) -> Identity:
-        return Identity(
+    def identity(self) -> RecordIdentity:
+        return RecordIdentity(
             *(self.uid, self.namespace, self.name),
             *(self.generation, self.collision, self.fingerprint),
         )
@@ -236,7 +236,7 @@ _head = re.compile(
 
 
 def unpack(record: bytes) -> Packed:
-    """The parts of a stored record; raises UnknownFormat on bytes that are not one."""
+    """The parts of a stored record; raises UnknownRecord on bytes that are not one."""
     found = _matched(record)
     (_, state, (flags,), version, fingerprint, uid, *varints, kind, length) = found.groups()
     generation, timing_generation, collision, created_s, not_before = map(_number, varints)
@@ -271,7 +271,7 @@ def unpack(record: bytes) -> Packed:
 def numbers(record: bytes) -> tuple[int, ...]:
     """What a record names by number: namespace, target and, unless it is inline, rule.
 
-    Raises UnknownFormat on bytes that are not a record.
+    Raises UnknownRecord on bytes that are not a record.
     """
     found = kind_numbers(_matched(record)["kind"])
     return found[:2] if record[_FLAGS_OFFSET] & _RULE_INLINE else found
@@ -285,8 +285,8 @@ def _matched(record: bytes) -> re.Match[bytes]:
     return found
 
 
-def _unknown(record: bytes) -> UnknownFormat:
-    return UnknownFormat(f"definition record of {len(record)} bytes cannot be read")
+def _unknown(record: bytes) -> UnknownRecord:
+    return UnknownRecord(f"definition record of {len(record)} bytes cannot be read")
 
 
 class _Rest:
@@ -349,7 +349,7 @@ def kind_numbers(kind: bytes) -> tuple[int, int, int]:
 # -- reading a batch -------------------------------------------------------------------------
 
 
-class Kind(msgspec.Struct, frozen=True, eq=False):
+class DefinitionKind(msgspec.Struct, frozen=True, eq=False):
     """What schedules of one namespace, rule and target share.
 
     The same kind is the same object for as long as it is known, so that what is worked out of it
@@ -383,10 +383,10 @@ class Columns(NamedTuple):
     generations: Sequence[int] = ()
     created_us: Sequence[int] = ()
     kinds: Sequence[Hashable] = ()
-    kind_of: Mapping[Hashable, Kind] = {}
+    kind_of: Mapping[Hashable, DefinitionKind] = {}
 
 
-class Identity(NamedTuple):
+class RecordIdentity(NamedTuple):
     """Of which generation of which schedule a record is; the namespace by its number."""
 
     uid: str
@@ -446,15 +446,15 @@ def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Colum
     )
 
 
-def identities(records: Sequence[bytes]) -> list[Identity | None]:
+def identities(records: Sequence[bytes]) -> list[RecordIdentity | None]:
     """Whose each record is; None for one of another form."""
-    answers: list[Identity | None] = [None] * len(records)
+    answers: list[RecordIdentity | None] = [None] * len(records)
     usual = [index for index, record in enumerate(records) if record[2:3] == b"\0"]
     found = _parts(_find_identity, [records[index] for index in usual])
     for index, row in zip(usual, found, strict=True):
         if row is not None:
             _, fingerprint, uid, generation, collision, kind, _, name = row
-            answers[index] = Identity(
+            answers[index] = RecordIdentity(
                 _uuid_text(uid),
                 kind_numbers(kind)[0],
                 name.decode(),

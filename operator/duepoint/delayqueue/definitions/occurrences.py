@@ -13,7 +13,7 @@ from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, numbering, records
+from duepoint.delayqueue.definitions import codec, interning, records
 from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -36,7 +36,7 @@ class Occurrences:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        numbering: numbering.Numbering,
+        numbering: interning.Numbering,
         moves: moves.Moves,
     ) -> None:
         self._index = index
@@ -97,7 +97,7 @@ class Occurrences:
         point: points.DuePoint,
         epoch: messages.Epoch,
     ) -> bytes | None:
-        text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
+        text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
         names = self._index.shard(shard)
         arguments = scripting.Arguments(
@@ -117,7 +117,7 @@ class Occurrences:
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
     ) -> Any:  # noqa: ANN401 - what the script replies
-        text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
+        text = interning.entry(interning.TextKind.NAMESPACE, definition.namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
         names = self._index.shard(shard)
         arguments = scripting.Arguments(
@@ -186,7 +186,7 @@ class Occurrences:
         epoch: messages.Epoch,
     ) -> tuple[bool, bool]:
         """Whether there was something, and whether a new shard may have more of it."""
-        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
+        text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
         names = self._index.shard(shard)
         bucket = names.bucket_of(schedule_id, self._index.buckets)

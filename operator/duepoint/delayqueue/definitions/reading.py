@@ -26,7 +26,7 @@ import structlog
 
 from duepoint import bytescache, errors, telemetry
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, seal
+from duepoint.delayqueue.definitions import codec, interning, signedblobs
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -64,12 +64,12 @@ class Reader:
         index: index.Index,
         layouts: layouts.Layouts,
         interned: interning.Interned,
-        seal: seal.Seal,
+        signed_blobs: signedblobs.SignedBlobs,
     ) -> None:
         self._index = index
         self._layouts = layouts
         self._interned = interned
-        self._seal = seal
+        self._signed_blobs = signed_blobs
         self._blobs: bytescache.BytesCache[str, bytes] = bytescache.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(
@@ -124,7 +124,7 @@ class Reader:
 
     async def lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
         """The number of a namespace's lane, for a look; None where the shard never met it."""
-        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
+        text = interning.entry(interning.TextKind.NAMESPACE, namespace.encode())
         (number,) = await self._index.read(
             "read the namespaces", ("HGET", self._index.shard(shard).interned, b"t:" + text)
         )
@@ -221,7 +221,7 @@ class Reader:
                 ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
             )
             for number, text in entries.items():
-                if text.startswith(interning.Kind.NAMESPACE.encode()):
+                if text.startswith(interning.TextKind.NAMESPACE.encode()):
                     with contextlib.suppress(ValueError):  # it names no lane of ours
                         found[int(number[2:])] = text[1:].decode()
             if int(cursor) == 0:
@@ -231,14 +231,14 @@ class Reader:
         cached = self._blobs.get(namespace, digest)
         if cached is not None:
             return cached
-        value = await self._sealed_blob(digest, shard)
+        value = await self._signed_blob(digest, shard)
         if value is None:
-            raise seal.BlobMissing(f"the index holds no blob {digest} of {namespace}")
-        content = self._seal.unpack(namespace, digest, value)
+            raise signedblobs.BlobMissing(f"the index holds no blob {digest} of {namespace}")
+        content = self._signed_blobs.unpack(namespace, digest, value)
         self._blobs.put(namespace, digest, content, len(content))
         return content
 
-    async def _sealed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
+    async def _signed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
         """As it is stored: in this shard, or where an edit of a schedule that has moved put it."""
         (value,) = await self._index.read(
             "read a blob", ("HGET", self._index.shard(shard).blobs, digest)
@@ -373,7 +373,7 @@ def unpacked(
 
 def _identities(
     found: Sequence[tuple[points.ScheduleId, bytes]],
-) -> Iterator[codec.Identity]:
+) -> Iterator[codec.RecordIdentity]:
     answers = codec.identities([record for _, record in found])
     for identity, (schedule_id, record) in zip(answers, found, strict=True):
         if identity is not None:
@@ -389,7 +389,7 @@ def _numbers_of(packed: Iterable[codec.Packed]) -> set[int]:
 def _readable(schedule_id: points.ScheduleId, record: bytes) -> codec.Packed | None:
     try:
         return _unpack(record)
-    except codec.UnknownFormat:
+    except codec.UnknownRecord:
         telemetry.unreadable_total.labels("definition").inc()
         log.exception("definition cannot be read", schedule_id=schedule_id.hex())
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue.definitions import briefing, occurrences, reading, upsert
+from duepoint.delayqueue.definitions import columns, occurrences, reading, upsert
 
 
 class Definitions:
@@ -12,7 +12,7 @@ class Definitions:
         self,
         *,
         reader: reading.Reader,
-        briefing: briefing.Briefing,
+        columns: columns.ColumnReader,
         upsert: upsert.Upsert,
         occurrences: occurrences.Occurrences,
     ) -> None:
@@ -21,7 +21,7 @@ class Definitions:
         self.remove = occurrences.remove
         self.definition = reader.definition
         self.read_definitions = reader.read_definitions
-        self.read_columns = briefing.read_columns
+        self.read_columns = columns.read_columns
         self.known = reader.known
         self.all_definitions = reader.all_definitions
         self.namespaces = reader.namespaces

@@ -23,7 +23,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, numbering, records, seal
+from duepoint.delayqueue.definitions import codec, interning, records, signedblobs
 from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -110,20 +110,20 @@ class Upsert:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        numbering: numbering.Numbering,
+        numbering: interning.Numbering,
         interned: interning.Interned,
-        seal: seal.Seal,
+        signed_blobs: signedblobs.SignedBlobs,
         moves: moves.Moves,
     ) -> None:
         self._index = index
         self._layouts = layouts
         self._numbering = numbering
         self._interned = interned
-        self._seal = seal
+        self._signed_blobs = signed_blobs
         self._moves = moves
 
     def digest(self, namespace: str, blob: bytes) -> str:
-        return self._seal.digest(namespace, blob)
+        return self._signed_blobs.digest(namespace, blob)
 
     async def upsert(self, wanted: Sequence[Wanted], epoch: messages.Epoch) -> list[messages.Armed]:
         answers: list[messages.Armed | None] = [None] * len(wanted)
@@ -156,12 +156,12 @@ class Upsert:
         if known.target != self.digest(known.namespace, content):
             raise errors.Bug(f"{known.identity}: its target is not the digest of its blob")
         if known.target not in blobs:
-            blobs[known.target] = self._seal.pack(content)
+            blobs[known.target] = self._signed_blobs.pack(content)
         rule, entry = known.rule, interning.entry
         return _Kind(
-            namespace=entry(interning.Kind.NAMESPACE, known.namespace.encode()),
-            target=entry(interning.Kind.TARGET, known.target.encode()),
-            rule=None if rule.is_private else entry(interning.Kind.RULE, rules.text(rule)),
+            namespace=entry(interning.TextKind.NAMESPACE, known.namespace.encode()),
+            target=entry(interning.TextKind.TARGET, known.target.encode()),
+            rule=None if rule.is_private else entry(interning.TextKind.RULE, rules.text(rule)),
             digest=known.target,
             blob=blobs[known.target],
             made_from=rule,

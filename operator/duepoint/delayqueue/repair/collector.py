@@ -126,7 +126,7 @@ class Collector:
             "look for what is used",
             ("HMGET", self._index.shard(shard).interned, *(f"n:{number}" for number in numbers)),
         )
-        kind = interning.Kind.TARGET.encode()
+        kind = interning.TextKind.TARGET.encode()
         if not all(text is not None and text.startswith(kind) for text in texts):
             return None
         return {text[len(kind) :] for text in texts}
@@ -163,14 +163,14 @@ def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:
             numbers = codec.numbers(record)
             used.update(numbers)
             targets.add(numbers[1])
-    except codec.UnknownFormat:
+    except codec.UnknownRecord:
         reading.log.warning("a definition cannot be read: nothing of its shard is removed")
         return None
     return used, targets
 
 
 def _is_collectable(name: bytes, text: bytes) -> bool:
-    kinds = (interning.Kind.RULE.encode(), interning.Kind.TARGET.encode())
+    kinds = (interning.TextKind.RULE.encode(), interning.TextKind.TARGET.encode())
     return name.startswith(b"n:") and text.startswith(kinds)
 
 

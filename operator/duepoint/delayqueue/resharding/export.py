@@ -312,7 +312,7 @@ class Export:
                     continue
                 try:
                     lane, *_ = codec.numbers(record)
-                except codec.UnknownFormat:
+                except codec.UnknownRecord:
                     continue
                 by_lane.setdefault(lane, []).append(schedule_id)
             groups += [(lane, bucket, ids) for lane, ids in by_lane.items()]

@@ -19,7 +19,7 @@ import structlog
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, numbering, reading
+from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -70,7 +70,7 @@ class Moves:
         index: index.Index,
         layouts: layouts.Layouts,
         reader: reading.Reader,
-        numbering: numbering.Numbering,
+        numbering: interning.Numbering,
         interned: interning.Interned,
     ) -> None:
         self._index = index
@@ -194,7 +194,7 @@ class Moves:
     ) -> dict[bytes, bytes]:
         """Digests and sealed contents that the new shard may not have yet."""
         incarnation = self._interned.incarnation(home)
-        kind = interning.Kind.TARGET.encode()
+        kind = interning.TextKind.TARGET.encode()
         digests = sorted(
             text[1:]
             for text in set(texts)

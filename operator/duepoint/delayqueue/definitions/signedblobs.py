@@ -1,10 +1,10 @@
-"""Blobs under a keyed hash: what a definition points to cannot be forged or borrowed.
+"""Signed blobs: what a definition points to cannot be forged or borrowed.
 
 A blob (what to do: a Job template, a webhook, a stream) is stored once per content and namespace.
-Its name is an HMAC-SHA256 over namespace and content, cut to 144 bits; whoever reads it computes
-the name again, so that somebody with write access to Redis but without the key can neither alter
-a blob nor give one namespace the blob of another. Stored value, format 1: one byte 1, four bytes
-that tell which key was used (a hash of it), the content deflated. Pure.
+Its name is an HMAC-SHA256 over namespace and content, cut to 144 bits. A reader computes the name
+again, so that somebody with write access to Redis but without the key can neither alter a blob
+nor give one namespace the blob of another. Stored value, format 1: one byte 1, four bytes that say
+which key was used (a hash of it), the content deflated. Pure.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class BlobMissing(errors.WorldChanged):
 
 
 class BlobForged(errors.WorldChanged):
-    """The blob was not sealed with our key for this namespace; it must not be acted upon."""
+    """The blob was not signed with our key for this namespace; it must not be acted upon."""
 
 
-class Seal:
-    """One key, and what it vouches for."""
+class SignedBlobs:
+    """Signs and verifies blobs with one key."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) < 16:
@@ -63,7 +63,7 @@ class Seal:
     def unpack(self, namespace: str, digest: str, value: bytes) -> bytes:
         """The content, verified; raises BlobForged."""
         if not value.startswith(_FORMAT + self._key_name):
-            raise BlobForged(f"blob {digest} of {namespace} was sealed with another key or format")
+            raise BlobForged(f"blob {digest} of {namespace} was signed with another key or format")
         content = _inflated(value[len(_FORMAT) + _KEY_NAME_LENGTH :])
         if content is None or not hmac.compare_digest(self.digest(namespace, content), digest):
             raise BlobForged(f"blob {digest} is not what its name says, or not of {namespace}")

@@ -1,8 +1,9 @@
-"""Reading the definitions of hundreds of claimed chains: one script, one reply, no object for each.
+"""Reads the definitions of hundreds of claimed chains by column: one script, one reply.
 
-The usual reading sends a command for each bucket, and each reply costs a client more than the
-server. Here a script gathers them. Records are not remembered, because taking one apart costs less
-than looking for it in a cache; what is remembered are names of buckets and kinds.
+A read of single definitions sends a command for each bucket, and each reply costs a client more
+than the server. Here one script collects the records and the codec matches them in one step.
+Records are not cached, because a match costs less than a look into a cache. Names of buckets and
+kinds (namespace, rule, target) are cached; kinds are dropped with the numbers of their shard.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MEMBER = struct.Struct(">Q4s")
 _Place = tuple[messages.ShardId, int]
 
 
-class Briefing:
+class ColumnReader:
     """Reads the definitions of many claimed chains in short."""
 
     def __init__(
@@ -102,8 +103,8 @@ class Briefing:
 
     async def _kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[Hashable, codec.Kind]:
-        known: dict[bytes, codec.Kind | None] = self._interned.derived(shard)
+    ) -> dict[Hashable, codec.DefinitionKind]:
+        known: dict[bytes, codec.DefinitionKind | None] = self._interned.derived(shard)
         listed = {kind: known[kind] for kind in kinds if kind in known}
         if len(listed) < len(kinds):
             learned = await self._read_kinds(shard, kinds - listed.keys())
@@ -115,16 +116,16 @@ class Briefing:
 
     async def _read_kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[bytes, codec.Kind | None]:
+    ) -> dict[bytes, codec.DefinitionKind | None]:
         """None = one that cannot be read; that is told in the log when it is read whole."""
         numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
         await self._reader.learn_numbers(
             shard, set(itertools.chain.from_iterable(numbers_of.values()))
         )
-        read: dict[bytes, codec.Kind | None] = dict.fromkeys(kinds)
+        read: dict[bytes, codec.DefinitionKind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
-                read[kind] = codec.Kind(
+                read[kind] = codec.DefinitionKind(
                     self._reader.text(shard, namespace).decode(),
                     reading.parsed_rule(self._reader.text(shard, rule)),
                     self._reader.text(shard, target).decode(),

@@ -5,27 +5,27 @@ import zlib
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.definitions import signedblobs
 
 KEY = b"k" * 32
 CONTENT = b'{"webhook":{"url":"https://hooks.example.com/"}}'
 
 
 def test_what_was_packed_is_unpacked():
-    sealed = seal.Seal(KEY)
+    sealed = signedblobs.SignedBlobs(KEY)
     value = sealed.pack(CONTENT)
     assert sealed.unpack("default", sealed.digest("default", CONTENT), value) == CONTENT
 
 
 def test_equal_contents_have_equal_digests_only_in_one_namespace():
-    sealed = seal.Seal(KEY)
+    sealed = signedblobs.SignedBlobs(KEY)
     assert sealed.digest("a", CONTENT) == sealed.digest("a", CONTENT)
     assert sealed.digest("a", CONTENT) != sealed.digest("b", CONTENT)
     assert len(sealed.digest("a", CONTENT)) == 24
 
 
 def test_namespace_and_content_cannot_be_shifted_into_each_other():
-    sealed = seal.Seal(KEY)
+    sealed = signedblobs.SignedBlobs(KEY)
     # a namespace never holds a line feed, so the first one ends it
     assert sealed.digest("ab", b"c") != sealed.digest("a", b"bc")
 
@@ -35,31 +35,33 @@ def test_namespace_and_content_cannot_be_shifted_into_each_other():
     [
         b"",
         b"\x01",
-        seal.Seal(b"x" * 32).pack(CONTENT),
-        seal.Seal(KEY).pack(b"another content"),
-        seal.Seal(KEY).pack(CONTENT)[:-3],
-        seal.Seal(KEY).pack(CONTENT)[:5] + b"not deflated",
-        b"\x02" + seal.Seal(KEY).pack(CONTENT)[1:],
+        signedblobs.SignedBlobs(b"x" * 32).pack(CONTENT),
+        signedblobs.SignedBlobs(KEY).pack(b"another content"),
+        signedblobs.SignedBlobs(KEY).pack(CONTENT)[:-3],
+        signedblobs.SignedBlobs(KEY).pack(CONTENT)[:5] + b"not deflated",
+        b"\x02" + signedblobs.SignedBlobs(KEY).pack(CONTENT)[1:],
     ],
     ids=["empty", "format only", "other key", "other content", "cut", "garbage", "other format"],
 )
 def test_anything_else_is_refused(value):
-    sealed = seal.Seal(KEY)
-    with pytest.raises(seal.BlobForged):
+    sealed = signedblobs.SignedBlobs(KEY)
+    with pytest.raises(signedblobs.BlobForged):
         sealed.unpack("default", sealed.digest("default", CONTENT), value)
 
 
 def test_a_bomb_is_not_inflated():
-    sealed = seal.Seal(KEY)
-    bomb = sealed.pack(b"")[:5] + zlib.compress(bytes(seal.CONTENT_LIMIT + 1), 9)
-    with pytest.raises(seal.BlobForged):
+    sealed = signedblobs.SignedBlobs(KEY)
+    bomb = sealed.pack(b"")[:5] + zlib.compress(bytes(signedblobs.CONTENT_LIMIT + 1), 9)
+    with pytest.raises(signedblobs.BlobForged):
         sealed.unpack("default", "digest", bomb)
 
 
 def test_a_short_key_is_a_wrong_setting():
     with pytest.raises(errors.InvalidSetting):
-        seal.Seal(b"short")
+        signedblobs.SignedBlobs(b"short")
 
 
 def test_the_content_is_not_readable_from_its_digest_without_the_key():
-    assert seal.Seal(KEY).digest("a", CONTENT) != seal.Seal(b"x" * 32).digest("a", CONTENT)
+    assert signedblobs.SignedBlobs(KEY).digest("a", CONTENT) != signedblobs.SignedBlobs(
+        b"x" * 32
+    ).digest("a", CONTENT)
