@@ -16,7 +16,7 @@ from duepoint import errors
 from duepoint.cli import instants, output
 from duepoint.cli.webhook.webhookreading import Captured
 from duepoint.schedules import nesting
-from duepoint.targets import signing
+from duepoint.targets.webhook import signing
 
 _WANTED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 #: Longest time in seconds that is looked at; more digits are no time.

@@ -18,7 +18,7 @@ from duepoint import errors
 from duepoint.cli.check import manifests
 from duepoint.expressions import durations
 from duepoint.schedules import nesting
-from duepoint.targets import signing
+from duepoint.targets.webhook import signing
 
 #: Keys by the name of the Secret or ConfigMap.
 Objects = Mapping[str, Mapping[str, bytes]]

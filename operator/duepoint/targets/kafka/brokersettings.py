@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duepoint.targets import answers, connectionsecrets
+from duepoint.targets import troubles
+from duepoint.targets.secretaccess import connectionsecrets
 
 PATH = "spec.kafka.connectionSecretRef"
 KEYS = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "username", "password")
@@ -39,7 +40,7 @@ class Brokers:
         return self.protocol.startswith("SASL")
 
 
-def brokers(found: connectionsecrets.Connection) -> Brokers | answers.Trouble:
+def brokers(found: connectionsecrets.Connection) -> Brokers | troubles.Trouble:
     """The brokers, or what to write into the Secret instead."""
     values = found.values
     servers = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
@@ -76,7 +77,7 @@ def _usual_protocol(values: Mapping[str, str]) -> str:
 
 def _unknown(
     found: connectionsecrets.Connection, key: str, known: tuple[str, ...]
-) -> answers.Trouble:
+) -> troubles.Trouble:
     return connectionsecrets.unusable(found, key, f"is not known; write {' or '.join(known)}")
 
 

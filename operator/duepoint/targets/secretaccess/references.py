@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from duepoint.kube import errors, secrets
 from duepoint.schedules import actions, webhooksecrets
-from duepoint.targets import consent, secretcache
+from duepoint.targets.secretaccess import consent, secretcache
 
 #: Longest header value made of a Secret, in bytes; most receivers take no longer line.
 _MOST_HEADER_BYTES = 16 * 1024

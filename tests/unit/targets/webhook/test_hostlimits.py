@@ -8,7 +8,8 @@ import time
 import pytest
 
 from duepoint import clock
-from duepoint.targets import hostlimits, pace
+from duepoint.targets import pace
+from duepoint.targets.webhook import hostlimits
 from tests.fakes import fakeclock
 
 

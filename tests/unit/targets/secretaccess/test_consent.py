@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.targets import consent
+from duepoint.targets.secretaccess import consent
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""From what a receiver said, or failed to say, to an outcome.
+"""What follows from a receiver's response, or from its absence.
 
 Owns the rules of ``spec.webhook.success`` and ``retry.retryOn``, of 410 and of ``Retry-After``
 (RFC 9110, 10.2.3). The status line decides: whatever the body does afterwards changes nothing. No
 text of a receiver goes into an outcome: outcomes are shown to readers of the Schedule, and the
-receiver may be a server that its author could not ask directly. Pure; times are arguments.
+receiver may be a server that its author could not ask directly; messages about a missing response
+name the kind of trouble in our words. Pure; times are arguments.
 """
 
 from __future__ import annotations
@@ -11,26 +12,22 @@ from __future__ import annotations
 import datetime as dt
 import email.utils
 import functools
-import re
-from collections.abc import Iterable
+import os
+import ssl
 from dataclasses import dataclass
 
+from duepoint.net import connections, dialling, http1, ownservers
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
+from duepoint.targets import troubles
 
-#: How much of a text is shown, in bytes.
-EXCERPT_BYTES = 1024
 #: The word of ``retryOn`` for everything that is not a status.
 NETWORK = "network"
 
 _SECOND_US = 1_000_000
 #: Retry-After counts where the receiver says that it is busy, and nowhere else.
 _BUSY = frozenset({429, 503})
-#: Values shorter than this are no secrets, and replacing them would garble the text.
-_SHORTEST_SECRET = 8
-_SHORTEST_CUT = 4
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\uffff]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,24 +43,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """No answer.
-
-    Attributes:
-        code_class: the metric's label in place of ``2xx``.
-        final: whether trying again cannot help.
-        unsent: nothing was sent because something of ours was missing: tried again whatever the
-            rule of the webhook says of receivers.
-    """
-
-    reason: Reason
-    message: str
-    code_class: str = "error"
-    final: bool = False
-    unsent: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
     """When: of the answer, and of the slot's due, from which ``maxAge`` counts."""
 
@@ -71,9 +50,11 @@ class Times:
     due_us: int
 
 
-def judge(answer: Answer | Trouble, webhook: actions.WebhookAction, at: Times) -> outcome.Outcome:
+def judge(
+    answer: Answer | troubles.Trouble, webhook: actions.WebhookAction, at: Times
+) -> outcome.Outcome:
     """What follows from an answer, or from its absence."""
-    if isinstance(answer, Trouble):
+    if isinstance(answer, troubles.Trouble):
         return _after_trouble(answer, webhook)
     status = answer.status
     if matches(status, webhook.success):
@@ -121,31 +102,7 @@ def retry_after_us(text: str, now_us: int) -> int | None:
     return max(int(zoned.timestamp()) * _SECOND_US - now_us, _SECOND_US)
 
 
-def excerpt(body: bytes, shown: Iterable[str] = (), unspeakable: Iterable[str] = ()) -> str:
-    """The start of a text as one readable line, without texts that were sent as secrets.
-
-    Args:
-        body: the text; secrets are looked for before it is cut.
-        shown: values that stand in the spec and might be secrets all the same; short ones, which
-            would garble the text, are left alone.
-        unspeakable: values read from Secrets. Where one too short to be cut out is in the text,
-            nothing of the text is kept.
-    """
-    if not body:
-        return ""
-    text = body.decode(errors="replace")
-    for secret in sorted(unspeakable, key=len, reverse=True):
-        if len(secret) < _SHORTEST_CUT and secret and secret in text:
-            return "[redacted]"
-        if secret:
-            text = text.replace(secret, "[redacted]")
-    for value in shown:
-        if len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, "[redacted]")
-    return _UNPRINTABLE.sub(" ", text)[:EXCERPT_BYTES].strip()
-
-
-def _after_trouble(trouble: Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
+def _after_trouble(trouble: troubles.Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
     is_tried_again = trouble.unsent or NETWORK in webhook.retry.retry_on
     if trouble.final or not is_tried_again:
         return outcome.Rejected(reason=trouble.reason, message=trouble.message)
@@ -161,3 +118,63 @@ def _after_us(answer: Answer, webhook: actions.WebhookAction, at: Times) -> int 
         return None
     room_us = at.due_us + webhook.retry.max_age_us - at.now_us - _SECOND_US
     return max(min(wish_us, room_us), _SECOND_US)
+
+
+# -- no response ---------------------------------------------------------------------------------
+
+
+def no_answer(seconds: float) -> troubles.Trouble:
+    return _late(f"no answer within {seconds:.3g} s")
+
+
+def no_connection(host: str, seconds: float) -> troubles.Trouble:
+    within = min(seconds, connections.CONNECT_SECONDS)
+    return _late(f"no connection to {host} within {within:.3g} s")
+
+
+def trouble(error: Exception, host: str) -> troubles.Trouble:
+    """The trouble behind any error but a missed deadline."""
+    cause = error.__cause__ if isinstance(error, connections.NotConnected) else None
+    if isinstance(cause, dialling.Blocked):
+        return troubles.Trouble(
+            reason=Reason.BLOCKED_ADDRESS,
+            message=f"{host} may not be called: {cause}",
+            code_class="blocked",
+            final=True,
+        )
+    if isinstance(cause, ownservers.Unready):
+        message = f"nothing was sent: {cause}"
+        return troubles.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
+    # A certificate that is refused is a ValueError as well.
+    if isinstance(cause or error, ValueError) and not isinstance(cause or error, OSError):
+        message = f"{host}: the URL cannot be called"
+        return troubles.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
+    said = _wording(error) if cause is None else _connecting_wording(cause)
+    return troubles.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
+
+
+def _late(message: str) -> troubles.Trouble:
+    return troubles.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
+
+
+def _wording(error: Exception) -> str:
+    if isinstance(error, http1.NotHttp):
+        return "what it answered is not HTTP"
+    if isinstance(error, ConnectionError):
+        return "the connection was cut before an answer"
+    return f"the request failed ({type(error).__name__})"
+
+
+def _connecting_wording(error: BaseException) -> str:
+    match error:
+        case ssl.SSLCertVerificationError():
+            refused = getattr(error, "verify_message", "") or type(error).__name__
+            return f"its certificate is refused: {refused}"
+        case ssl.SSLError():
+            return "TLS cannot be agreed upon"
+        case dialling.Unresolved():
+            return "the name cannot be resolved"
+        case OSError(errno=int(number)):
+            return f"cannot be reached: {os.strerror(number)}"  # asyncio's text has the address
+        case _:
+            return f"cannot be reached: {type(error).__name__}"

@@ -20,10 +20,12 @@ from duepoint import errors
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, connectionsecrets, kafkasettings, servers, stream, target
+from duepoint.targets import servers, stream, target, troubles
+from duepoint.targets.kafka import brokersettings
+from duepoint.targets.secretaccess import connectionsecrets
 
 if TYPE_CHECKING:
-    from duepoint.targets import kafkaproducers
+    from duepoint.targets.kafka import producers as kafkaproducers
 
 MISSING_EXTRA = (
     "spec.kafka: the workers of this installation cannot speak Kafka; have their operator install "
@@ -50,10 +52,10 @@ class KafkaTarget:
         self._clock = clock
         self._opened: kafkaproducers.Producers | None = None
 
-    async def check(self, firing: target.Firing) -> answers.Trouble | None:
+    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
         """Whether the extra is installed and the Secret holds a connection; sends nothing."""
         found = await self._brokers(firing.namespace, _action(firing.action))
-        if not isinstance(found, answers.Trouble):
+        if not isinstance(found, troubles.Trouble):
             return None
         self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
         return found
@@ -84,7 +86,7 @@ class KafkaTarget:
         self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[outcome.Outcome]
     ) -> outcome.Outcome:
         brokers = await self._brokers(firing.namespace, kafka)
-        if isinstance(brokers, answers.Trouble):
+        if isinstance(brokers, troubles.Trouble):
             return outcome.Retry(reason=brokers.reason, message=brokers.message, started=False)
         fields = stream.entry(firing, self._clock.now_us())
         value = fields.pop("payload")
@@ -106,26 +108,30 @@ class KafkaTarget:
 
     async def _brokers(
         self, namespace: str, kafka: actions.KafkaAction
-    ) -> kafkasettings.Brokers | answers.Trouble:
+    ) -> brokersettings.Brokers | troubles.Trouble:
         if not is_installed():
             return connectionsecrets.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
         found = await self._reader.read(
-            kafkasettings.PATH, namespace, kafka.connection, kafkasettings.KEYS, "bootstrap.servers"
+            brokersettings.PATH,
+            namespace,
+            kafka.connection,
+            brokersettings.KEYS,
+            "bootstrap.servers",
         )
-        brokers = found if isinstance(found, answers.Trouble) else kafkasettings.brokers(found)
-        if isinstance(brokers, answers.Trouble) or not brokers.tls:
+        brokers = found if isinstance(found, troubles.Trouble) else brokersettings.brokers(found)
+        if isinstance(brokers, troubles.Trouble) or not brokers.tls:
             return brokers
         secured = await self._reader.secured(brokers.connection)
-        if isinstance(secured, answers.Trouble):
+        if isinstance(secured, troubles.Trouble):
             return secured
         return dataclasses.replace(brokers, connection=secured)
 
     def _producers(self) -> kafkaproducers.Producers:
         if self._opened is None:
             # Only here, because the extra may not be installed.
-            from duepoint.targets import kafkaproducers  # noqa: PLC0415
+            from duepoint.targets.kafka import producers  # noqa: PLC0415
 
-            self._opened = kafkaproducers.Producers()
+            self._opened = producers.Producers()
         return self._opened
 
 

@@ -9,8 +9,7 @@ import socket
 import aiokafka
 import pytest
 
-from duepoint.net import dialling
-from duepoint.targets import guardedloop
+from duepoint.net import dialling, guardedloop
 from tests.support import listeners
 
 

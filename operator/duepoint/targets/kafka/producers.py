@@ -18,10 +18,11 @@ from collections.abc import Sequence
 import aiokafka
 from aiokafka import errors as kafka_errors
 
-from duepoint.net import dialling
+from duepoint.net import dialling, guardedloop
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import guardedloop, kafkasettings, servers
+from duepoint.targets import servers
+from duepoint.targets.kafka import brokersettings
 
 _MOST_PRODUCERS = 64
 _REQUEST_TIMEOUT_MS = 8_000
@@ -52,7 +53,7 @@ class _Broker:
         denied: what the egress rules and the owner of the Secret refused.
     """
 
-    def __init__(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> None:
+    def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
         self.denied: list[OSError] = []
         self._brokers = brokers
         self._dialler = dialler
@@ -81,7 +82,7 @@ class _Broker:
 class _Held:
     """A producer being started, or started; its coroutines run on the guarded loop."""
 
-    def __init__(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> None:
+    def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
         self.broker = _Broker(brokers, dialler)
         self._brokers = brokers
         self._producer: aiokafka.AIOKafkaProducer | None = None
@@ -124,7 +125,7 @@ class Producers:
 
     async def send(
         self,
-        brokers: kafkasettings.Brokers,
+        brokers: brokersettings.Brokers,
         dialler: servers.ServerDialler,
         *,
         topic: str,
@@ -161,7 +162,7 @@ class Producers:
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._thread.close()
 
-    def _of(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> _Held:
+    def _of(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> _Held:
         digest = brokers.connection.digest
         held = self._held.get(digest)
         if held is None:
@@ -171,7 +172,7 @@ class Producers:
             self._let_go(next(iter(self._held)))
         return held
 
-    def _drop(self, brokers: kafkasettings.Brokers) -> None:
+    def _drop(self, brokers: brokersettings.Brokers) -> None:
         self._let_go(brokers.connection.digest)
 
     def _let_go(self, digest: bytes) -> None:
@@ -183,7 +184,7 @@ class Producers:
 
 
 def _answer(
-    brokers: kafkasettings.Brokers, error: Exception, denied: Sequence[OSError]
+    brokers: brokersettings.Brokers, error: Exception, denied: Sequence[OSError]
 ) -> outcome.Retry | outcome.Rejected:
     if (refused := _refusal(brokers, denied)) is not None:
         return refused
@@ -197,7 +198,7 @@ def _answer(
 
 
 def _refusal(
-    brokers: kafkasettings.Brokers, denied: Sequence[OSError]
+    brokers: brokersettings.Brokers, denied: Sequence[OSError]
 ) -> outcome.Retry | outcome.Rejected | None:
     """What becomes of a record because a broker may not be dialled, or not yet; else None."""
     last = denied[-1] if denied else None
@@ -219,7 +220,7 @@ async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:
             await made.client.close()
 
 
-def _made(brokers: kafkasettings.Brokers) -> aiokafka.AIOKafkaProducer:
+def _made(brokers: brokersettings.Brokers) -> aiokafka.AIOKafkaProducer:
     values = brokers.connection.values
     return aiokafka.AIOKafkaProducer(
         bootstrap_servers=list(brokers.servers),

@@ -14,7 +14,9 @@ from duepoint.kube import secrets
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, materials, secretcache
+from duepoint.targets import troubles
+from duepoint.targets.secretaccess import secretcache
+from duepoint.targets.webhook import credentials
 from tests.fakes import fakeclock, fakekubernetes
 from tests.support import certificates, firings, receiver, vaults, webhooktargets
 
@@ -239,7 +241,7 @@ async def test_materials_do_not_show_themselves(hears):
         signing=SIGNING,
     )
     found = await source.of("default", webhook)
-    assert isinstance(found, materials.Materials)
+    assert isinstance(found, credentials.WebhookCredentials)
     shown = repr(
         (found, secrets.Data({"a": b"canary"}), secrets.Token(text="canary", expires_us=0))
     )
@@ -252,12 +254,12 @@ async def test_materials_do_not_show_themselves(hears):
 async def test_unverified_tls_needs_the_operators_leave():
     webhook = firings.a_webhook(tls=actions.Tls(insecure_skip_verify=True))
     refused = await (await vault_of()).of("default", webhook)
-    assert isinstance(refused, answers.Trouble)
+    assert isinstance(refused, troubles.Trouble)
     assert refused.final
     assert refused.reason is Reason.INVALID_WEBHOOK
     assert "DUEPOINT_WEBHOOK_INSECURE_TLS" in refused.message
     allowed = await (await vault_of(insecure_tls=True)).of("default", webhook)
-    assert isinstance(allowed, materials.Materials)
+    assert isinstance(allowed, credentials.WebhookCredentials)
 
 
 def token_with(**claims) -> str:
@@ -274,11 +276,11 @@ async def vault_with_tokens(token, clock=None, *, audiences="billing", own=(), *
 
     api = fakekubernetes.FakeKubernetes()
     await api.apply("serviceaccounts", vaults.an_account("caller", audiences))
-    return materials.Vault(
+    return credentials.Vault(
         secretcache.objects_of(api, ticking),
         secretcache.Memory(look, ticking),
         ticking,
-        materials.Rules(**rules),
+        credentials.CredentialRules(**rules),
         lambda: own,
     )
 
@@ -301,12 +303,12 @@ async def test_no_token_is_sent_that_would_open_the_api_server(audience):
     source = await vault_with_tokens(
         token_with(iss="https://issuer.example"),
         audiences=audience,
-        own=materials.audiences_of(token_with(aud=["as-in-our-own-token", "other"])),
+        own=credentials.audiences_of(token_with(aud=["as-in-our-own-token", "other"])),
         api_audiences=("corp-api",),
     )
     auth = actions.AccountToken(account="caller", audience=audience)
     refused = await source.of("default", firings.a_webhook(auth=auth))
-    assert isinstance(refused, answers.Trouble)
+    assert isinstance(refused, troubles.Trouble)
     assert refused.final
     assert "spec.webhook.auth.serviceAccountToken.audience" in refused.message
 
@@ -333,8 +335,8 @@ async def test_no_token_is_asked_for_an_audience_that_its_account_does_not_list(
 
 def test_the_audiences_of_a_token_that_is_none_are_none():
     texts = [None, "", "abc", "e30.e30.x", token_with(aud=7)]
-    assert [materials.audiences_of(text) for text in texts] == [()] * 5
-    assert materials.audiences_of(token_with(aud="one")) == ("one",)
+    assert [credentials.audiences_of(text) for text in texts] == [()] * 5
+    assert credentials.audiences_of(token_with(aud="one")) == ("one",)
 
 
 # -- where a Secret may go ------------------------------------------------------------------------
@@ -644,4 +646,4 @@ async def test_a_burst_shares_what_was_gathered_for_the_first_and_no_longer():
     renewed = await source.of("default", webhook)
     assert renewed.headers == (("authorization", "Bearer new"),)
     # Another namespace's webhook of the same content is another's business.
-    assert isinstance(await source.of("other", webhook), answers.Trouble)
+    assert isinstance(await source.of("other", webhook), troubles.Trouble)

@@ -91,7 +91,7 @@ def host_of(namespace: str, url: str | None, service: actions.ServiceRef | None)
     return f"{namespace} {parsed.scheme} {host} {parsed.port}"
 
 
-class Breaker:
+class CircuitBreaker:
     """One worker's side of the circuit breaker."""
 
     def __init__(

@@ -1,9 +1,8 @@
 """The webhook target: one slot, one HTTP request, bounded in every direction.
 
-Owns the steps of a delivery and its time limits. What is sent is ``outgoing``'s, what of it is
-secret ``materials``'s, where it goes ``endpoints``'s, whether it may and how the response is
-read ``duepoint.net``'s, what a response means ``answers``'s, and what its absence means
-``unanswered``'s.
+Owns the steps of a delivery and its time limits. ``request`` makes what is sent, ``credentials``
+what of it is secret, ``endpoints`` says where it goes; ``duepoint.net`` decides whether it may,
+sends it and reads the response; ``response`` says what follows.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. The same
 ``webhook-id`` goes with every attempt of a slot; the timestamp is the attempt's.
@@ -27,16 +26,9 @@ from duepoint.net import connections, dialling, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import (
-    answers,
-    endpoints,
-    hostlimits,
-    materials,
-    outgoing,
-    target,
-    unanswered,
-)
-from duepoint.targets import gate as gates
+from duepoint.targets import endpoints, target, troubles
+from duepoint.targets.webhook import admission as admissions
+from duepoint.targets.webhook import credentials, hostlimits, request, response
 
 #: Requests to one receiver at a time, and attempts of a worker, where nobody says otherwise.
 LIMIT_PER_HOST = 32
@@ -54,7 +46,7 @@ class _Ready:
     """What a delivery needs: where it goes, and what was read for it."""
 
     where: endpoints.Destination
-    kept: materials.Materials | None
+    kept: credentials.WebhookCredentials | None
 
 
 class WebhookTarget:
@@ -69,10 +61,10 @@ class WebhookTarget:
         self,
         dialler: dialling.Dialler,
         services: endpoints.Services,
-        source: materials.Source,
+        source: credentials.CredentialSource,
         clock: clocks.Clock,
         *,
-        gate: gates.Gate | None = None,
+        admission: admissions.Admission | None = None,
         tls: ssl.SSLContext | None = None,
         on_reply: Callable[[http1.Response], None] | None = None,
     ) -> None:
@@ -83,7 +75,7 @@ class WebhookTarget:
         self._services = services
         self._source = source
         self._clock = clock
-        self._gate = gate or gates.Gate(
+        self._admission = admission or admissions.Admission(
             hostlimits.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
         )
 
@@ -95,14 +87,14 @@ class WebhookTarget:
             return target.not_started()
         if webhook.url_secret is not None:
             found_url = await self._with_url(firing, webhook, seconds)
-            if isinstance(found_url, answers.Trouble):
+            if isinstance(found_url, troubles.Trouble):
                 return self._judged(found_url, firing, webhook)
             webhook = found_url
             seconds = target.seconds_left(firing, self._clock)
-        entry = self._gate.at_once(firing, webhook)
+        entry = self._admission.at_once(firing, webhook)
         if entry is None:
-            found = await self._gate.enter(firing, webhook, self._clock.now_us())
-            if not isinstance(found, gates.Entry):
+            found = await self._admission.enter(firing, webhook, self._clock.now_us())
+            if not isinstance(found, admissions.Admitted):
                 return found
             entry = found
             seconds = target.seconds_left(firing, self._clock)
@@ -112,21 +104,21 @@ class WebhookTarget:
             given, is_well = await self._attempt(firing, webhook, seconds)
             cause = given.message
         finally:
-            self._gate.leave(entry, firing, is_well, cause)
+            self._admission.leave(entry, firing, is_well, cause)
         if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
-            self._gate.note_gone(firing)
+            self._admission.note_gone(firing)
         return given
 
     async def _with_url(
         self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
-    ) -> actions.WebhookAction | answers.Trouble:
+    ) -> actions.WebhookAction | troubles.Trouble:
         """The webhook with the URL that stands in a Secret: its circuit and turn hang on it."""
         try:
             async with asyncio.timeout(seconds):
                 found = await self._source.of(firing.namespace, webhook)
         except TimeoutError:
-            return unanswered.no_answer(seconds)
-        if isinstance(found, answers.Trouble):
+            return response.no_answer(seconds)
+        if isinstance(found, troubles.Trouble):
             return found
         return msgspec.structs.replace(webhook, url=found.url)
 
@@ -139,10 +131,10 @@ class WebhookTarget:
         begun = self._clock.monotonic()
         was_asked = True
         ready = self._at_hand(firing, webhook)
-        answer: answers.Answer | answers.Trouble
+        answer: response.Answer | troubles.Trouble
         if ready is None:
             found = await self._prepared_within(seconds, firing, webhook)
-            if isinstance(found, answers.Trouble):
+            if isinstance(found, troubles.Trouble):
                 answer, was_asked = found, False
             else:
                 seconds -= self._clock.monotonic() - begun
@@ -153,36 +145,36 @@ class WebhookTarget:
         given = self._judged(answer, firing, webhook)
         if not was_asked:
             return given, None
-        return given, gates.verdict(answer, delivered=isinstance(given, outcome.Delivered))
+        return given, admissions.verdict(answer, delivered=isinstance(given, outcome.Delivered))
 
     def _judged(
         self,
-        answer: answers.Answer | answers.Trouble,
+        answer: response.Answer | troubles.Trouble,
         firing: target.Firing,
         webhook: actions.WebhookAction,
     ) -> outcome.Outcome:
-        if isinstance(answer, answers.Trouble) and webhook.service is not None:
+        if isinstance(answer, troubles.Trouble) and webhook.service is not None:
             self._services.forget(firing.namespace, webhook.service.name)
-        times = answers.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
-        return answers.judge(answer, webhook, times)
+        times = response.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
+        return response.judge(answer, webhook, times)
 
-    async def check(self, firing: target.Firing) -> answers.Trouble | None:
+    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""
         webhook = _action(firing.action)
         if webhook.is_plain:
             return None
         found = await self._source.of(firing.namespace, webhook)
-        return found if isinstance(found, answers.Trouble) else None
+        return found if isinstance(found, troubles.Trouble) else None
 
     async def close(self) -> None:
         """Close the connections and the dialler, and report the circuits' last changes."""
-        await self._gate.close()
+        await self._admission.close()
         self._pool.close()
         await self._dialler.close()
 
     def _at_hand(self, firing: target.Firing, webhook: actions.WebhookAction) -> _Ready | None:
         """What a delivery needs, where nobody has to be asked for any of it."""
-        kept: materials.Materials | None = None
+        kept: credentials.WebhookCredentials | None = None
         if not webhook.is_plain:
             kept = self._source.at_hand(firing.namespace, _action(firing.action))
             if kept is None:
@@ -194,27 +186,27 @@ class WebhookTarget:
 
     async def _prepared_within(
         self, seconds: float, firing: target.Firing, webhook: actions.WebhookAction
-    ) -> _Ready | answers.Trouble:
+    ) -> _Ready | troubles.Trouble:
         try:
             async with asyncio.timeout(seconds):
                 return await self._prepared(firing, webhook)
         except TimeoutError:
-            return unanswered.no_answer(seconds)
+            return response.no_answer(seconds)
 
     async def _prepared(
         self, firing: target.Firing, webhook: actions.WebhookAction
-    ) -> _Ready | answers.Trouble:
-        kept: materials.Materials | None = None
+    ) -> _Ready | troubles.Trouble:
+        kept: credentials.WebhookCredentials | None = None
         if not webhook.is_plain:
             found = await self._source.of(firing.namespace, _action(firing.action))
-            if isinstance(found, answers.Trouble):
+            if isinstance(found, troubles.Trouble):
                 return found
             kept = found
         where = await endpoints.locate(self._services, firing.namespace, webhook)
-        if isinstance(where, answers.Trouble) and webhook.url_secret is not None:
+        if isinstance(where, troubles.Trouble) and webhook.url_secret is not None:
             message = f"the URL in Secret {webhook.url_secret.name} cannot be called"
             return dataclasses.replace(where, message=message)  # theirs repeats the URL
-        return where if isinstance(where, answers.Trouble) else _Ready(where, kept)
+        return where if isinstance(where, troubles.Trouble) else _Ready(where, kept)
 
     async def _send(
         self,
@@ -222,24 +214,24 @@ class WebhookTarget:
         webhook: actions.WebhookAction,
         ready: _Ready,
         seconds: float,
-    ) -> answers.Answer | answers.Trouble:
+    ) -> response.Answer | troubles.Trouble:
         """The answer, as far as it is read; or why there is none."""
         host = ready.where.host
         try:
             call = self._call(firing, webhook, ready, seconds)
-            response = await self._pool.send(call)
+            received = await self._pool.send(call)
         except connections.ConnectionLate:
-            return unanswered.no_connection(host, seconds)
+            return response.no_connection(host, seconds)
         except TimeoutError:
-            return unanswered.no_answer(seconds)
+            return response.no_answer(seconds)
         except (OSError, ValueError) as error:
-            return unanswered.trouble(error, host)
-        if ready.kept is not None and response.status in _UNWELCOME:
+            return response.trouble(error, host)
+        if ready.kept is not None and received.status in _UNWELCOME:
             self._source.forget(firing.namespace)
         if self._on_reply is not None:
-            self._on_reply(response)
-        return answers.Answer(
-            status=response.status, retry_after=response.headers.get("retry-after")
+            self._on_reply(received)
+        return response.Answer(
+            status=received.status, retry_after=received.headers.get("retry-after")
         )
 
     def _call(
@@ -254,15 +246,15 @@ class WebhookTarget:
         if left <= 0 or seconds <= 0:  # the look-ups took what was left
             raise TimeoutError
         now = asyncio.get_running_loop().time()
-        request = outgoing.compose(firing, webhook, ready.kept, self._clock.now_us())
+        composed = request.compose(firing, webhook, ready.kept, self._clock.now_us())
         url = ready.where.url
         return connections.Call(
             endpoint=self._endpoint(firing.namespace, webhook, ready),
             content=http1.request_bytes(
-                request.method,
+                composed.method,
                 url.raw_path_qs,
-                [("Host", url.host_port_subcomponent or ""), *request.headers],
-                request.body,
+                [("Host", url.host_port_subcomponent or ""), *composed.headers],
+                composed.body,
             ),
             deadline=now + seconds,
             connect_by=now + min(seconds, left),
@@ -298,7 +290,7 @@ def _attempts(code_class: str) -> prometheus_client.Counter:
     return telemetry.webhook_attempts_total.labels(code_class)
 
 
-def _count(answer: answers.Answer | answers.Trouble, seconds: float) -> None:
+def _count(answer: response.Answer | troubles.Trouble, seconds: float) -> None:
     _attempts(answer.code_class).inc()
     telemetry.webhook_seconds.observe(seconds)
 

@@ -1,10 +1,10 @@
 """What of a webhook does not stand in its spec: secrets, tokens and certificates, when it is sent.
 
-``Vault.of`` turns the references of a webhook into ``Materials``: headers to send, signers, a TLS
-context, and the texts that must never be repeated to anybody. Or into a ``Trouble``: what is
-missing, forbidden or unusable may be mended at any time by somebody else, so it is tried again.
-Two things are not, because only an edit or the operator's settings mend them: TLS without
-verification, and a token that would open the API server itself.
+``Vault.of`` turns the references of a webhook into ``WebhookCredentials``: headers, signers,
+a TLS context, and the texts that no message may repeat. Or into a ``Trouble``: what is missing,
+forbidden or unusable may be corrected at any time, so it is tried again. Two things are not,
+because only an edit or the operator's settings correct them: TLS without verification, and a token
+that would open the API server itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from duepoint import settings
 from duepoint.kube import errors
 from duepoint.schedules import actions, webhooksecrets, webhookspec
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, consent, references, secretcache, signing, tlscontexts
+from duepoint.targets import troubles
+from duepoint.targets.secretaccess import consent, references, secretcache, tlscontexts
+from duepoint.targets.webhook import signing
 
 _URL_FROM = "spec.webhook.urlFrom.secretKeyRef"
 
@@ -43,7 +45,7 @@ _MOST_GATHERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class CredentialRules:
     """What the operator of the installation decided.
 
     Attributes:
@@ -58,7 +60,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Materials:
+class WebhookCredentials:
     """What one delivery needs; it lives as long as the delivery.
 
     Attributes:
@@ -76,16 +78,16 @@ class Materials:
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
 
-class Source(Protocol):
+class CredentialSource(Protocol):
     """Where materials come from; ``Vault``."""
 
     async def of(
         self, namespace: str, webhook: actions.WebhookAction
-    ) -> Materials | answers.Trouble:
+    ) -> WebhookCredentials | troubles.Trouble:
         """The materials of a webhook that is not plain."""
         ...
 
-    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> Materials | None:
+    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials | None:
         """They, where they are known already and nobody has to be asked."""
         ...
 
@@ -96,10 +98,10 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gathered:
-    """Materials that serve a few seconds; the webhook is held so that its id stays its own."""
+    """What serves a few seconds; the webhook is held so that its id stays its own."""
 
     webhook: actions.WebhookAction
-    materials: Materials
+    materials: WebhookCredentials
     until: float
 
 
@@ -115,7 +117,7 @@ class Vault:
         objects: secretcache.Objects,
         tokens: secretcache.Tokens,
         clock: clocks.Clock,
-        rules: Rules = Rules(),
+        rules: CredentialRules = CredentialRules(),
         own_audiences: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._clock = clock
@@ -129,13 +131,13 @@ class Vault:
 
     async def of(
         self, namespace: str, webhook: actions.WebhookAction
-    ) -> Materials | answers.Trouble:
-        """See ``Source.of``."""
+    ) -> WebhookCredentials | troubles.Trouble:
+        """See ``CredentialSource.of``."""
         if (at_hand := self.at_hand(namespace, webhook)) is not None:
             return at_hand
         key = (namespace, id(webhook))
         found = await self._looked_for(namespace, webhook)
-        if isinstance(found, Materials):
+        if isinstance(found, WebhookCredentials):
             until = self._clock.monotonic() + _TOGETHER_SECONDS
             self._gathered[key] = _Gathered(webhook=webhook, materials=found, until=until)
             self._gathered.move_to_end(key)
@@ -143,8 +145,8 @@ class Vault:
                 self._gathered.popitem(last=False)
         return found
 
-    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> Materials | None:
-        """See ``Source.at_hand``."""
+    def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials | None:
+        """See ``CredentialSource.at_hand``."""
         known = self._gathered.get((namespace, id(webhook)))
         if known is not None and self._clock.monotonic() < known.until:
             return known.materials
@@ -152,7 +154,7 @@ class Vault:
 
     async def _looked_for(
         self, namespace: str, webhook: actions.WebhookAction
-    ) -> Materials | answers.Trouble:
+    ) -> WebhookCredentials | troubles.Trouble:
         try:
             self._check(webhook)
             return await self._gather(namespace, webhook)
@@ -170,7 +172,7 @@ class Vault:
             return _trouble(Reason.API_UNAVAILABLE, message)
 
     def forget(self, namespace: str) -> None:
-        """See ``Source.forget``."""
+        """See ``CredentialSource.forget``."""
         for key in [key for key in self._gathered if key[0] == namespace]:
             del self._gathered[key]
         self._objects.forget(namespace)
@@ -193,7 +195,7 @@ class Vault:
 
     # -- gathering ---------------------------------------------------------------------------------
 
-    async def _gather(self, namespace: str, webhook: actions.WebhookAction) -> Materials:
+    async def _gather(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials:
         unspeakable: list[str] = []
         url = await self._url(namespace, webhook, unspeakable)
         at = _Receiving(namespace, _receiver(namespace, webhook, url), unspeakable)
@@ -201,7 +203,7 @@ class Vault:
         authorization = await self._authorization(at, webhook.auth)
         if authorization is not None:
             headers += (("authorization", authorization),)
-        return Materials(
+        return WebhookCredentials(
             headers=headers,
             signers=await self._signers(at, webhook.signing),
             tls=await self._tls(at, webhook),
@@ -421,11 +423,11 @@ def _opens_the_api(audience: str) -> str:
     )
 
 
-def _refusal(message: str) -> answers.Trouble:
-    return answers.Trouble(
+def _refusal(message: str) -> troubles.Trouble:
+    return troubles.Trouble(
         reason=Reason.INVALID_WEBHOOK, message=message, code_class="refused", final=True
     )
 
 
-def _trouble(reason: Reason, message: str) -> answers.Trouble:
-    return answers.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
+def _trouble(reason: Reason, message: str) -> troubles.Trouble:
+    return troubles.Trouble(reason=reason, message=message, code_class="secret", unsent=True)

@@ -13,7 +13,7 @@ from duepoint import clock, errors
 from duepoint.runs import circuit, outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, circuits, gate
+from duepoint.targets.webhook import admission, circuitbreaker, response
 from tests.fakes import memoryqueue
 from tests.support import firings, receiver, webhooktargets
 
@@ -41,7 +41,9 @@ async def workers(count=1, *, answer=None, shared=None, rule=RULE, **changes):
     shared = shared or Shared()
     async with contextlib.AsyncExitStack() as stack:
         hears = await stack.enter_async_context(receiver.listening(answer))
-        breakers = [circuits.Breaker(shared, clock.SystemClock(), rule) for _ in range(count)]
+        breakers = [
+            circuitbreaker.CircuitBreaker(shared, clock.SystemClock(), rule) for _ in range(count)
+        ]
         targets = [
             (await stack.enter_async_context(webhooktargets.a_target(breaker=one, **changes)))[0]
             for one in breakers
@@ -126,13 +128,13 @@ def now_us():
 
 
 async def test_what_one_worker_finds_the_others_know(monkeypatch):
-    monkeypatch.setattr(circuits, "FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(circuitbreaker, "FRESH_SECONDS", 0.1)
     async with workers(3, rule=LONG) as (hears, targets, shared):
         for one in targets:
             await one.fire(a_firing(hears, path="/warm"))
         await opened(hears, targets, shared)
         asked = len(hears.requests)
-        await asyncio.sleep(circuits.FRESH_SECONDS)
+        await asyncio.sleep(circuitbreaker.FRESH_SECONDS)
         # Whoever finds its copy too old has it renewed beside the delivery: one may still go.
         given = [await one.fire(a_firing(hears)) for one in targets[1:]]
         await settle(shared)
@@ -145,7 +147,7 @@ async def test_a_worker_that_starts_knows_before_its_first_delivery():
     async with workers(rule=LONG) as (hears, targets, shared):
         await opened(hears, targets, shared)
         asked = len(hears.requests)
-        late = circuits.Breaker(shared, clock.SystemClock(), LONG)
+        late = circuitbreaker.CircuitBreaker(shared, clock.SystemClock(), LONG)
         async with webhooktargets.a_target(breaker=late) as (target, _):
             assert (await target.fire(a_firing(hears))).reason is Reason.CIRCUIT_OPEN
         assert len(hears.requests) == asked
@@ -327,12 +329,12 @@ async def test_a_run_by_hand_is_sent_and_its_success_resumes_the_schedule():
     ],
 )
 def test_a_receiver_has_one_name_however_it_is_spelled(url):
-    assert circuits.host_of("team", url, None) == "team https hooks.example.com 443"
+    assert circuitbreaker.host_of("team", url, None) == "team https hooks.example.com 443"
 
 
 def test_a_service_is_told_from_a_url():
     service = actions.ServiceRef(name="billing", port="http")
-    assert circuits.host_of("team", None, service) == "team http billing.team.svc http"
+    assert circuitbreaker.host_of("team", None, service) == "team http billing.team.svc http"
 
 
 @pytest.mark.parametrize(
@@ -341,4 +343,4 @@ def test_a_service_is_told_from_a_url():
      (408, False, None), (500, False, False), (503, False, False)],
 )  # fmt: skip
 def test_what_an_answer_says_of_its_receiver(status, delivered, wanted):
-    assert gate.verdict(answers.Answer(status=status), delivered=delivered) is wanted
+    assert admission.verdict(response.Answer(status=status), delivered=delivered) is wanted

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, circuits, hostlimits, target
+from duepoint.targets import target, troubles
+from duepoint.targets.webhook import circuitbreaker, hostlimits, response
 
 #: A run by hand, and nothing else, is sent to a receiver that is gone.
 _BY_HAND = "Manual"
@@ -27,36 +28,40 @@ _PROBE_MARGIN_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Entry:
-    """A delivery that may be made; ``Gate.leave`` has to follow."""
+class Admitted:
+    """A delivery that may be made; ``Admission.leave`` has to follow."""
 
     host: str
-    passed: circuits.Pass
+    passed: circuitbreaker.Pass
 
 
-class Gate:
+class Admission:
     """Lets deliveries through."""
 
     def __init__(
-        self, limits: hostlimits.HostLimits, breaker: circuits.Breaker | None = None
+        self, limits: hostlimits.HostLimits, breaker: circuitbreaker.CircuitBreaker | None = None
     ) -> None:
         """Without a breaker nothing is shared, and nothing waits but for its turn."""
         self._limits = limits
         self._breaker = breaker
 
-    def at_once(self, firing: target.Firing, webhook: actions.WebhookAction) -> Entry | None:
+    def at_once(self, firing: target.Firing, webhook: actions.WebhookAction) -> Admitted | None:
         """The entry where nothing is known that speaks against it and there is a turn."""
-        host = circuits.host_of(firing.namespace, webhook.url, webhook.service)
+        host = circuitbreaker.host_of(firing.namespace, webhook.url, webhook.service)
         breaker = self._breaker
         if breaker is not None and not breaker.has_nothing_against(host, firing.uid):
             return None
-        return Entry(host, circuits.PASS) if self._limits.take(host, firing.namespace) else None
+        return (
+            Admitted(host, circuitbreaker.PASS)
+            if self._limits.take(host, firing.namespace)
+            else None
+        )
 
     async def enter(
         self, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
-    ) -> Entry | outcome.Outcome:
+    ) -> Admitted | outcome.Outcome:
         """An entry, or what becomes of the delivery without an attempt."""
-        host = circuits.host_of(firing.namespace, webhook.url, webhook.service)
+        host = circuitbreaker.host_of(firing.namespace, webhook.url, webhook.service)
         if self._breaker is not None:
             await self._breaker.freshen()
             if firing.trigger != _BY_HAND and self._breaker.is_gone(firing.uid, firing.generation):
@@ -67,12 +72,12 @@ class Gate:
         if seconds:
             return _no_turn(host, seconds, firing, webhook, now_us)
         if self._breaker is None:
-            return Entry(host, circuits.PASS)
+            return Admitted(host, circuitbreaker.PASS)
         return await self._admit(host, firing, webhook, now_us)
 
     def leave(
         self,
-        entry: Entry,
+        entry: Admitted,
         firing: target.Firing,
         succeeded: bool | None,  # noqa: FBT001 - the outcome
         cause: str = "",
@@ -102,23 +107,23 @@ class Gate:
 
     async def _admit(
         self, host: str, firing: target.Firing, webhook: actions.WebhookAction, now_us: int
-    ) -> Entry | outcome.Outcome:
+    ) -> Admitted | outcome.Outcome:
         assert self._breaker is not None  # noqa: S101 - the caller has looked
-        admitted: circuits.Pass | circuits.Wait | None = None
+        admitted: circuitbreaker.Pass | circuitbreaker.Wait | None = None
         try:
             hold_seconds = webhook.timeout_seconds + _PROBE_MARGIN_SECONDS
             admitted = await self._breaker.admit(host, hold_seconds)
         finally:
-            if not isinstance(admitted, circuits.Pass):
+            if not isinstance(admitted, circuitbreaker.Pass):
                 self._limits.leave(host)
-        if isinstance(admitted, circuits.Wait):
+        if isinstance(admitted, circuitbreaker.Wait):
             return _circuit_open(host, admitted, firing, webhook, now_us)
-        return Entry(host, admitted)
+        return Admitted(host, admitted)
 
 
-def verdict(answer: answers.Answer | answers.Trouble, *, delivered: bool) -> bool | None:
+def verdict(answer: response.Answer | troubles.Trouble, *, delivered: bool) -> bool | None:
     """Whether the receiver is well, by what it said or did not say to a request."""
-    if isinstance(answer, answers.Trouble):
+    if isinstance(answer, troubles.Trouble):
         return None if answer.final else False
     if delivered:
         return True
@@ -139,7 +144,7 @@ def _gone(firing: target.Firing) -> outcome.Outcome:
 
 def _circuit_open(
     host: str,
-    wait: circuits.Wait,
+    wait: circuitbreaker.Wait,
     firing: target.Firing,
     webhook: actions.WebhookAction,
     now_us: int,

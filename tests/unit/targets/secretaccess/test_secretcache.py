@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint.kube import errors, secrets
-from duepoint.targets import secretcache
+from duepoint.targets.secretaccess import secretcache
 from tests.fakes import fakeclock
 from tests.support import vaults
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import duepoint
 from duepoint import errors
 from duepoint.schedules import actions
-from duepoint.targets import identity, materials, signing, target
+from duepoint.targets import eventids, target
+from duepoint.targets.webhook import credentials, signing
 
 _CONTENT_TYPE = ("content-type", "application/json")
 _USUAL = (("accept", "*/*"), ("user-agent", f"duepoint/{duepoint.__version__}"))
@@ -30,7 +31,7 @@ class Request:
 def compose(
     firing: target.Firing,
     webhook: actions.WebhookAction,
-    kept: materials.Materials | None,
+    kept: credentials.WebhookCredentials | None,
     now_us: int,
 ) -> Request:
     """The request of an attempt made now.
@@ -46,7 +47,7 @@ def compose(
     if has_body and body and webhook.format != "CloudEventsStructured":
         usual.append(_CONTENT_TYPE)
     headers = _headers(usual, webhook, kept)
-    webhook_id = identity.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
+    webhook_id = eventids.webhook_id(firing.uid, firing.slot_us, firing.run_uid)
     timestamp = str(now_us // 1_000_000)
     headers += [("webhook-id", webhook_id), ("webhook-timestamp", timestamp)]
     if kept is not None and kept.signers:
@@ -62,15 +63,15 @@ def _content(
     """The usual headers, with the format's own, and the body."""
     match webhook.format:
         case "Standard":
-            return [*_USUAL], identity.standard_body(firing, now_us)
+            return [*_USUAL], eventids.standard_body(firing, now_us)
         case "Raw":
-            return [*_USUAL], identity.raw_body(firing)
+            return [*_USUAL], eventids.raw_body(firing)
         case "CloudEventsBinary":
-            headers, body = identity.binary_event(firing, now_us)
+            headers, body = eventids.binary_event(firing, now_us)
             return [*_USUAL, *headers], body
         case "CloudEventsStructured":
-            content_type = ("content-type", identity.STRUCTURED_CONTENT_TYPE)
-            return [*_USUAL, content_type], identity.structured_event(firing, now_us)
+            content_type = ("content-type", eventids.STRUCTURED_CONTENT_TYPE)
+            return [*_USUAL, content_type], eventids.structured_event(firing, now_us)
         case unknown:
             raise errors.Bug(f"a webhook of format {unknown} was accepted")
 
@@ -78,7 +79,7 @@ def _content(
 def _headers(
     usual: list[tuple[str, str]],
     webhook: actions.WebhookAction,
-    kept: materials.Materials | None,
+    kept: credentials.WebhookCredentials | None,
 ) -> list[tuple[str, str]]:
     """The user's headers replace the usual ones."""
     if kept is not None:

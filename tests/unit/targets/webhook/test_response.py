@@ -9,7 +9,8 @@ import pytest
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers
+from duepoint.targets import troubles
+from duepoint.targets.webhook import response
 from tests.support import firings
 
 DUE_US = firings.SLOT_US
@@ -18,12 +19,12 @@ SECOND_US = 1_000_000
 
 
 def judge(answer, *, now_us=DUE_US, **webhook):
-    at = answers.Times(now_us=now_us, due_us=DUE_US)
-    return answers.judge(answer, firings.a_webhook(**webhook), at)
+    at = response.Times(now_us=now_us, due_us=DUE_US)
+    return response.judge(answer, firings.a_webhook(**webhook), at)
 
 
 def answered(status, retry_after=None):
-    return answers.Answer(status=status, retry_after=retry_after)
+    return response.Answer(status=status, retry_after=retry_after)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -83,7 +84,7 @@ def test_an_interim_status_is_no_success(status):
     ],
 )
 def test_patterns_match_statuses(status, patterns, expected):
-    assert answers.matches(status, patterns) is expected
+    assert response.matches(status, patterns) is expected
 
 
 def test_only_the_users_success_counts():
@@ -116,11 +117,11 @@ def test_what_to_repeat_is_the_users_choice():
     ],
 )
 def test_retry_after_is_read(text, expected_us):
-    assert answers.retry_after_us(text, DUE_US) == expected_us
+    assert response.retry_after_us(text, DUE_US) == expected_us
 
 
 def test_retry_after_of_any_length_is_no_crash():
-    assert answers.retry_after_us("9" * 10_000, DUE_US) is not None
+    assert response.retry_after_us("9" * 10_000, DUE_US) is not None
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -153,30 +154,30 @@ def test_past_max_age_a_second_is_left_for_the_worker_to_give_up():
 
 
 def test_no_answer_is_tried_again():
-    trouble = answers.Trouble(reason=Reason.TIMEOUT, message="late")
+    trouble = troubles.Trouble(reason=Reason.TIMEOUT, message="late")
     assert judge(trouble) == outcome.Retry(reason=Reason.TIMEOUT, message="late")
 
 
 def test_no_answer_is_final_where_the_user_does_not_repeat_it():
-    trouble = answers.Trouble(reason=Reason.NETWORK, message="cut")
+    trouble = troubles.Trouble(reason=Reason.NETWORK, message="cut")
     given = judge(trouble, retry=actions.RetryRule(retry_on=("5xx",)))
     assert given == outcome.Rejected(reason=Reason.NETWORK, message="cut")
 
 
 def test_a_blocked_address_is_final_whatever_the_user_repeats():
-    trouble = answers.Trouble(reason=Reason.BLOCKED_ADDRESS, message="no", final=True)
+    trouble = troubles.Trouble(reason=Reason.BLOCKED_ADDRESS, message="no", final=True)
     assert isinstance(judge(trouble), outcome.Rejected)
 
 
 def test_the_excerpt_is_one_bounded_readable_line():
-    text = answers.excerpt(b"bad\r\n\x1b[31mred\x00\xff" + b"x" * 5000)
+    text = troubles.excerpt(b"bad\r\n\x1b[31mred\x00\xff" + b"x" * 5000)
     assert text.startswith("bad [31mred")
-    assert len(text) <= answers.EXCERPT_BYTES
+    assert len(text) <= troubles.EXCERPT_BYTES
     assert text.isprintable()
 
 
 def test_a_secret_that_the_receiver_echoes_is_not_kept():
-    text = answers.excerpt(b"your token s3cr3t-t0ken is wrong", ["s3cr3t-t0ken", "is"])
+    text = troubles.excerpt(b"your token s3cr3t-t0ken is wrong", ["s3cr3t-t0ken", "is"])
     assert text == "your token [redacted] is wrong"
 
 

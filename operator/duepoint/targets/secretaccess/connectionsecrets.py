@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from duepoint.kube import errors, secrets
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, consent, references, secretcache, tlscontexts
+from duepoint.targets import troubles
+from duepoint.targets.secretaccess import consent, references, secretcache, tlscontexts
 
 #: Longest value that is looked at; certificates are the longest.
 _MOST_BYTES = 64 * 1024
@@ -49,9 +50,9 @@ class Connection:
 
     def told(self, text: str) -> str:
         """The text in one line, without anything that stands in the Secret."""
-        return answers.excerpt(text.encode(errors="replace"), (), self.unspeakable)
+        return troubles.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
-    def withheld(self, hosts: Iterable[tuple[str, int]]) -> answers.Trouble | None:
+    def withheld(self, hosts: Iterable[tuple[str, int]]) -> troubles.Trouble | None:
         """Why the Secret may not be used with one of these servers; None where it may."""
         try:
             for host, port in hosts:
@@ -73,7 +74,7 @@ class Reader:
 
     async def read(
         self, path: str, namespace: str, name: str, wanted: tuple[str, ...], required: str
-    ) -> Connection | answers.Trouble:
+    ) -> Connection | troubles.Trouble:
         """The connection of this Secret.
 
         Args:
@@ -120,7 +121,7 @@ class Reader:
             unspeakable=tuple(texts[key] for key in _UNSPEAKABLE if texts.get(key)),
         )
 
-    async def secured(self, plain: Connection) -> Connection | answers.Trouble:
+    async def secured(self, plain: Connection) -> Connection | troubles.Trouble:
         """The connection with its TLS context, made once for what stands in the Secret."""
         to, pem = plain.to, plain.pem
         certificate, key = pem.get("tls.crt"), pem.get("tls.key")
@@ -137,12 +138,12 @@ class Reader:
         return dataclasses.replace(plain, tls=context)
 
 
-def unread(reason: Reason, message: str) -> answers.Trouble:
+def unread(reason: Reason, message: str) -> troubles.Trouble:
     """Nothing was sent, because something of the connection is missing or cannot be used."""
-    return answers.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
+    return troubles.Trouble(reason=reason, message=message, code_class="secret", unsent=True)
 
 
-def unusable(connection: Connection, key: str, message: str) -> answers.Trouble:
+def unusable(connection: Connection, key: str, message: str) -> troubles.Trouble:
     """What stands under a key makes no connection."""
     to = connection.to
     text = f"{to.path}: key {key} of {to.object} {message}"

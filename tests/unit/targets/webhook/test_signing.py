@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from duepoint.targets import signing
+from duepoint.targets.webhook import signing
 
 
 def b64(raw: bytes) -> str:
