@@ -43,7 +43,7 @@ REOPEN_SECONDS = (0.2, 30.0)
 
 ItemT = TypeVar("ItemT", bound=port.Item)
 
-#: Told of each finished request: verb, resource, status code (0 where no answer came).
+#: Called with each finished request: verb, resource, status code (0 where no answer came).
 Observer = Callable[[str, str, int], None]
 #: Hears the headers of an answer, and when (``time.monotonic``) it was asked for.
 HearTime = Callable[[Mapping[str, str], float], None]

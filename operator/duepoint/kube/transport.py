@@ -1,8 +1,8 @@
 """How bytes get to an API server and back.
 
 Requests go over ``net.http1``, those for the Lease with connections of their own, so that it never
-waits behind others. aiohttp serves what has to be read while it arrives, the watches, and whatever
-an HTTP proxy stands before. A token that was rotated goes over the connections that are there;
+waits behind others. aiohttp serves what has to be read while it arrives, the watches, and servers
+behind an HTTP proxy. A token that was rotated goes over the connections that are there;
 another server, or another certificate, has connections of its own. Every method raises what its
 library raises (``NETWORK_ERRORS``); ``was_sent`` and ``wording`` say what that means.
 """
@@ -215,7 +215,7 @@ def _sendable(text: str, what: str) -> str:
 def _prepared(
     login: credentials.Login, path: str, query: Mapping[str, str] | None
 ) -> tuple[yarl.URL, dict[str, Any]]:
-    """What the full HTTP client is told."""
+    """URL and options for aiohttp."""
     headers = {"Accept": port.JSON}
     if login.token:
         headers["Authorization"] = f"Bearer {login.token}"

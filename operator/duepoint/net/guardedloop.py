@@ -1,6 +1,6 @@
 """A thread with an event loop on which every connection goes through a dialler.
 
-aiokafka connects to whatever host the brokers advertise and has no setting for how. Like every
+aiokafka connects to any host that the brokers advertise and has no setting for how. Like every
 library on asyncio it does so by ``loop.create_connection``, a documented method of a documented
 class. So it runs on a loop of its own whose method asks the dialler of the current context, and
 whose other ways to a network refuse: a library that starts to dial differently connects to nothing.

@@ -61,7 +61,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def webhook_id(uid: str, slot_us: int, run_uid: str = "") -> str:
-    """``msg_`` and 32 hex digits: one per (Schedule, slot, ScheduleRun), whatever the attempt."""
+    """``msg_`` and 32 hex digits: one per (Schedule, slot, ScheduleRun), for all attempts."""
     digest = hashlib.sha256(f"{uid}\n{slot_us}\n{run_uid}".encode()).hexdigest()
     return f"msg_{digest[:32]}"
 

@@ -110,7 +110,7 @@ class ExternalStreams:
         self._pools: OrderedDict[tuple[bytes, tuple[tuple[str, int], ...]], _Pool] = OrderedDict()
 
     async def check(self, namespace: str, secret: str) -> troubles.Trouble | None:
-        """Whether the connection can be read and is one; connects to nobody."""
+        """Whether the connection can be read and is one; connects to no server."""
         found = await self._connection(namespace, secret)
         if not isinstance(found, troubles.Trouble):
             return None

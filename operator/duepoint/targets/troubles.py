@@ -28,8 +28,8 @@ class Trouble:
     Attributes:
         code_class: the metric's label in place of ``2xx``.
         final: whether trying again cannot help.
-        unsent: nothing was sent because something of ours was missing: tried again whatever the
-            rule of the webhook says of receivers.
+        unsent: nothing was sent because something of ours was missing: tried again, and the
+            rule of the webhook, which is about receivers, does not count.
     """
 
     reason: Reason

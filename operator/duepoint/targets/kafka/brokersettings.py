@@ -71,7 +71,7 @@ def _host_and_port(server: str) -> tuple[str, int]:
 
 
 def _usual_protocol(values: Mapping[str, str]) -> str:
-    """A password is never sent in the clear unless somebody wrote so."""
+    """A password is never sent in the clear unless the Secret says so."""
     return "SASL_SSL" if values.get("password") else "SSL"
 
 

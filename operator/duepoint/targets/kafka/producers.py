@@ -2,7 +2,7 @@
 
 A producer is made for what stands in a Secret and shared by its Schedules. One that has failed in a
 way that it does not recover from is closed and made anew. Producers run on a ``GuardedThread``,
-because the library connects to whatever host the brokers advertise: each address is judged before
+because the library connects to any host that the brokers advertise: each address is judged before
 anything is sent to it. The only module that imports aiokafka.
 """
 
@@ -32,7 +32,7 @@ _FINAL = (
     kafka_errors.RecordListTooLargeError,
     kafka_errors.InvalidTopicError,
 )
-#: Somebody has to change a password or a right; the Secret is read again.
+#: A password or a right has to be changed; the Secret is read again.
 _LOGIN = (
     kafka_errors.AuthenticationFailedError,
     kafka_errors.TopicAuthorizationFailedError,
@@ -42,7 +42,7 @@ _LOGIN = (
     kafka_errors.IllegalSaslStateError,
 )
 
-# Each attempt that fails is told once, by us; the library logs hosts and tracebacks.
+# Each attempt that fails is reported once, by us; the library logs hosts and tracebacks.
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
@@ -211,7 +211,7 @@ def _refusal(
 
 
 async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:
-    """Closed within a moment; a broker that hangs holds up nobody."""
+    """Closed within a moment; a broker that hangs holds nothing up."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(2.0):
             await made.stop()

@@ -2,7 +2,7 @@
 
 Read when something is sent (through the worker's cache), so a rotated password is used within a
 minute, and at once after a refusal (``forget``). What cannot be read or used is a ``Trouble`` that
-names the field, the key and the remedy, and heals when somebody mends it. Nothing of a Secret is
+names the field, the key and the remedy, and heals when that is corrected. Nothing of a Secret is
 repeated: ``Connection.told`` cuts every value that may be one out of a text.
 """
 
@@ -23,7 +23,7 @@ from duepoint.targets.secretaccess import consent, references, secretcache, tlsc
 #: Longest value that is looked at; certificates are the longest.
 _MOST_BYTES = 64 * 1024
 _PEM = ("ca.crt", "tls.crt", "tls.key")
-#: Keys whose values are looked for in every text that is told.
+#: Keys whose values are looked for in every text that is shown.
 _UNSPEAKABLE = ("password", "url", "username")
 
 

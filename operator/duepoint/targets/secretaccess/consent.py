@@ -1,8 +1,8 @@
 """Whether the owner of a Secret, or of a ServiceAccount, lets it be sent to a receiver.
 
-Whoever may create a Schedule in a namespace names Secrets and receivers, and need not be allowed to
-read a Secret there. So a Secret is sent nowhere unless an annotation on it says where, and a token
-is asked for only for the audiences that an annotation on its account lists. Pure.
+A user who may create a Schedule in a namespace names Secrets and receivers, and need not be allowed
+to read a Secret there. So a Secret is sent nowhere unless an annotation on it says where, and a
+token is asked for only for the audiences that an annotation on its account lists. Pure.
 """
 
 from __future__ import annotations

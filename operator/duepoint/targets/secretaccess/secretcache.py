@@ -3,9 +3,9 @@
 They are read when something is sent, and a delivery a second must not be a request a second to the
 API server: an object is believed for a minute, a token for most of its life. While the API server
 does not answer, what was read last serves for an hour, a token until it expires. What is missing
-or forbidden is asked for again after two seconds, so that it heals as soon as it appears. Whoever
-asks for the same at one time shares one request. Nothing of it leaves this memory, which has a
-bound for each namespace and one for all, so that nobody can push out another's.
+or forbidden is asked for again after two seconds, so that it heals as soon as it appears. Callers
+that ask for the same at one time share one request. Nothing of it leaves this memory, which has a
+bound for each namespace and one for all, so that no namespace can push out another's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life(Generic[V]):
-    """A value with how long it is fresh and, where nobody answers, how long it may be used."""
+    """A value with how long it is fresh and, without a newer answer, how long it may be used."""
 
     value: V = field(repr=False)
     fresh_seconds: float
@@ -51,7 +51,7 @@ class Life(Generic[V]):
 
 @dataclass(slots=True)
 class _Known(Generic[V]):
-    """The last answer for one key, and the lock of whoever is asking for a newer one."""
+    """The last answer for one key, and the lock of the caller that asks for a newer one."""
 
     life: Life[V] | None = None
     refusal: errors.ApiError | None = None
@@ -89,7 +89,7 @@ class Memory(Generic[K, V]):
                 self._keep_bounds(namespace)
 
     def forget(self, namespace: str) -> None:
-        """Ask anew for all of this namespace; the last answers serve while nobody answers."""
+        """Ask anew for all of this namespace; the last answers serve until then."""
         for known in self._namespaces.get(namespace, {}).values():
             known.ask_at = min(known.ask_at, self._clock.monotonic())
 

@@ -3,8 +3,8 @@
 A context is made once for what stands in the Secrets and kept, because connections are kept alive
 by context: a new one for each delivery would be a handshake for each. What is in it decides which
 one it is, so a rotated certificate is used from the next delivery on and the old connections run
-dry. Contexts are never shared between namespaces, nor between a URL and a Service: whoever could
-name another's would be given its open connections, past the egress guard.
+dry. Contexts are never shared between namespaces, nor between a URL and a Service: a user who
+could name another's would be given its open connections, past the egress rules.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ that waits for a circuit or a turn is no attempt and uses none up; one whose rec
 not made until the Schedule is edited. A run by hand goes to a receiver that is gone all the same,
 and if it is delivered the Schedule goes on: that is how to resume without an edit.
 
-What was answered tells of the receiver here, too: whoever answers is well, however much it
-refuses; busy (408, 425, 429) tells nothing; 5xx, silence and broken connections are failures.
+The response also says how the receiver is: one that answers is well, however much it refuses; busy
+(408, 425, 429) tells nothing; 5xx, silence and broken connections are failures.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What this worker knows of receivers in trouble, and what it tells the others.
+"""What this worker knows of receivers in trouble, and what it reports to the others.
 
 All workers share one board (``delayqueue.circuits``). Here is a copy of it, no older than a second
-while webhooks are sent, so that a delivery to a healthy receiver asks nobody. Failures are told at
-once, in the background; successes only of receivers that are on the board. While a circuit is
-open nothing is sent; when it may be probed, the board gives the probe to one delivery of all
-workers. A board that cannot be reached lets everything through: whoever can claim can reach it.
+while webhooks are sent, so that a delivery to a healthy receiver needs no request. Failures are
+reported at once, in the background; successes only of receivers that are on the board. While a
+circuit is open nothing is sent; when it may be probed, the board gives the probe to one delivery of
+all workers. A board that cannot be reached lets everything through: a worker that can claim can
+reach it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _FIRST_SECONDS = 0.5
 #: Deliveries that wait for a circuit come back so far from one another, not all at once.
 _SPACING_SECONDS = 0.01
 _MOST_SPREAD_SECONDS = 60.0
-#: While somebody else probes.
+#: While another worker probes.
 _PROBED_SECONDS = 1.0
-#: Successes are told so long after the first of them.
+#: Successes are reported so long after the first of them.
 _SOON_SECONDS = 0.2
-#: Runs of equal outcomes that are told of one receiver at a time.
+#: Most runs of equal outcomes in a report of one receiver.
 _MOST_RUNS = 200
 
 
@@ -224,14 +225,14 @@ class CircuitBreaker:
         await self._tell_all()
 
     async def _tell_all(self) -> None:
-        await asyncio.sleep(0)  # what fails in this turn is told together
+        await asyncio.sleep(0)  # what fails in this turn is reported together
         self._will_tell = False
-        told, self._calls = self._calls, {}
+        calls_by_host, self._calls = self._calls, {}
         causes, self._causes = self._causes, {}
         gone, self._gone_news = self._gone_news, []
         news = [
             circuit.News(host=host, calls=tuple(calls), cause=causes.get(host, ""))
-            for host, calls in told.items()
+            for host, calls in calls_by_host.items()
         ]
         await self._tell_quietly(news, gone)
 
@@ -241,7 +242,7 @@ class CircuitBreaker:
         try:
             await self._tell(news, gone)
         except (errors.TryLater, errors.WorldChanged) as trouble:
-            telemetry.logger.debug("circuits not told", error=str(trouble))
+            telemetry.logger.debug("circuits not reported", error=str(trouble))
 
     async def _tell(
         self, news: Sequence[circuit.News], gone: Sequence[circuit.Gone] = ()

@@ -66,7 +66,7 @@ class WebhookCredentials:
     Attributes:
         headers: the user's, each with its value, and that of ``auth``.
         signers: of the signature; empty = unsigned.
-        tls: None = as everybody's.
+        tls: None = the default context.
         url: the receiver's, where it stands in a Secret.
         unspeakable: what must not be repeated in any message.
     """
@@ -88,7 +88,7 @@ class CredentialSource(Protocol):
         ...
 
     def at_hand(self, namespace: str, webhook: actions.WebhookAction) -> WebhookCredentials | None:
-        """They, where they are known already and nobody has to be asked."""
+        """The credentials, where they are known already."""
         ...
 
     def forget(self, namespace: str) -> None:
@@ -362,7 +362,7 @@ def _receiver(namespace: str, webhook: actions.WebhookAction, url: str | None) -
     """Where the webhook goes, as it is named in the spec; a Service by its name in the cluster."""
     service = webhook.service
     if service is not None:
-        # What number a name stands for is decided by whoever writes the Service.
+        # The author of the Service decides what number a name stands for.
         port = service.port if isinstance(service.port, int) else None
         return consent.Receiver(f"{service.name}.{namespace}.svc", port)
     try:

@@ -1,7 +1,7 @@
 """How many requests one receiver gets at a time, and what becomes of those above it.
 
 A turn is waited for only where one is to be had soon: a burst at a receiver that answers passes
-through in milliseconds. At one that hangs nobody waits, because whoever waits holds one of the
+through in milliseconds. At one that hangs no delivery waits, because it would hold one of the
 worker's places; such a delivery is put off to when its turn would come (``pace``). For the same
 reason the receivers of a namespace share two thirds of what it may have evenly once those are
 scarce, and no namespace gets more than its share of all (``duepoint.shares``): what one namespace
@@ -75,7 +75,7 @@ class HostLimits:
         self._forget_if_idle(host, known)
 
     def _is_scarce(self, known: _Host) -> bool:
-        """Whether somebody may have to wait: only then it matters how fast turns come free."""
+        """Whether a delivery may have to wait: only then it matters how fast turns come free."""
         if known.running >= self._per_host:
             return True
         return self._shares.held(known.namespace) >= self._easy(known.namespace)
@@ -129,7 +129,7 @@ class HostLimits:
         return turn.done()
 
     def _give_up(self, known: _Host, turn: asyncio.Future[None]) -> None:
-        """Whoever waited was cancelled: the turn, if it was given already, is somebody else's."""
+        """The waiting delivery was cancelled: a turn that it was given goes to the next one."""
         if not turn.done():
             known.waiting.remove(turn)
         else:

@@ -1,7 +1,7 @@
 """What follows from a receiver's response, or from its absence.
 
 Owns the rules of ``spec.webhook.success`` and ``retry.retryOn``, of 410 and of ``Retry-After``
-(RFC 9110, 10.2.3). The status line decides: whatever the body does afterwards changes nothing. No
+(RFC 9110, 10.2.3). The status line decides: the body changes nothing. No
 text of a receiver goes into an outcome: outcomes are shown to readers of the Schedule, and the
 receiver may be a server that its author could not ask directly; messages about a missing response
 name the kind of trouble in our words. Pure; times are arguments.

@@ -30,7 +30,7 @@ from duepoint.targets import endpoints, target, troubles
 from duepoint.targets.webhook import admission as admissions
 from duepoint.targets.webhook import credentials, hostlimits, request, response
 
-#: Requests to one receiver at a time, and attempts of a worker, where nobody says otherwise.
+#: Requests to one receiver at a time, and attempts of a worker, by default.
 LIMIT_PER_HOST = 32
 PLACES = 256
 #: Answers that may mean that a Secret has changed since it was read.
@@ -173,7 +173,7 @@ class WebhookTarget:
         await self._dialler.close()
 
     def _at_hand(self, firing: target.Firing, webhook: actions.WebhookAction) -> _Ready | None:
-        """What a delivery needs, where nobody has to be asked for any of it."""
+        """What a delivery needs, where all of it is known already."""
         kept: credentials.WebhookCredentials | None = None
         if not webhook.is_plain:
             kept = self._source.at_hand(firing.namespace, _action(firing.action))
