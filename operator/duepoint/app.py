@@ -78,7 +78,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         server = (await access.login()).server
         own_hosts = ownservers.own_servers(chosen.redis_url, server)
         dialler = dialling.Dialler(
-            egress_policy(chosen), lambda: (*own_hosts, *queue.server_hosts())
+            egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts())
         )
         source = webhookcredentials.Vault(
             secretcache.objects_of(api, clock),
@@ -146,7 +146,7 @@ def _stream_targets(
         return servers.ServerDialler(dialler, services, namespace)
 
     return (
-        streamtarget.StreamTarget(queue, clock, elsewhere, own_streams(chosen)),
+        streamtarget.StreamTarget(queue.settlements, clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialler_for, clock),
     )
 
@@ -171,7 +171,7 @@ def webhook_admission(
     limits = hostlimits.HostLimits(
         clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
     )
-    return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue, clock))
+    return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue.circuits, clock))
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
@@ -222,7 +222,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             ),
             clock,
             chosen.identity,
-            known_epoch=queue.newest_epoch,
+            known_epoch=queue.layouts.newest_epoch,
             watchdog=watchdog,
             on_change=_note_leadership,
         )
@@ -254,7 +254,7 @@ def _cancel(task: asyncio.Task[None]) -> None:
 async def _redis_time(queue: delayqueue.DelayQueue) -> int:
     """Redis's time; whether it was told is what the operator knows of Redis at all times."""
     try:
-        told_us = await queue.time_us()
+        told_us = await queue.health.time_us()
     except errors.TryLater:
         telemetry.redis_up.set(0)
         raise
