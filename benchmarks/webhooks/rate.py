@@ -26,7 +26,9 @@ from duepoint import clock as clocks
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import circuits, gate, hostlimits, outgoing, target, webhook
+from duepoint.targets import target
+from duepoint.targets.webhook import admission, circuitbreaker, hostlimits, request
+from duepoint.targets.webhook import target as webhooktarget
 from tests.fakes import memoryqueue
 from tests.support import vaults, webhookscene, webhooktargets
 
@@ -128,12 +130,12 @@ async def _rate(post: Post, concurrency: int, seconds: float) -> tuple[float, fl
 @contextlib.asynccontextmanager
 async def _bare(url: str, concurrency: int) -> AsyncIterator[Post]:
     """The body of a webhook and its usual headers, and no more."""
-    request = outgoing.compose(a_firing(url, 0), _action(url), None, time.time_ns() // 1000)
+    composed = request.compose(a_firing(url, 0), _action(url), None, time.time_ns() // 1000)
     connector = aiohttp.TCPConnector(limit=concurrency)
     async with aiohttp.ClientSession(connector=connector) as session:
 
         async def post() -> None:
-            async with session.post(url, data=request.body, headers=request.headers) as response:
+            async with session.post(url, data=composed.body, headers=composed.headers) as response:
                 await response.read()
                 assert response.status == 204
 
@@ -146,13 +148,13 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
     limits = hostlimits.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
-    breaker = circuits.Breaker(memoryqueue.MemoryDelayQueue(clock).circuits, clock)
-    sender = webhook.WebhookTarget(
+    breaker = circuitbreaker.CircuitBreaker(memoryqueue.MemoryDelayQueue(clock).circuits, clock)
+    sender = webhooktarget.WebhookTarget(
         dialling.Dialler(webhookscene.LOCAL),
         webhooktargets.FixedServices(),
         vaults.a_vault(api, clock),
         clock,
-        gate=gate.Gate(limits, breaker),
+        admission=admission.Admission(limits, breaker),
     )
     slots = iter(range(1_000_000_000))
 

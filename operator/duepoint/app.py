@@ -25,23 +25,14 @@ from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
 from duepoint.net import dialling, egressrules, ownservers, podnetwork
 from duepoint.schedules import ownstreams
-from duepoint.targets import (
-    activejobs,
-    circuits,
-    connectionsecrets,
-    externalstream,
-    gate,
-    hostlimits,
-    materials,
-    secretcache,
-    servers,
-    servicecache,
-    target,
-)
+from duepoint.targets import activejobs, externalstream, servers, servicecache, target
 from duepoint.targets import job as jobtarget
-from duepoint.targets import kafka as kafkatarget
 from duepoint.targets import stream as streamtarget
-from duepoint.targets import webhook as webhooktarget
+from duepoint.targets.kafka import target as kafkatarget
+from duepoint.targets.secretaccess import connectionsecrets, secretcache
+from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
+from duepoint.targets.webhook import credentials as webhookcredentials
+from duepoint.targets.webhook import target as webhooktarget
 from duepoint.worker import claimer, dispatcher, ownership
 
 _KEY_BYTES = 32
@@ -89,19 +80,21 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         dialler = dialling.Dialler(
             egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts())
         )
-        source = materials.Vault(
+        source = webhookcredentials.Vault(
             secretcache.objects_of(api, clock),
             secretcache.tokens_of(api, clock),
             clock,
             secret_rules(chosen),
-            lambda: materials.audiences_of(known.token if (known := access.known()) else None),
+            lambda: webhookcredentials.audiences_of(
+                known.token if (known := access.known()) else None
+            ),
         )
         webhook = webhooktarget.WebhookTarget(
             dialler,
             servicecache.of(api, clock),
             source,
             clock,
-            gate=webhook_gate(chosen, queue, clock),
+            admission=webhook_admission(chosen, queue, clock),
         )
         owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
         jobs_api = ownership.OwnJobs(api, owned)
@@ -171,14 +164,14 @@ def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:
     )
 
 
-def webhook_gate(
+def webhook_admission(
     chosen: settings.WorkerSettings, queue: delayqueue.DelayQueue, clock: clocks.Clock
-) -> gate.Gate:
+) -> admission.Admission:
     """What holds webhooks back: circuits that all workers share, and this worker's limits."""
     limits = hostlimits.HostLimits(
         clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
     )
-    return gate.Gate(limits, circuits.Breaker(queue.circuits, clock))
+    return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue.circuits, clock))
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
@@ -192,9 +185,9 @@ def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
     )
 
 
-def secret_rules(chosen: settings.WorkerSettings) -> materials.Rules:
+def secret_rules(chosen: settings.WorkerSettings) -> webhookcredentials.CredentialRules:
     """What the operator of this installation allows webhooks to do with Secrets and tokens."""
-    return materials.Rules(
+    return webhookcredentials.CredentialRules(
         insecure_tls=chosen.webhook_insecure_tls,
         api_audiences=chosen.webhook_api_audiences,
         reader_role=chosen.secret_reader_role,

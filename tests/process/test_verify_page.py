@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from duepoint.targets import signing
+from duepoint.targets.webhook import signing
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "sign-and-verify-a-webhook.md"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

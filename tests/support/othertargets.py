@@ -7,14 +7,9 @@ from typing import Any
 
 from duepoint.clock import SystemClock
 from duepoint.net import dialling, egressrules, ownservers
-from duepoint.targets import (
-    connectionsecrets,
-    externalstream,
-    kafka,
-    secretcache,
-    servers,
-    stream,
-)
+from duepoint.targets import externalstream, servers, stream
+from duepoint.targets.kafka import target as kafkatarget
+from duepoint.targets.secretaccess import connectionsecrets, secretcache
 from tests.support import webhooktargets
 
 HERE = (ipaddress.ip_network("127.0.0.1/32"),)
@@ -50,9 +45,11 @@ def a_stream_target(
     return stream.StreamTarget(NoStreams(), SystemClock(), elsewhere)
 
 
-def a_kafka_target(api: Any, dialler: dialling.Dialler, services: Any = None) -> kafka.KafkaTarget:
+def a_kafka_target(
+    api: Any, dialler: dialling.Dialler, services: Any = None
+) -> kafkatarget.KafkaTarget:
     known = services or webhooktargets.FixedServices()
-    return kafka.KafkaTarget(
+    return kafkatarget.KafkaTarget(
         a_reader(api),
         lambda namespace: servers.ServerDialler(dialler, known, namespace),
         SystemClock(),

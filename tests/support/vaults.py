@@ -8,7 +8,8 @@ from typing import Any
 
 from duepoint import clock as clocks
 from duepoint.kube import port
-from duepoint.targets import materials, secretcache
+from duepoint.targets.secretaccess import secretcache
+from duepoint.targets.webhook import credentials
 from tests.fakes import fakekubernetes
 
 #: 24 bytes, the shortest that is allowed; the example of the Standard Webhooks documents.
@@ -19,14 +20,14 @@ def a_vault(
     api: port.Api | None = None,
     clock: clocks.Clock | None = None,
     **rules: Any,
-) -> materials.Vault:
+) -> credentials.Vault:
     used = api or fakekubernetes.FakeKubernetes()
     ticking = clock or clocks.SystemClock()
-    return materials.Vault(
+    return credentials.Vault(
         secretcache.objects_of(used, ticking),
         secretcache.tokens_of(used, ticking),
         ticking,
-        materials.Rules(**rules),
+        credentials.CredentialRules(**rules),
     )
 
 

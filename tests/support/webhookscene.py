@@ -23,10 +23,11 @@ from duepoint.net import dialling, egressrules
 from duepoint.runs import circuit
 from duepoint.schedules import actions, definition, slots
 from duepoint.schedules import rule as rules
-from duepoint.targets import circuits, gate, hostlimits, identity
+from duepoint.targets import eventids
 from duepoint.targets import stream as streams
 from duepoint.targets import target as targets
-from duepoint.targets import webhook as webhooks
+from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
+from duepoint.targets.webhook import target as webhooks
 from duepoint.worker import claimer, dispatcher
 from tests.support import queueing, vaults, webhooktargets
 
@@ -226,7 +227,7 @@ class Scene:
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=start_us)
         due = timeline.next_after(start_us - 1)
         while due is not None:
-            self.expected[identity.webhook_id(known.uid, due.slot_us, "")] = (
+            self.expected[eventids.webhook_id(known.uid, due.slot_us, "")] = (
                 known.uid,
                 due.slot_us,
             )
@@ -260,7 +261,7 @@ class Scene:
     async def dead(self) -> set[str]:
         """Ids of the deliveries that were given up."""
         return {
-            identity.webhook_id(letter.entry["uid"], int(letter.entry["slot_us"]), "")
+            eventids.webhook_id(letter.entry["uid"], int(letter.entry["slot_us"]), "")
             async for letter in self.queue.dead_letters.all()
         }
 
@@ -281,7 +282,9 @@ def a_worker(
         webhooktargets.FixedServices(),
         vaults.a_vault(),
         clock,
-        gate=gate.Gate(limits, circuits.Breaker(queue.circuits, clock, wants.rule)),
+        admission=admission.Admission(
+            limits, circuitbreaker.CircuitBreaker(queue.circuits, clock, wants.rule)
+        ),
     )
     every = targets.Targets(
         job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(queue.settlements, clock)

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from duepoint import clock
 from duepoint.kube import errors, services
 from duepoint.net import dialling, egressrules, ownservers
-from duepoint.targets import circuits, gate, hostlimits, materials, webhook
+from duepoint.targets.webhook import admission, circuitbreaker, credentials, hostlimits
+from duepoint.targets.webhook import target as webhooktarget
 from tests.support import vaults
 
 
@@ -82,9 +83,9 @@ async def a_target(
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
     places: int = 256,
-    source: materials.Source | None = None,
-    breaker: circuits.Breaker | None = None,
-) -> AsyncIterator[tuple[webhook.WebhookTarget, CountingDialler]]:
+    source: credentials.CredentialSource | None = None,
+    breaker: circuitbreaker.CircuitBreaker | None = None,
+) -> AsyncIterator[tuple[webhooktarget.WebhookTarget, CountingDialler]]:
     policy = egressrules.Policy(
         mode=mode,
         allowed=tuple(ipaddress.ip_network(one) for one in allowed),
@@ -92,12 +93,12 @@ async def a_target(
     )
     servers = own if callable(own) else lambda: own
     guard = CountingDialler(policy, servers, lookup=lookup)
-    target = webhook.WebhookTarget(
+    target = webhooktarget.WebhookTarget(
         guard,
         known or FixedServices(),
         source or vaults.a_vault(),
         clock.SystemClock(),
-        gate=gate.Gate(
+        admission=admission.Admission(
             hostlimits.HostLimits(clock.SystemClock(), per_host=limit_per_host, places=places),
             breaker,
         ),

@@ -3,8 +3,8 @@
 In a cluster: the files that the kubelet mounts and rotates, read again every minute and after a
 401. Outside: a kubeconfig. One that carries a token, a token file, a client certificate or a
 password is read here; exec plugins and identity providers are left to the official ``kubernetes``
-package, which is imported only then because it costs 35 MB. A login is a value: whoever needs one
-asks again each time instead of keeping it.
+package, which is imported only then because it costs 35 MB. A login is a value: its users
+ask again each time instead of keeping it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Credentials(Protocol):
     """Where logins come from."""
 
     def known(self) -> Login | None:
-        """The login to use now, where nobody has to be asked for it."""
+        """The login to use now, where it is known already."""
         ...
 
     async def login(self) -> Login:
@@ -89,7 +89,7 @@ class FixedCredentials:
 
 
 class FileToken:
-    """A login whose token lives in a file that somebody rotates."""
+    """A login whose token lives in a file that is rotated."""
 
     def __init__(
         self, login: Login, token_file: Path, *, monotonic: Callable[[], float] = time.monotonic
@@ -123,7 +123,7 @@ class FileToken:
 
 
 class LoadedCredentials:
-    """A login that has to be made by asking somebody, such as an exec plugin."""
+    """A login that has to be made, for example by an exec plugin."""
 
     def __init__(self, load: Callable[[], Login]) -> None:
         self._load = load

@@ -15,7 +15,7 @@ explanation that exists.
     ├── Gone             410: the resource version or continue token is too old: list again
     ├── NotFound         404
     ├── Forbidden        403, with its cause: quota, namespace terminating, rights, admission
-    └── Invalid          400, 413, 422: repeating it helps nobody
+    └── Invalid          400, 413, 422: repeating it does not help
 """
 
 from __future__ import annotations
@@ -178,26 +178,28 @@ def from_answer(
         attempt: what was tried on what, such as ``POST /apis/batch/v1/namespaces/a/jobs``.
         status: HTTP status of the answer, or the code of an ERROR event.
         headers: of the answer; Retry-After is looked at.
-        body: a Status object, or whatever a proxy put in its place.
+        body: a Status object, or what a proxy put in its place.
     """
-    told = parse_status(body)
-    message = f"{attempt}: {told.message or f'HTTP {status}'}"
-    if _is_from_the_future(told):
-        return Gone(message, status=status, reason=told.reason)
-    error = _by_status(status, message, told, _retry_after(headers, told))
-    error.server_message = told.message[:MESSAGE_LIMIT]
+    answer = parse_status(body)
+    message = f"{attempt}: {answer.message or f'HTTP {status}'}"
+    if _is_from_the_future(answer):
+        return Gone(message, status=status, reason=answer.reason)
+    error = _by_status(status, message, answer, _retry_after(headers, answer))
+    error.server_message = answer.message[:MESSAGE_LIMIT]
     return error
 
 
-def _by_status(status: int, message: str, told: Status, retry_after: float | None) -> ApiError:
-    known: dict[str, Any] = {"status": status, "reason": told.reason}
+def _by_status(status: int, message: str, answer: Status, retry_after: float | None) -> ApiError:
+    known: dict[str, Any] = {"status": status, "reason": answer.reason}
     match status:
         case 400 | 413 | 415 | 422:
             known["causes"] = tuple(
-                (cause.field, cause.message[:MESSAGE_LIMIT]) for cause in told.causes if cause.field
+                (cause.field, cause.message[:MESSAGE_LIMIT])
+                for cause in answer.causes
+                if cause.field
             )
         case 403:
-            known["cause"] = _forbidden_cause(told)
+            known["cause"] = _forbidden_cause(answer)
         case 401:
             known["sent"] = False
         case 429:
@@ -207,9 +209,9 @@ def _by_status(status: int, message: str, told: Status, retry_after: float | Non
     return _BY_STATUS.get(status, Unavailable)(message, **known)
 
 
-def _is_from_the_future(told: Status) -> bool:
+def _is_from_the_future(answer: Status) -> bool:
     """A resource version that the server has not reached: its store came back from a backup."""
-    return any(cause.reason == "ResourceVersionTooLarge" for cause in told.causes)
+    return any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes)
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -237,22 +239,22 @@ def parse_status(body: bytes | msgspec.Raw) -> Status:
 _QUOTA_SIGNS = ("exceeded quota", "failed quota", "status unknown for quota", "insufficient quota")
 
 
-def _forbidden_cause(told: Status) -> ForbiddenCause:
-    if any(cause.reason == "NamespaceTerminating" for cause in told.causes):
+def _forbidden_cause(answer: Status) -> ForbiddenCause:
+    if any(cause.reason == "NamespaceTerminating" for cause in answer.causes):
         return ForbiddenCause.NAMESPACE_TERMINATING
     # Quota and rights have no cause of their own in the Status: the texts are those of
     # plugin/pkg/admission/resourcequota and of the RBAC authorizer, unchanged for years.
-    if any(sign in told.message for sign in _QUOTA_SIGNS):
+    if any(sign in answer.message for sign in _QUOTA_SIGNS):
         return ForbiddenCause.QUOTA
-    if " cannot " in told.message and "User " in told.message:
+    if " cannot " in answer.message and "User " in answer.message:
         return ForbiddenCause.RIGHTS
     return ForbiddenCause.ADMISSION
 
 
-def _retry_after(headers: Mapping[str, str], told: Status) -> float | None:
+def _retry_after(headers: Mapping[str, str], answer: Status) -> float | None:
     """Seconds; the API server sends no dates, and a proxy's date is not worth a parser here."""
     text = headers.get("Retry-After") or headers.get("retry-after", "")
     if text.isascii() and text.isdigit():
         return float(min(int(text[:6]), 3600))
-    seconds = told.details.retry_after_seconds if told.details else 0
+    seconds = answer.details.retry_after_seconds if answer.details else 0
     return float(min(seconds, 3600)) if seconds > 0 else None

@@ -58,7 +58,7 @@ class News:
         reason: a ``conditions.Reason`` or another word in CamelCase.
         action: what was being done, such as ``Run`` or ``Reconcile``.
         note: for people, in a sentence.
-        warning: whether somebody should look.
+        warning: whether a user should look.
         related: such as the Job.
     """
 

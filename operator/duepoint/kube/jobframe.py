@@ -19,7 +19,7 @@ import msgspec
 from duepoint import errors
 from duepoint.kube import jobbuilder
 
-#: In no template: nobody knows it before the process begins.
+#: In no template: it is unknown before the process begins.
 _MARK = secrets.token_hex(16)
 _MARKED = re.compile(f"@{_MARK}-([0-9]+)@".encode())
 _MARKS = jobbuilder.Words(*(f"@{_MARK}-{place}@" for place in range(9)))

@@ -25,7 +25,7 @@ from duepoint.kube import credentials
 
 #: Keys of a user entry that only the official package understands.
 _SPECIAL = ("exec", "auth-provider")
-#: Keys whose silent loss would make us somebody else.
+#: Keys whose silent loss would give us another identity.
 _UNSUPPORTED = ("username", "password", "as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -135,7 +135,7 @@ def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> credential
     try:
         load = config.load_kube_config
         load(str(path), context, client_configuration=loaded)  # type: ignore[no-untyped-call]
-    except Exception as error:  # whatever a plugin of the user's does
+    except Exception as error:  # a plugin of the user's may raise anything
         raise errors.InvalidSetting(
             "KUBECONFIG", f"{path}: context {context} cannot log in: {error}"
         ) from error

@@ -29,7 +29,7 @@ class Lease:
     """A Lease as its users see it; times in microseconds of UTC, for people to read only.
 
     Attributes:
-        holder: identity of who holds it; "" where nobody does.
+        holder: identity of who holds it; "" where there is none.
         transitions: how often it changed hands.
         annotations: replaced as a whole by a write.
         version: resource version to write from; "" before it exists.

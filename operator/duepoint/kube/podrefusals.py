@@ -2,7 +2,7 @@
 
 A Job whose Pods are refused (Pod Security, a quota, a missing ServiceAccount, an admission webhook)
 does not fail: its controller tries for ever, and says so in Events of the Job alone. In: a Job's
-uid. Out: the controller's words, and what somebody can do. Reads nothing but Events of that Job.
+uid. Out: the controller's words, and a remedy. Reads nothing but Events of that Job.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Schedules and ScheduleRuns as the API server shows them: paths, and typed structs.
 
-Only metadata is decoded at once; spec and status stay raw bytes until somebody wants them, which
+Only metadata is decoded at once; spec and status stay raw bytes until they are needed, which
 makes a list of 100,000 cheap (14 ms per 5,000, a tenth of untyped decoding) and keeps one object
 that does not fit our types from spoiling the page it is on. A ``msgspec.Raw`` of a list refers to
 the bytes of its whole page: ``copy()`` it before keeping it.

@@ -1,6 +1,6 @@
 """Secrets, ConfigMaps, ServiceAccounts and their tokens, read one at a time by name.
 
-Nothing here lists or watches: a worker may get a Secret that somebody named to it, and no other.
+Nothing here lists or watches: a worker may get a Secret that a Schedule names, and no other.
 What comes back never shows itself: no value stands in a message, a log line or a ``repr``. How
 long it is believed is ``targets.secretcache``'s.
 """

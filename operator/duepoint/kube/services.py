@@ -3,10 +3,10 @@
 The ClusterIP where there is one and Kubernetes itself keeps everything behind it; else the ready
 endpoints. Kubernetes vouches for a Service that has a selector and no EndpointSlice but those of
 the endpointslice controller: kube-proxy sends a ClusterIP to the endpoints of every slice that
-carries the Service's name, whoever wrote it (CVE-2021-25740), so a Service with another slice is
-dialled by its endpoints, each of which needs the allow-list. ExternalName is refused: it is a name
-that its author can point anywhere. What may be dialled at the end is decided by the egress guard,
-per address.
+carries the Service's name, even when a user wrote it (CVE-2021-25740), so a Service with another
+slice is dialled by its endpoints, each of which needs the allow-list. ExternalName is refused: it
+is a name that its author can point anywhere. What may be dialled at the end is decided by the
+egress guard, per address.
 """
 
 from __future__ import annotations
@@ -205,5 +205,5 @@ def _namespaced(prefix: str, namespace: str) -> str:
 
 
 def _unresolved(namespace: str, name: str, trouble: Trouble, detail: str = "") -> Unresolved:
-    told = f"Service {namespace}/{name}: {trouble.value}"
-    return Unresolved(trouble=trouble, message=f"{told} ({detail})" if detail else told)
+    text = f"Service {namespace}/{name}: {trouble.value}"
+    return Unresolved(trouble=trouble, message=f"{text} ({detail})" if detail else text)

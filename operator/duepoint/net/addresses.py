@@ -22,7 +22,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Kind(enum.Enum):
-    """What an address is good for. ``SPECIAL`` is nobody's receiver in any mode."""
+    """What an address is good for. ``SPECIAL`` is no receiver in any mode."""
 
     PUBLIC = "public"
     PRIVATE = "private"
@@ -50,7 +50,7 @@ SPECIAL: tuple[tuple[Network, str], ...] = tuple(
         ("fe80::/10", "link-local"),
         ("fec0::/10", "site-local"),
         ("ff00::/8", "multicast"),
-        # Where the IPv4 address stands depends on the network (RFC 8215), so nobody can judge it.
+        # Where the IPv4 address stands depends on the network (RFC 8215), so it cannot be judged.
         ("64:ff9b:1::/48", "a local NAT64"),
         ("fd00:ec2::/32", "a cloud's own service"),
         ("fd20:ce::/32", "a cloud's metadata service"),

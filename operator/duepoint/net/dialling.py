@@ -1,11 +1,10 @@
 """The guarded dialler: resolve, judge, connect, agree on TLS. The only way to a tenant's server.
 
-The worker must not be a confused deputy for somebody who may only write Schedules in one
-namespace. The rules (``egressrules.verdict``) are asked about every address of every new
-connection, and once more where its socket is made, so that neither an IP literal nor a name that
-changes its answer gets past them. A name of which one answer is denied is refused as a whole,
-before anything is dialled. A kept connection is not judged again (``connections.Endpoint`` says
-which calls may share one).
+The worker must not be a confused deputy for a user who may only write Schedules in one namespace.
+The rules (``egressrules.verdict``) are asked about every address of every new connection, and once
+more where its socket is made, so that neither an IP literal nor a name that changes its answer gets
+past them. A name of which one answer is denied is refused as a whole, before anything is dialled. A
+kept connection is not judged again (``connections.Endpoint`` says which calls may share one).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class Policy:
 
     Attributes:
         mode: ``public-only``, ``same-namespace``, ``allowlist`` or ``open``.
-        allowed, denied: address ranges; what is denied is denied whatever else is said.
-        cluster: address ranges of the cluster's Pods, Services and nodes, whatever their kind.
+        allowed, denied: address ranges; a denied range stays denied in every mode.
+        cluster: address ranges of the cluster's Pods, Services and nodes, public ones included.
         allow_http: whether public receivers may be called without TLS.
     """
 

@@ -1,7 +1,7 @@
 """Looking names up at the system's resolver, so that no namespace's names keep another's waiting.
 
 ``getaddrinfo`` holds a thread until it answers, and a name whose server is silent holds it for ten
-seconds and more, whether somebody still waits or not. So a namespace gets no more than its share of
+seconds and more, even when its caller has gone. So a namespace gets no more than its share of
 the threads (``duepoint.shares``; half of them while it is alone), has a bounded line before them,
 and those who ask for the same name at the same time share one look-up. An answer is never kept: the
 next connection is judged by an answer of its own.
@@ -22,7 +22,7 @@ THREADS = 32
 _GREED = 1
 #: So many different names of a namespace may wait for a thread.
 MOST_WAITING = 64
-#: How long somebody waits for an answer, the wait for a thread included.
+#: How long a caller waits for an answer, the wait for a thread included.
 LOOKUP_SECONDS = 5.0
 
 #: host, port -> what ``socket.getaddrinfo`` answers; called in a thread.
@@ -89,6 +89,6 @@ def _later(why: str) -> socket.gaierror:
 
 
 def _noted(asked: asyncio.Task[Sequence[str]]) -> None:
-    """Nobody may wait any more: what went wrong is told to nobody then."""
+    """Mark the error as seen: all callers may have gone."""
     if not asked.cancelled():
         asked.exception()

@@ -20,7 +20,7 @@ from duepoint.kube import services
 from duepoint.net import egressrules
 from duepoint.schedules import actions, webhookspec
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers
+from duepoint.targets import troubles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Services(Protocol):
 
 async def locate(
     known: Services, namespace: str, webhook: actions.WebhookAction
-) -> Destination | answers.Trouble:
+) -> Destination | troubles.Trouble:
     """The destination of a webhook, or why there is none now."""
     if webhook.service is not None:
         return await _of_service(known, namespace, webhook.service)
@@ -62,7 +62,7 @@ async def locate(
 
 
 @functools.lru_cache(maxsize=1024)
-def of_url(text: str) -> Destination | answers.Trouble:
+def of_url(text: str) -> Destination | troubles.Trouble:
     """The destination that a URL names."""
     try:
         url = yarl.URL(text, encoded=True)  # the path goes out as it was written
@@ -77,19 +77,19 @@ def of_url(text: str) -> Destination | answers.Trouble:
 
 async def _of_service(
     known: Services, namespace: str, service: actions.ServiceRef
-) -> Destination | answers.Trouble:
+) -> Destination | troubles.Trouble:
     try:
         found = await known.resolve(namespace, service.name, service.port)
     except kube_errors.ApiError as error:
         refused = isinstance(error, kube_errors.Forbidden)
-        return answers.Trouble(
+        return troubles.Trouble(
             reason=Reason.FORBIDDEN if refused else Reason.API_UNAVAILABLE,
             message=f"Service {namespace}/{service.name} cannot be looked up: {error}",
         )
     if isinstance(found, services.Unresolved):
         final = found.trouble is services.Trouble.EXTERNAL_NAME
         reason = Reason.BLOCKED_ADDRESS if final else Reason.NETWORK
-        return answers.Trouble(reason=reason, message=found.message, final=final)
+        return troubles.Trouble(reason=reason, message=found.message, final=final)
     return _service_destination(service, found)
 
 
@@ -111,5 +111,5 @@ def _service_destination(service: actions.ServiceRef, found: services.Resolved) 
     )
 
 
-def _invalid(message: str) -> answers.Trouble:
-    return answers.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
+def _invalid(message: str) -> troubles.Trouble:
+    return troubles.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)

@@ -22,7 +22,8 @@ from duepoint import redisurl
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, connectionsecrets, endpoints, resp, servers
+from duepoint.targets import endpoints, resp, servers, troubles
+from duepoint.targets.secretaccess import connectionsecrets
 
 KEYS = ("url", "username", "password")
 PATH = "spec.stream.connectionSecretRef"
@@ -108,10 +109,10 @@ class ExternalStreams:
         self._services = services
         self._pools: OrderedDict[tuple[bytes, tuple[tuple[str, int], ...]], _Pool] = OrderedDict()
 
-    async def check(self, namespace: str, secret: str) -> answers.Trouble | None:
-        """Whether the connection can be read and is one; connects to nobody."""
+    async def check(self, namespace: str, secret: str) -> troubles.Trouble | None:
+        """Whether the connection can be read and is one; connects to no server."""
         found = await self._connection(namespace, secret)
-        if not isinstance(found, answers.Trouble):
+        if not isinstance(found, troubles.Trouble):
             return None
         self._reader.forget(namespace)  # the next look is to see whether it was mended
         return found
@@ -119,7 +120,7 @@ class ExternalStreams:
     async def append(self, namespace: str, secret: str, wanted: Append) -> outcome.Outcome | str:
         """The entry's id, or what came of it instead; ends when the caller's time does."""
         found = await self._connection(namespace, secret)
-        if isinstance(found, answers.Trouble):
+        if isinstance(found, troubles.Trouble):
             return outcome.Retry(reason=found.reason, message=found.message, started=False)
         connection, address = found
         try:
@@ -139,9 +140,9 @@ class ExternalStreams:
 
     async def _connection(
         self, namespace: str, secret: str
-    ) -> tuple[connectionsecrets.Connection, redisurl.Address] | answers.Trouble:
+    ) -> tuple[connectionsecrets.Connection, redisurl.Address] | troubles.Trouble:
         found = await self._reader.read(PATH, namespace, secret, KEYS, "url")
-        if isinstance(found, answers.Trouble):
+        if isinstance(found, troubles.Trouble):
             return found
         try:
             address = redisurl.parse(found.values["url"])
@@ -154,7 +155,7 @@ class ExternalStreams:
         if (withheld := found.withheld(address.hosts)) is not None:
             return withheld
         secured = await self._reader.secured(found) if address.tls else found
-        if isinstance(secured, answers.Trouble):
+        if isinstance(secured, troubles.Trouble):
             return secured
         unspeakable = (*found.unspeakable, *filter(None, (address.username, address.password)))
         return dataclasses.replace(secured, unspeakable=unspeakable), address

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from duepoint import bytescache, shares
 from duepoint import clock as clocks
-from duepoint.kube import api as apis
-from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
+from duepoint.kube import errors, jobbuilder, jobframe, jobs, port, transport
 from duepoint.schedules import actions
 from duepoint.targets import batches, openrequests, target
 
@@ -35,7 +34,7 @@ class JobBatches:
         self._frames = _Frames()
         #: Of all batches together: a row begins when there is a connection for it.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(
-            apis.REQUEST_CONNECTIONS, greed=None
+            transport.REQUEST_CONNECTIONS, greed=None
         )
 
     async def fire(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
@@ -48,7 +47,7 @@ class JobBatches:
             made=[None] * len(batch.names),
         )
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(apis.REQUEST_CONNECTIONS, len(batch.names))):
+            for _ in range(min(transport.REQUEST_CONNECTIONS, len(batch.names))):
                 group.create_task(self._create_in_turn(course))
         return batches.BatchAnswer(
             accepted_us=self._clock.now_us(),

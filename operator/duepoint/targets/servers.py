@@ -12,7 +12,7 @@ import socket
 
 from duepoint.net import connections, dialling, egressrules
 from duepoint.schedules import actions
-from duepoint.targets import answers, endpoints
+from duepoint.targets import endpoints, troubles
 
 #: How long one address may take to answer.
 CONNECT_SECONDS = 5.0
@@ -30,7 +30,7 @@ class Refused(OSError):
         trouble: why; ``final`` where only an edit or the operator's settings help.
     """
 
-    def __init__(self, trouble: answers.Trouble) -> None:
+    def __init__(self, trouble: troubles.Trouble) -> None:
         super().__init__(trouble.message)
         self.trouble = trouble
 
@@ -75,7 +75,7 @@ class ServerDialler:
         service = actions.ServiceRef(name=name, port=port, scheme=scheme)
         webhook = actions.WebhookAction(service=service)
         located = await endpoints.locate(self._services, self._namespace, webhook)
-        if isinstance(located, answers.Trouble):
+        if isinstance(located, troubles.Trouble):
             raise Refused(located)
         return located.route
 

@@ -30,7 +30,7 @@ Look = Callable[[str, str, int | str], Awaitable[Found]]
 
 @dataclass(slots=True)
 class _Known:
-    """The last good answer, and the lock of whoever is asking for a newer one."""
+    """The last good answer, and the lock of the caller that asks for a newer one."""
 
     resolved: services.Resolved | None = None
     read_at: float = 0.0
@@ -57,7 +57,7 @@ class ServiceCache:
             return await self._ask(known, namespace, name, port)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Ask anew next time, whatever the port; the last answer serves while nobody answers."""
+        """Ask anew next time, for every port; the last answer serves until then."""
         for known in self._known.get((namespace, name), {}).values():
             known.ask_at = float("-inf")
 

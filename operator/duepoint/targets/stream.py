@@ -20,7 +20,7 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, batches, externalstream, identity, target
+from duepoint.targets import batches, eventids, externalstream, target, troubles
 
 _SECOND_US = 1_000_000
 
@@ -115,7 +115,7 @@ class StreamTarget:
     def count(self, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
         """Whoever asked counts."""
 
-    async def check(self, firing: target.Firing) -> answers.Trouble | None:
+    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
         """Whether the Secret that leads to another Redis is there and holds a connection."""
         stream = _action(firing.action)
         if stream.connection is None:
@@ -198,13 +198,13 @@ class StreamTarget:
 def entry(firing: target.Firing, now_us: int) -> dict[str, bytes | str]:
     """The fields of the slot's entry, as ``FIELDS`` has them; no payload is an empty text."""
     return {
-        "id": identity.event_id(firing.uid, firing.slot_us, firing.run_uid),
+        "id": eventids.event_id(firing.uid, firing.slot_us, firing.run_uid),
         "schedule_id": firing.uid,
-        "slot": identity.seconds_text(firing.slot_us),
-        "scheduled_time": identity.instant_text(firing.slot_us),
+        "slot": eventids.seconds_text(firing.slot_us),
+        "scheduled_time": eventids.instant_text(firing.slot_us),
         "version": str(firing.generation),
-        "generated_at": identity.instant_text(now_us),
-        "payload": identity.raw_body(firing),
+        "generated_at": eventids.instant_text(now_us),
+        "payload": eventids.raw_body(firing),
         "attempt": str(firing.attempt),
         "trigger": firing.trigger,
     }
@@ -219,7 +219,7 @@ FIELDS = (*OWN_FIELDS, *COMMON_FIELDS)
 def _own_values(batch: batches.FiringBatch) -> list[tuple[bytes | str, ...]]:
     """The values of ``OWN_FIELDS``, row by row; the same as ``entry`` says of each firing."""
     text_of = {
-        slot: (identity.seconds_text(slot), identity.instant_text(slot))
+        slot: (eventids.seconds_text(slot), eventids.instant_text(slot))
         for slot in set(batch.slots_us)
     }
     version_of = {generation: str(generation) for generation in set(batch.generations)}
@@ -235,7 +235,7 @@ def _common(batch: batches.FiringBatch, now_us: int) -> tuple[bytes | str, ...]:
     """``COMMON_FIELDS`` with their values, name after name."""
     generated_at, payload, attempt, trigger = COMMON_FIELDS
     return (
-        *(generated_at, identity.instant_text(now_us)),
+        *(generated_at, eventids.instant_text(now_us)),
         *(payload, bytes(batch.action.payload)),
         *(attempt, "1"),
         *(trigger, batch.trigger),

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 from duepoint import clock as clocks
 from duepoint import shares
-from duepoint.kube import api
+from duepoint.kube import transport
 from duepoint.targets import pace
 from duepoint.worker.largejobs import LargeJobs
 
@@ -38,7 +38,7 @@ class JobLine:
         unknown: claimed points of which nobody knows yet whether they are Jobs.
     """
 
-    def __init__(self, clock: clocks.Clock, places: int = api.REQUEST_CONNECTIONS) -> None:
+    def __init__(self, clock: clocks.Clock, places: int = transport.REQUEST_CONNECTIONS) -> None:
         self._clock = clock
         # A creation ends by itself in a moment: nobody needs a reserve, only the order matters.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)

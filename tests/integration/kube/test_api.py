@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 import duepoint
-from duepoint.kube import api, credentials, errors, paging, port, schedules
+from duepoint.kube import api, credentials, errors, paging, port, schedules, transport
 from tests.support.scriptedapi import Server, answers, hangs, hangs_up, serving, streams
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -139,7 +139,7 @@ async def test_hanging_requests_leave_connections_for_the_lease():
     async with serving(by_kind) as server, a_session(server) as session:
         stuck = [
             asyncio.create_task(session.request("GET", PATH, timeout_seconds=60))
-            for _ in range(api.REQUEST_CONNECTIONS + 5)
+            for _ in range(transport.REQUEST_CONNECTIONS + 5)
         ]
         path = "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
         await session.request("GET", path, timeout_seconds=5, purpose=port.Purpose.LEASE)
@@ -357,8 +357,8 @@ async def test_a_closed_watch_goes_on_where_it_was_without_listing_again(monkeyp
 
 
 async def test_a_watch_that_falls_silent_is_opened_again(monkeypatch: pytest.MonkeyPatch):
-    assert api.WATCH_SILENCE_SECONDS >= 70
-    monkeypatch.setattr(api, "WATCH_SILENCE_SECONDS", 0.2)
+    assert transport.WATCH_SILENCE_SECONDS >= 70
+    monkeypatch.setattr(transport, "WATCH_SILENCE_SECONDS", 0.2)
     async with (
         serving(streams(then=hangs), streams(event("ADDED", "a", 6), then=hangs)) as server,
         a_session(server) as session,

@@ -10,7 +10,7 @@ import pytest
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import secretcache
+from duepoint.targets.secretaccess import secretcache
 from tests.support import (
     builders,
     firings,

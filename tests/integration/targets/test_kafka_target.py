@@ -9,8 +9,8 @@ import pytest
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import kafka as kafkatarget
-from duepoint.targets import secretcache
+from duepoint.targets.kafka import target as kafkatarget
+from duepoint.targets.secretaccess import secretcache
 from tests.support import builders, firings, kafkabroker, listeners, othertargets, proxy, vaults
 from tests.support.kafkabroker import kafka as broker
 from tests.support.redisserver import free_port

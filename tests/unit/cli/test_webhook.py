@@ -11,7 +11,7 @@ import threading
 import pytest
 import standardwebhooks
 
-from duepoint.targets import signing
+from duepoint.targets.webhook import signing
 from tests.support import receiver, vaults
 
 SECRET = vaults.WHSEC

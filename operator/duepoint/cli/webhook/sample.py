@@ -30,18 +30,10 @@ from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
-from duepoint.targets import (
-    answers,
-    consent,
-    endpoints,
-    materials,
-    outgoing,
-    references,
-    secretcache,
-    servicecache,
-    target,
-    webhook,
-)
+from duepoint.targets import endpoints, servicecache, target, troubles
+from duepoint.targets.secretaccess import consent, references, secretcache
+from duepoint.targets.webhook import credentials, request
+from duepoint.targets.webhook import target as webhooktarget
 
 #: This machine's own addresses are where people try things out.
 _LOOPBACK = tuple(ipaddress.ip_network(one) for one in ("127.0.0.1/32", "::1/128"))
@@ -105,24 +97,26 @@ async def run(sample: Sample, *, send: bool) -> Shown:
         found = _webhook(sample)
         source = _vault(sample, api, clock)
         kept = None if found.is_plain else await source.of(sample.spec.namespace, found)
-        if isinstance(kept, answers.Trouble):
+        if isinstance(kept, troubles.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _told(kept.message, api))
         firing = _firing(sample, found)
         services = servicecache.of(api or cast("port.Api", _NoCluster()), clock)
         url = kept.url if kept is not None and found.url_secret is not None else found.url
         located = msgspec.structs.replace(found, url=url)
         where = await endpoints.locate(services, sample.spec.namespace, located)
-        if isinstance(where, answers.Trouble):
+        if isinstance(where, troubles.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _told(where.message, api))
-        request = outgoing.compose(firing, found, kept, clock.now_us())
-        shown = _shown(request, _url_shown(str(where.url), found), kept)
+        composed = request.compose(firing, found, kept, clock.now_us())
+        shown = _shown(composed, _url_shown(str(where.url), found), kept)
         if not send:
             return shown
         dialler = dialling.Dialler(
             egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True)
         )
         replies: list[http1.Response] = []
-        sender = webhook.WebhookTarget(dialler, services, source, clock, on_reply=replies.append)
+        sender = webhooktarget.WebhookTarget(
+            dialler, services, source, clock, on_reply=replies.append
+        )
         try:
             shown = await _sent(sender, firing, shown)
             return _with_text(shown, replies, found, kept)
@@ -130,7 +124,7 @@ async def run(sample: Sample, *, send: bool) -> Shown:
             await sender.close()
 
 
-async def _sent(sender: webhook.WebhookTarget, firing: target.Firing, shown: Shown) -> Shown:
+async def _sent(sender: webhooktarget.WebhookTarget, firing: target.Firing, shown: Shown) -> Shown:
     began = time.monotonic()
     answer = await sender.fire(firing)
     accepted = isinstance(answer, outcome.Delivered)
@@ -144,13 +138,13 @@ def _with_text(
     shown: Shown,
     replies: list[http1.Response],
     found: actions.WebhookAction,
-    kept: materials.Materials | None,
+    kept: credentials.WebhookCredentials | None,
 ) -> Shown:
     """A refusal in the receiver's own words: whoever asks here could have asked the receiver."""
     if shown.accepted or not replies:
         return shown
     plain = (header.value for header in found.headers)
-    text = answers.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
+    text = troubles.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
     return dataclasses.replace(shown, told=f"{shown.told}: {text}") if text else shown
 
 
@@ -221,7 +215,7 @@ def _life(value: V) -> secretcache.Life[V]:
     return secretcache.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
 
 
-def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> materials.Vault:
+def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> credentials.Vault:
     async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
         kind, name = key
         if name in sample.objects:  # given by the person who asks, and so for this receiver
@@ -239,9 +233,9 @@ def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> materia
             raise kube_errors.NotFound(key[0])
         return _life(await secrets.token(api, namespace, *key))
 
-    rules = materials.Rules(insecure_tls=True)
+    rules = credentials.CredentialRules(insecure_tls=True)
     objects, tokens = secretcache.Memory(look, clock), secretcache.Memory(token, clock)
-    return materials.Vault(objects, tokens, clock, rules)
+    return credentials.Vault(objects, tokens, clock, rules)
 
 
 class _NoCluster:
@@ -284,13 +278,15 @@ def _url_shown(url: str, found: actions.WebhookAction) -> str:
     return f"{parts.scheme}://{parts.netloc}/[redacted]"
 
 
-def _shown(request: outgoing.Request, url: str, kept: materials.Materials | None) -> Shown:
+def _shown(
+    composed: request.Request, url: str, kept: credentials.WebhookCredentials | None
+) -> Shown:
     hidden = () if kept is None else kept.unspeakable
     return Shown(
-        method=request.method,
+        method=composed.method,
         url=url,
-        headers=[(name, _without(value, hidden)) for name, value in request.headers],
-        body=request.body,
+        headers=[(name, _without(value, hidden)) for name, value in composed.headers],
+        body=composed.body,
         accepted=None,
         told="not sent",
     )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.schedules import nesting
-from duepoint.targets import signing
+from duepoint.targets.webhook import signing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

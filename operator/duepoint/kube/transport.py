@@ -1,0 +1,238 @@
+"""How bytes get to an API server and back.
+
+Requests go over ``net.http1``, those for the Lease with connections of their own, so that it never
+waits behind others. aiohttp serves what has to be read while it arrives, the watches, and servers
+behind an HTTP proxy. A token that was rotated goes over the connections that are there;
+another server, or another certificate, has connections of its own. Every method raises what its
+library raises (``NETWORK_ERRORS``); ``was_sent`` and ``wording`` say what that means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import urllib.parse
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import yarl
+
+from duepoint.kube import credentials, port
+from duepoint.net import connections, http1
+
+CONNECT_TIMEOUT_SECONDS = connections.CONNECT_SECONDS
+#: What is due every minute finds the connections of the last one: a handshake costs as much as
+#: several Jobs. An API server closes those that were unused for 90 s.
+KEPT_SECONDS = 75.0
+#: Concurrent requests; more only queue up at the API server (measured: 32 reach its ceiling).
+REQUEST_CONNECTIONS = 32
+_LEASE_CONNECTIONS = 4
+#: Bookmarks come about once a minute: a watch that is silent for longer is dead (K6).
+WATCH_SILENCE_SECONDS = 70.0
+#: What may be sent again where a kept connection was cut (RFC 9110, 9.2.2).
+_REPEATABLE = ("GET", "PUT", "DELETE")
+
+# ssl.SSLError and socket errors are OSErrors; ValueError is what a broken URL or header gives.
+NETWORK_ERRORS = (aiohttp.ClientError, OSError, ValueError)
+
+_NEVER_SENT = (
+    connections.NotConnected,
+    ValueError,
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.InvalidURL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRequest:
+    """One request; ``deadline`` by the loop's clock."""
+
+    verb: str
+    path: str
+    data: bytes | None
+    query: Mapping[str, str] | None
+    content_type: str
+    accept: str
+    deadline: float
+    purpose: port.Purpose
+    most_bytes: int | None = None
+
+    @property
+    def attempt(self) -> str:
+        return f"{self.verb} {self.path}"
+
+
+class Transport:
+    """Connections of one session; for one event loop."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._requests = _pool(REQUEST_CONNECTIONS)
+        self._lease = _pool(_LEASE_CONNECTIONS)
+        self._server: _Server | None = None
+        self._aiohttp: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all connections; requests under way fail."""
+        self._requests.close()
+        self._lease.close()
+        session, self._aiohttp = self._aiohttp, None
+        if session is not None:
+            await session.close()
+
+    async def send(self, request: ApiRequest, login: credentials.Login) -> http1.Response:
+        """The response to a request."""
+        if login.proxy is not None:
+            return await self._send_by_proxy(request, login)
+        if self._server is None or self._server.login is not login:
+            self._server = _server_of(login)
+        server = self._server
+        headers = [("Host", server.host), ("User-Agent", self._agent), *server.authorization]
+        headers.append(("Accept", request.accept))
+        if request.data is not None:
+            headers.append(("Content-Type", request.content_type))
+        target = _target(server, request.path, request.query)
+        pool = self._lease if request.purpose is port.Purpose.LEASE else self._requests
+        return await pool.send(
+            connections.Call(
+                endpoint=server.endpoint,
+                content=http1.request_bytes(request.verb, target, headers, request.data),
+                deadline=request.deadline,
+                connect_by=request.deadline,
+                is_repeatable=request.verb in _REPEATABLE,
+                rule=http1.BodyRule(request.most_bytes),
+            )
+        )
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, query: Mapping[str, str], login: credentials.Login
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response to a GET, of which the body is read while it arrives."""
+        url, options = _prepared(login, path, query)
+        silence = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=WATCH_SILENCE_SECONDS
+        )
+        async with self._session().get(url, timeout=silence, **options) as response:
+            yield response
+
+    async def _send_by_proxy(self, request: ApiRequest, login: credentials.Login) -> http1.Response:
+        url, options = _prepared(login, request.path, request.query)
+        options["headers"]["Accept"] = request.accept
+        if request.data is not None:
+            options["headers"]["Content-Type"] = request.content_type
+        async with (
+            asyncio.timeout_at(request.deadline),
+            self._session().request(request.verb, url, data=request.data, **options) as response,
+        ):
+            body = await _read(response, request.most_bytes)
+            return http1.Response(response.status, response.headers, body, keep_alive=True)
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._aiohttp is None:
+            self._aiohttp = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
+                headers={
+                    "User-Agent": self._agent,
+                    # Compressing the pages of a long list takes longer than sending them.
+                    "Accept-Encoding": "identity",
+                },
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+            )
+        return self._aiohttp
+
+
+def was_sent(error: Exception) -> bool:
+    """Whether the request may have reached the server."""
+    return not isinstance(error, _NEVER_SENT)
+
+
+def wording(error: Exception) -> str:
+    """The error as messages have it."""
+    if isinstance(error, connections.NotConnected | http1.Cut | http1.NotHttp):
+        return str(error)
+    return "timed out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+
+
+def _pool(most: int) -> connections.Pool:
+    return connections.Pool(connections.DirectOpener(), keep_seconds=KEPT_SECONDS, most_open=most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """Where a login leads: connections are shared by logins with the same endpoint.
+
+    Attributes:
+        base: what stands before each path.
+    """
+
+    login: credentials.Login
+    endpoint: connections.Endpoint
+    host: str
+    base: str
+    authorization: tuple[tuple[str, str], ...]
+
+
+def _server_of(login: credentials.Login) -> _Server:
+    """The server of a new login; raises ValueError where no request can be made of it."""
+    url = urllib.parse.urlsplit(login.server)
+    token = _sendable(login.token, "token") if login.token else None
+    return _Server(
+        login=login,
+        endpoint=connections.Endpoint(
+            host=url.hostname or "",
+            port=url.port or (80 if login.ssl is None else 443),
+            tls=login.ssl,
+            server_name=login.server_name,
+        ),
+        host=url.netloc.rpartition("@")[2],
+        base=url.path,
+        authorization=(("Authorization", f"Bearer {token}"),) if token else (),
+    )
+
+
+def _target(server: _Server, path: str, query: Mapping[str, str] | None) -> str:
+    """Path and query as they go out; raises ValueError where the path is none."""
+    target = server.base + path
+    if query:
+        target += "?" + urllib.parse.urlencode(query)
+    if " " in target:
+        raise ValueError("the path holds a blank")
+    return _sendable(target, "path")
+
+
+def _sendable(text: str, what: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    raise ValueError(f"the {what} holds what cannot be sent")
+
+
+def _prepared(
+    login: credentials.Login, path: str, query: Mapping[str, str] | None
+) -> tuple[yarl.URL, dict[str, Any]]:
+    """URL and options for aiohttp."""
+    headers = {"Accept": port.JSON}
+    if login.token:
+        headers["Authorization"] = f"Bearer {login.token}"
+    url = yarl.URL(login.server + path, encoded=True)
+    options: dict[str, Any] = {"headers": headers, "proxy": login.proxy}
+    options["allow_redirects"] = False  # a redirect would carry the token elsewhere
+    if login.ssl is not None:
+        options |= {"ssl": login.ssl, "server_hostname": login.server_name}
+    return url.with_query(query) if query else url, options
+
+
+async def _read(answer: aiohttp.ClientResponse, most_bytes: int | None) -> bytes:
+    """The body; raises http1.TooLarge."""
+    parts, size = [], 0
+    async for part in answer.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if most_bytes is not None and size > most_bytes:
+            raise http1.TooLarge(f"an answer of more than {most_bytes} bytes")
+    return b"".join(parts)

@@ -1,0 +1,4 @@
+"""One slot, one record.
+
+``target`` fires, ``brokersettings`` reads the Secret, ``producers`` sends.
+"""

@@ -1,0 +1,237 @@
+"""Producers of aiokafka: one for each connection, each socket opened by the guarded dialler.
+
+A producer is made for what stands in a Secret and shared by its Schedules. One that has failed in a
+way that it does not recover from is closed and made anew. Producers run on a ``GuardedThread``,
+because the library connects to any host that the brokers advertise: each address is judged before
+anything is sent to it. The only module that imports aiokafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import aiokafka
+from aiokafka import errors as kafka_errors
+
+from duepoint.net import dialling, guardedloop
+from duepoint.runs import outcome
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import servers
+from duepoint.targets.kafka import brokersettings
+
+_MOST_PRODUCERS = 64
+_REQUEST_TIMEOUT_MS = 8_000
+#: Trying again would not help: the record or the topic is wrong.
+_FINAL = (
+    kafka_errors.MessageSizeTooLargeError,
+    kafka_errors.RecordListTooLargeError,
+    kafka_errors.InvalidTopicError,
+)
+#: A password or a right has to be changed; the Secret is read again.
+_LOGIN = (
+    kafka_errors.AuthenticationFailedError,
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.SaslAuthenticationFailed,
+    kafka_errors.UnsupportedSaslMechanismError,
+    kafka_errors.IllegalSaslStateError,
+)
+
+# Each attempt that fails is reported once, by us; the library logs hosts and tracebacks.
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
+class _Broker:
+    """Dials the brokers of one connection, on the loop of the worker.
+
+    Attributes:
+        denied: what the egress rules and the owner of the Secret refused.
+    """
+
+    def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
+        self.denied: list[OSError] = []
+        self._brokers = brokers
+        self._dialler = dialler
+        self._loop = asyncio.get_running_loop()
+
+    async def dial(self, host: str, port: int, tls: bool) -> socket.socket:  # noqa: FBT001 - guardedloop.Dial
+        """Called on the guarded loop."""
+        dialled = asyncio.run_coroutine_threadsafe(self._judged(host, port, tls=tls), self._loop)
+        return await asyncio.wrap_future(dialled)
+
+    async def _judged(self, host: str, port: int, *, tls: bool) -> socket.socket:
+        """The first brokers name the others, to which the same password goes."""
+        try:
+            self._require_consent(host, port)
+            return await self._dialler.connect(host, port, tls=tls)
+        except (dialling.Blocked, servers.Refused) as refused:
+            self.denied.append(refused)
+            raise
+
+    def _require_consent(self, host: str, port: int) -> None:
+        servers.require_server(host, port)
+        if (withheld := self._brokers.connection.withheld([(host, port)])) is not None:
+            raise servers.Refused(withheld)
+
+
+class _Held:
+    """A producer being started, or started; its coroutines run on the guarded loop."""
+
+    def __init__(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> None:
+        self.broker = _Broker(brokers, dialler)
+        self._brokers = brokers
+        self._producer: aiokafka.AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
+
+    async def send(
+        self, topic: str, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]
+    ) -> str:
+        """Where the record is."""
+        guardedloop.dial_by(self.broker.dial)
+        producer = await self._started()
+        sent = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
+        return f"partition {sent.partition} offset {sent.offset} of {topic}"
+
+    async def close(self) -> None:
+        made, self._producer = self._producer, None
+        if made is not None:
+            await _stopped(made)
+
+    async def _started(self) -> aiokafka.AIOKafkaProducer:
+        async with self._starting:
+            if self._producer is None:
+                made = _made(self._brokers)
+                try:
+                    await made.start()
+                except BaseException:
+                    await asyncio.shield(_stopped(made))
+                    raise
+                self._producer = made
+        return self._producer
+
+
+class Producers:
+    """Sends records."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[bytes, _Held] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._thread = guardedloop.GuardedThread()
+
+    async def send(
+        self,
+        brokers: brokersettings.Brokers,
+        dialler: servers.ServerDialler,
+        *,
+        topic: str,
+        key: bytes,
+        value: bytes,
+        headers: Sequence[tuple[str, bytes]],
+        denied: list[outcome.Outcome],
+    ) -> str | outcome.Retry | outcome.Rejected:
+        """Where the record is, or what came of it instead; ends when the caller's time does.
+
+        Args:
+            denied: receives what a broker that may not be dialled means, since the others are
+                asked until the time is over.
+        """
+        held = self._of(brokers, dialler)
+        refusals = held.broker.denied
+        refusals.clear()
+        try:
+            return await self._thread.call(held.send(topic, key, value, headers))
+        except asyncio.CancelledError:
+            self._drop(brokers)  # it may hang for ever; what it still holds is not sent later
+            if (refused := _refusal(brokers, refusals)) is not None:
+                denied.append(refused)
+            raise
+        except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
+            if not isinstance(error, _FINAL):
+                self._drop(brokers)
+            return _answer(brokers, error, refusals)
+
+    async def close(self) -> None:
+        """Close every producer."""
+        for digest in list(self._held):
+            self._let_go(digest)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._thread.close()
+
+    def _of(self, brokers: brokersettings.Brokers, dialler: servers.ServerDialler) -> _Held:
+        digest = brokers.connection.digest
+        held = self._held.get(digest)
+        if held is None:
+            held = self._held[digest] = _Held(brokers, dialler)
+        self._held.move_to_end(digest)
+        while len(self._held) > _MOST_PRODUCERS:
+            self._let_go(next(iter(self._held)))
+        return held
+
+    def _drop(self, brokers: brokersettings.Brokers) -> None:
+        self._let_go(brokers.connection.digest)
+
+    def _let_go(self, digest: bytes) -> None:
+        held = self._held.pop(digest, None)
+        if held is not None:
+            task = asyncio.create_task(self._thread.call(held.close()))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+def _answer(
+    brokers: brokersettings.Brokers, error: Exception, denied: Sequence[OSError]
+) -> outcome.Retry | outcome.Rejected:
+    if (refused := _refusal(brokers, denied)) is not None:
+        return refused
+    # The error's class alone: its text may hold what a broker sent.
+    message = f"the brokers did not take the record: {type(error).__name__}"
+    if isinstance(error, _FINAL):
+        return outcome.Rejected(reason=Reason.REJECTED, message=message)
+    if isinstance(error, _LOGIN):
+        return outcome.Retry(reason=Reason.REJECTED, message=message)
+    return outcome.Retry(reason=Reason.NETWORK, message=message)
+
+
+def _refusal(
+    brokers: brokersettings.Brokers, denied: Sequence[OSError]
+) -> outcome.Retry | outcome.Rejected | None:
+    """What becomes of a record because a broker may not be dialled, or not yet; else None."""
+    last = denied[-1] if denied else None
+    if isinstance(last, servers.Refused) and last.trouble.unsent:
+        return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
+    if not isinstance(last, dialling.Blocked):
+        return None
+    message = brokers.connection.told(f"a broker is not allowed: {last}")
+    return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
+
+
+async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:
+    """Closed within a moment; a broker that hangs holds nothing up."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(2.0):
+            await made.stop()
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(2.0):
+            await made.client.close()
+
+
+def _made(brokers: brokersettings.Brokers) -> aiokafka.AIOKafkaProducer:
+    values = brokers.connection.values
+    return aiokafka.AIOKafkaProducer(
+        bootstrap_servers=list(brokers.servers),
+        client_id="duepoint",
+        enable_idempotence=True,
+        acks="all",
+        request_timeout_ms=_REQUEST_TIMEOUT_MS,
+        max_request_size=1024 * 1024,
+        security_protocol=brokers.protocol,
+        ssl_context=brokers.connection.tls if brokers.tls else None,
+        sasl_mechanism=brokers.mechanism,
+        sasl_plain_username=values.get("username") if brokers.sasl else None,
+        sasl_plain_password=values.get("password") if brokers.sasl else None,
+    )

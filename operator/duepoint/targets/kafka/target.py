@@ -1,0 +1,145 @@
+"""The kafka target: one slot, one record in a topic.
+
+The record's key is the Schedule's uid, so all of one Schedule are in one partition, in their order;
+its value is the payload, its headers the other fields of a stream's entry. The producer is
+idempotent: what its own retries send twice is stored once. A later attempt of the same slot is a
+record of its own with the same ``id``. aiokafka is an optional extra (``duepoint[kafka]``): without
+it the target says so, and nothing else is different.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import servers, stream, target, troubles
+from duepoint.targets.kafka import brokersettings
+from duepoint.targets.secretaccess import connectionsecrets
+
+if TYPE_CHECKING:
+    from duepoint.targets.kafka import producers as kafkaproducers
+
+MISSING_EXTRA = (
+    "spec.kafka: the workers of this installation cannot speak Kafka; have their operator install "
+    "duepoint[kafka], or use an image that has it"
+)
+
+#: Makes a dialler for the Schedules of a namespace.
+Diallers = Callable[[str], servers.ServerDialler]
+
+
+def is_installed() -> bool:
+    """Whether the extra is there."""
+    return importlib.util.find_spec("aiokafka") is not None
+
+
+class KafkaTarget:
+    """Produces records."""
+
+    def __init__(
+        self, reader: connectionsecrets.Reader, diallers: Diallers, clock: clocks.Clock
+    ) -> None:
+        self._reader = reader
+        self._diallers = diallers
+        self._clock = clock
+        self._opened: kafkaproducers.Producers | None = None
+
+    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
+        """Whether the extra is installed and the Secret holds a connection; sends nothing."""
+        found = await self._brokers(firing.namespace, _action(firing.action))
+        if not isinstance(found, troubles.Trouble):
+            return None
+        self._reader.forget(firing.namespace)  # the next look is to see whether it was mended
+        return found
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        """Delivered once all in-sync replicas have the record."""
+        seconds = target.seconds_left(firing, self._clock)
+        if seconds <= 0:
+            return target.not_started()
+        kafka = _action(firing.action)
+        denied: list[outcome.Outcome] = []
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._produce(firing, kafka, denied)
+        except TimeoutError:
+            if denied:
+                return denied[-1]
+            return outcome.Retry(
+                reason=Reason.TIMEOUT, message=f"no answer from the brokers in {seconds:g} s"
+            )
+
+    async def close(self) -> None:
+        """Close the connections; what was sent has been answered."""
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def _produce(
+        self, firing: target.Firing, kafka: actions.KafkaAction, denied: list[outcome.Outcome]
+    ) -> outcome.Outcome:
+        brokers = await self._brokers(firing.namespace, kafka)
+        if isinstance(brokers, troubles.Trouble):
+            return outcome.Retry(reason=brokers.reason, message=brokers.message, started=False)
+        fields = stream.entry(firing, self._clock.now_us())
+        value = fields.pop("payload")
+        headers = [(name, _bytes(text)) for name, text in fields.items()]
+        answer = await self._producers().send(
+            brokers,
+            self._diallers(firing.namespace),
+            topic=kafka.topic,
+            key=firing.uid.encode(),
+            value=_bytes(value),
+            headers=headers,
+            denied=denied,
+        )
+        if isinstance(answer, str):
+            return outcome.Delivered(accepted_us=self._clock.now_us(), message=answer)
+        if answer.reason is Reason.REJECTED:
+            self._reader.forget(firing.namespace)
+        return answer
+
+    async def _brokers(
+        self, namespace: str, kafka: actions.KafkaAction
+    ) -> brokersettings.Brokers | troubles.Trouble:
+        if not is_installed():
+            return connectionsecrets.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
+        found = await self._reader.read(
+            brokersettings.PATH,
+            namespace,
+            kafka.connection,
+            brokersettings.KEYS,
+            "bootstrap.servers",
+        )
+        brokers = found if isinstance(found, troubles.Trouble) else brokersettings.brokers(found)
+        if isinstance(brokers, troubles.Trouble) or not brokers.tls:
+            return brokers
+        secured = await self._reader.secured(brokers.connection)
+        if isinstance(secured, troubles.Trouble):
+            return secured
+        return dataclasses.replace(brokers, connection=secured)
+
+    def _producers(self) -> kafkaproducers.Producers:
+        if self._opened is None:
+            # Only here, because the extra may not be installed.
+            from duepoint.targets.kafka import producers  # noqa: PLC0415
+
+            self._opened = producers.Producers()
+        return self._opened
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+def _action(action: actions.Action) -> actions.KafkaAction:
+    if not isinstance(action.target, actions.KafkaAction):
+        raise errors.Bug(f"a {type(action.target).__name__} was handed to the kafka target")
+    return action.target

@@ -1,0 +1,192 @@
+"""What was read of Secrets, ConfigMaps and tokens, for as long as it may be believed.
+
+They are read when something is sent, and a delivery a second must not be a request a second to the
+API server: an object is believed for a minute, a token for most of its life. While the API server
+does not answer, what was read last serves for an hour, a token until it expires. What is missing
+or forbidden is asked for again after two seconds, so that it heals as soon as it appears. Callers
+that ask for the same at one time share one request. Nothing of it leaves this memory, which has a
+bound for each namespace and one for all, so that no namespace can push out another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from duepoint import clock as clocks
+from duepoint.kube import errors, port, secrets
+
+FRESH_SECONDS = 60.0
+STALE_SECONDS = 3600.0
+#: After an answer that something is missing or forbidden, and while the API server is away.
+ASK_AGAIN_SECONDS = 2.0
+#: How long the API server may take.
+LOOK_SECONDS = 5.0
+#: A token is renewed when so much of its life has gone, and not used in its last seconds.
+_TOKEN_FRESH = 0.75
+_TOKEN_MARGIN_SECONDS = 15.0
+
+#: Entries and bytes of one namespace; namespaces and bytes of all. The longest unused go first.
+MOST_OF_NAMESPACE = 64
+MOST_BYTES_OF_NAMESPACE = 4 << 20
+MOST_NAMESPACES = 2048
+MOST_BYTES = 64 << 20
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life(Generic[V]):
+    """A value with how long it is fresh and, without a newer answer, how long it may be used."""
+
+    value: V = field(repr=False)
+    fresh_seconds: float
+    usable_seconds: float
+    size: int
+
+
+@dataclass(slots=True)
+class _Known(Generic[V]):
+    """The last answer for one key, and the lock of the caller that asks for a newer one."""
+
+    life: Life[V] | None = None
+    refusal: errors.ApiError | None = None
+    read_at: float = 0.0
+    ask_at: float = float("-inf")
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def size(self) -> int:
+        return 0 if self.life is None else self.life.size
+
+
+class Memory(Generic[K, V]):
+    """Asks, and remembers by namespace and key."""
+
+    def __init__(self, look: Callable[[str, K], Awaitable[Life[V]]], clock: clocks.Clock) -> None:
+        self._look = look
+        self._clock = clock
+        self._namespaces: OrderedDict[str, OrderedDict[K, _Known[V]]] = OrderedDict()
+        self._bytes = 0
+
+    async def get(self, namespace: str, key: K) -> V:
+        """The value; raises ``kube.errors.ApiError`` where there is none to be had."""
+        known = self._entry(namespace, key)
+        if (found := self._fresh(known)) is not None:
+            return found.value
+        async with known.asking:
+            if (found := self._fresh(known)) is not None:
+                return found.value
+            held = known.size
+            try:
+                return (await self._ask(known, namespace, key)).value
+            finally:
+                self._bytes += known.size - held
+                self._keep_bounds(namespace)
+
+    def forget(self, namespace: str) -> None:
+        """Ask anew for all of this namespace; the last answers serve until then."""
+        for known in self._namespaces.get(namespace, {}).values():
+            known.ask_at = min(known.ask_at, self._clock.monotonic())
+
+    def _fresh(self, known: _Known[V]) -> Life[V] | None:
+        if self._clock.monotonic() >= known.ask_at:
+            return None
+        if known.refusal is not None:
+            raise known.refusal.with_traceback(None)
+        return known.life
+
+    async def _ask(self, known: _Known[V], namespace: str, key: K) -> Life[V]:
+        try:
+            life = await self._look(namespace, key)
+        except errors.Unavailable as away:
+            return self._old(known, away)
+        except errors.ApiError as refusal:
+            known.life, known.refusal = None, refusal
+            known.ask_at = self._clock.monotonic() + ASK_AGAIN_SECONDS
+            raise
+        known.life, known.refusal = life, None
+        known.read_at = self._clock.monotonic()
+        known.ask_at = known.read_at + life.fresh_seconds
+        return life
+
+    def _old(self, known: _Known[V], away: errors.Unavailable) -> Life[V]:
+        now = self._clock.monotonic()
+        life = known.life
+        if life is None or now - known.read_at >= life.usable_seconds:
+            known.life, known.refusal = None, away
+            known.ask_at = now + ASK_AGAIN_SECONDS
+            raise away
+        known.ask_at = min(now + LOOK_SECONDS, known.read_at + life.usable_seconds)
+        return life
+
+    def _entry(self, namespace: str, key: K) -> _Known[V]:
+        keys = self._namespaces.setdefault(namespace, OrderedDict())
+        self._namespaces.move_to_end(namespace)
+        known = keys.setdefault(key, _Known())
+        keys.move_to_end(key)
+        return known
+
+    def _keep_bounds(self, namespace: str) -> None:
+        keys = self._namespaces.get(namespace, OrderedDict())
+        size = sum(known.size for known in keys.values())
+        while len(keys) > MOST_OF_NAMESPACE or (size > MOST_BYTES_OF_NAMESPACE and len(keys) > 1):
+            gone = keys.popitem(last=False)[1]
+            size -= gone.size
+            self._bytes -= gone.size
+        while len(self._namespaces) > 1 and (
+            len(self._namespaces) > MOST_NAMESPACES or self._bytes > MOST_BYTES
+        ):
+            _, gone_keys = self._namespaces.popitem(last=False)
+            self._bytes -= sum(known.size for known in gone_keys.values())
+
+
+Objects = Memory[tuple[str, str], secrets.Data]
+"""Key: ``Secret`` or ``ConfigMap``, and the name."""
+Tokens = Memory[tuple[str, str], secrets.Token]
+"""Key: the ServiceAccount's name, and the audience."""
+
+
+def objects_of(api: port.Api, clock: clocks.Clock) -> Objects:
+    """What this API server says of Secrets and ConfigMaps."""
+
+    async def look(namespace: str, key: tuple[str, str]) -> Life[secrets.Data]:
+        data = await _in_time(secrets.read(api, key[0], namespace, key[1]))
+        return Life(
+            value=data,
+            fresh_seconds=FRESH_SECONDS,
+            usable_seconds=STALE_SECONDS,
+            size=data.size,
+        )
+
+    return Memory(look, clock)
+
+
+def tokens_of(api: port.Api, clock: clocks.Clock) -> Tokens:
+    """Tokens that this API server makes."""
+
+    async def look(namespace: str, key: tuple[str, str]) -> Life[secrets.Token]:
+        token = await _in_time(secrets.token(api, namespace, *key))
+        left = (token.expires_us - clock.now_us()) / 1_000_000
+        # By a wrong clock of ours it must not live for ever, nor be asked for at each delivery.
+        life = min(max(left, 60.0), float(secrets.TOKEN_SECONDS))
+        return Life(
+            value=token,
+            fresh_seconds=life * _TOKEN_FRESH,
+            usable_seconds=life - _TOKEN_MARGIN_SECONDS,
+            size=len(token.text),
+        )
+
+    return Memory(look, clock)
+
+
+async def _in_time(asked: Awaitable[V]) -> V:
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await asked
+    except TimeoutError as error:
+        raise errors.Unavailable(f"the API server did not answer in {LOOK_SECONDS:g} s") from error

@@ -1,0 +1,133 @@
+"""TLS as one webhook wants it: whom it trusts, and whom we show ourselves as.
+
+A context is made once for what stands in the Secrets and kept, because connections are kept alive
+by context: a new one for each delivery would be a handshake for each. What is in it decides which
+one it is, so a rotated certificate is used from the next delivery on and the old connections run
+dry. Contexts are never shared between namespaces, nor between a URL and a Service: a user who
+could name another's would be given its open connections, past the egress rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import ssl
+import tempfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from duepoint import tlsrules
+
+#: Contexts kept; each is some hundred kilobytes with the public authorities in it.
+MOST_CONTEXTS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Everything that makes a context.
+
+    Attributes:
+        owner: who may share it: namespace, and whether a Service is called.
+        ca: PEM certificates trusted instead of the public ones; None = those.
+        certificate, key: ours, as PEM; None = we show none.
+        unverified: the receiver's certificate is not looked at.
+    """
+
+    owner: tuple[str, bool]
+    ca: bytes | None = field(default=None, repr=False)
+    certificate: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
+    unverified: bool = False
+
+    def digest(self) -> bytes:
+        """What it is kept under; the key itself is not kept."""
+        hashed = hashlib.sha256(repr((self.owner, self.unverified)).encode())
+        for part in (self.ca, self.certificate, self.key):
+            hashed.update(b"-" if part is None else hashlib.sha256(part).digest())
+        return hashed.digest()
+
+
+class Unusable(ValueError):
+    """What stands in the Secrets makes no context.
+
+    Attributes:
+        part: ``ca`` or ``certificate``.
+    """
+
+    def __init__(self, part: str, message: str) -> None:
+        super().__init__(message)
+        self.part = part
+
+
+class TlsContexts:
+    """Makes contexts, and keeps them."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, ssl.SSLContext] = OrderedDict()
+
+    async def get(self, wanted: Wanted) -> ssl.SSLContext:
+        """The context; raises Unusable."""
+        digest = wanted.digest()
+        found = self._kept.get(digest)
+        if found is None:
+            # In a thread: reading the public authorities takes longer than others may wait.
+            found = await asyncio.to_thread(made, wanted)
+            found = self._kept.setdefault(digest, found)
+        self._kept.move_to_end(digest)
+        while len(self._kept) > MOST_CONTEXTS:
+            self._kept.popitem(last=False)
+        return found
+
+
+def made(wanted: Wanted) -> ssl.SSLContext:
+    """A new context; raises Unusable."""
+    context = _trusting(wanted.ca)
+    if wanted.unverified:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if wanted.certificate is not None and wanted.key is not None:
+        _show(context, wanted.certificate, wanted.key)
+    return context
+
+
+def _trusting(ca: bytes | None) -> ssl.SSLContext:
+    try:
+        return tlsrules.client_context(cadata=None if ca is None else ca.decode("ascii"))
+    except (ssl.SSLError, UnicodeDecodeError, ValueError):
+        raise Unusable("ca", "holds no PEM certificates (-----BEGIN CERTIFICATE-----)") from None
+
+
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    def no_passphrase() -> str:  # without it OpenSSL would ask on the terminal
+        raise ValueError
+
+    try:
+        with _file(certificate + b"\n" + key) as path:
+            context.load_cert_chain(path, password=no_passphrase)
+    except (ssl.SSLError, OSError, ValueError):
+        raise Unusable(
+            "certificate",
+            "tls.crt and tls.key are no PEM certificate with its own, unencrypted key",
+        ) from None
+
+
+@contextlib.contextmanager
+def _file(content: bytes) -> Iterator[str]:
+    """A file that OpenSSL can read and no disk ever holds, where the system has such."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as opened:  # readable by this user alone
+            opened.write(content)
+            opened.flush()
+            yield opened.name
+        return
+    number = os.memfd_create("certificate")
+    try:
+        with Path(f"/proc/self/fd/{number}").open("wb") as opened:
+            opened.write(content)
+        yield f"/proc/self/fd/{number}"
+    finally:
+        os.close(number)

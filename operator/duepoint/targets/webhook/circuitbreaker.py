@@ -1,0 +1,289 @@
+"""What this worker knows of receivers in trouble, and what it reports to the others.
+
+All workers share one board (``delayqueue.circuits``). Here is a copy of it, no older than a second
+while webhooks are sent, so that a delivery to a healthy receiver needs no request. Failures are
+reported at once, in the background; successes only of receivers that are on the board. While a
+circuit is open nothing is sent; when it may be probed, the board gives the probe to one delivery of
+all workers. A board that cannot be reached lets everything through: a worker that can claim can
+reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import yarl
+
+from duepoint import clock as clocks
+from duepoint import errors, telemetry
+from duepoint.runs import circuit
+from duepoint.schedules import actions
+
+#: How old the copy may be before it is read again, beside the delivery that finds it so.
+FRESH_SECONDS = 1.0
+#: How long the very first delivery waits for it.
+_FIRST_SECONDS = 0.5
+#: Deliveries that wait for a circuit come back so far from one another, not all at once.
+_SPACING_SECONDS = 0.01
+_MOST_SPREAD_SECONDS = 60.0
+#: While another worker probes.
+_PROBED_SECONDS = 1.0
+#: Successes are reported so long after the first of them.
+_SOON_SECONDS = 0.2
+#: Most runs of equal outcomes in a report of one receiver.
+_MOST_RUNS = 200
+
+
+class Shared(Protocol):
+    """What is needed of the queue."""
+
+    async def report(
+        self,
+        news: Sequence[circuit.News] = (),
+        gone: Sequence[circuit.Gone] = (),
+        *,
+        known: int = -1,
+        rule: circuit.Rule,
+    ) -> circuit.Board: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """The delivery may go out; with ``probe_us`` its outcome decides about the circuit."""
+
+    probe_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """It may not, for so long, and why the circuit is open."""
+
+    seconds: float
+    why: str = ""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A circuit on the copy, with its times on our clock."""
+
+    circuit: circuit.Circuit
+    until: float
+    put_off: int = 0
+
+
+#: Of a delivery about which nothing is to be decided.
+PASS = Pass()
+
+
+@functools.lru_cache(maxsize=4096)
+def host_of(namespace: str, url: str | None, service: actions.ServiceRef | None) -> str:
+    """The name of a receiver: namespace, scheme, host and port."""
+    if service is not None:
+        return f"{namespace} {service.scheme} {service.name}.{namespace}.svc {service.port}"
+    try:
+        parsed = yarl.URL(url or "", encoded=True)
+    except ValueError:
+        return f"{namespace} unreadable"
+    host = (parsed.raw_host or "").lower().rstrip(".")
+    return f"{namespace} {parsed.scheme} {host} {parsed.port}"
+
+
+class CircuitBreaker:
+    """One worker's side of the circuit breaker."""
+
+    def __init__(
+        self, shared: Shared, clock: clocks.Clock, rule: circuit.Rule | None = None
+    ) -> None:
+        self._shared = shared
+        self._clock = clock
+        self._rule = rule or circuit.Rule()
+        self._version = -1
+        self._hosts: dict[str, _Known] = {}
+        self._gone: dict[str, int] = {}
+        self._looked_at = float("-inf")
+        self._calls: dict[str, list[int]] = {}
+        self._causes: dict[str, str] = {}
+        self._gone_news: list[circuit.Gone] = []
+        self._asking: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._will_tell = False
+        self._asked = self._taken = 0
+
+    async def close(self) -> None:
+        """Tell what is left to tell."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- before a delivery -----------------------------------------------------------------------
+
+    def has_nothing_against(self, host: str, uid: str) -> bool:
+        """Whether the copy is young and knows neither the receiver nor the Schedule."""
+        age = self._clock.monotonic() - self._looked_at
+        return age < FRESH_SECONDS and host not in self._hosts and uid not in self._gone
+
+    async def freshen(self) -> None:
+        """See that the copy is young enough; only the first delivery of all waits for it."""
+        now = self._clock.monotonic()
+        if now - self._looked_at < FRESH_SECONDS:
+            return
+        is_first = self._looked_at == float("-inf")
+        self._looked_at = now
+        looking = self._in_background(self._tell_all())
+        if is_first:
+            await asyncio.wait({looking}, timeout=_FIRST_SECONDS)
+
+    def is_gone(self, uid: str, generation: int) -> bool:
+        """Whether the receiver of this Schedule, or of a newer generation, said that it is gone."""
+        return self._gone.get(uid, -1) >= generation
+
+    def wait_of(self, host: str) -> Wait | None:
+        """For how long the circuit stays open without any doubt."""
+        known = self._hosts.get(host)
+        now = self._clock.monotonic()
+        if known is None or not known.circuit.is_open or now >= known.until:
+            return None
+        return self._put_off(known, known.until - now)
+
+    async def admit(self, host: str, hold_seconds: float) -> Pass | Wait:
+        """Whether the delivery may go out; a probe is held for so long at most."""
+        known = self._hosts.get(host)
+        if known is None or not known.circuit.is_open:
+            return PASS
+        if (wait := self.wait_of(host)) is not None:
+            return wait
+        if host in self._asking:
+            return self._put_off(known, _PROBED_SECONDS)
+        self._asking.add(host)
+        try:
+            return await self._ask(host, known, hold_seconds)
+        finally:
+            self._asking.discard(host)
+
+    async def _ask(self, host: str, known: _Known, hold_seconds: float) -> Pass | Wait:
+        news = circuit.News(host=host, ask_us=int(hold_seconds * 1_000_000))
+        try:
+            board = await self._tell([news])
+        except (errors.TryLater, errors.WorldChanged):
+            return self._put_off(known, _PROBED_SECONDS)
+        if board.probes[0]:
+            return Pass(board.probes[0])
+        now_known = self._hosts.get(host)
+        if now_known is None or not now_known.circuit.is_open:
+            return PASS
+        left = now_known.until - self._clock.monotonic()
+        return self._put_off(now_known, max(left, _PROBED_SECONDS))
+
+    def _put_off(self, known: _Known, seconds: float) -> Wait:
+        spread = known.put_off * _SPACING_SECONDS % _MOST_SPREAD_SECONDS
+        known.put_off += 1
+        return Wait(seconds + spread, circuit.trouble(known.circuit, self._rule))
+
+    # -- after a delivery ------------------------------------------------------------------------
+
+    def note(
+        self,
+        host: str,
+        passed: Pass,
+        succeeded: bool | None,  # noqa: FBT001 - the outcome
+        cause: str = "",
+    ) -> None:
+        """What became of it, and of a failure why; None = it tells nothing of the receiver."""
+        if passed.probe_us:
+            calls = () if succeeded is None else (1 if succeeded else -1,)
+            news = circuit.News(host=host, calls=calls, probe_us=passed.probe_us, cause=cause)
+            self._in_background(self._tell_quietly([news]))
+        elif succeeded is False:
+            _add(self._calls.setdefault(host, []), -1)
+            self._causes[host] = cause
+            self._tell_now()
+        elif succeeded and host in self._hosts:
+            _add(self._calls.setdefault(host, []), 1)
+            if len(self._tasks) == 0:
+                self._in_background(self._tell_soon())
+
+    def note_gone(self, uid: str, generation: int) -> None:
+        """The receiver of this Schedule said that it is gone; 0 = it is there again."""
+        if generation:
+            self._gone[uid] = generation
+        elif self._gone.pop(uid, None) is None:
+            return
+        self._gone_news.append(circuit.Gone(uid=uid, generation=generation))
+        self._tell_now()
+
+    # -- the board -------------------------------------------------------------------------------
+
+    def _tell_now(self) -> None:
+        if not self._will_tell:
+            self._will_tell = True
+            self._in_background(self._tell_all())
+
+    async def _tell_soon(self) -> None:
+        await self._clock.sleep(_SOON_SECONDS)
+        await self._tell_all()
+
+    async def _tell_all(self) -> None:
+        await asyncio.sleep(0)  # what fails in this turn is reported together
+        self._will_tell = False
+        calls_by_host, self._calls = self._calls, {}
+        causes, self._causes = self._causes, {}
+        gone, self._gone_news = self._gone_news, []
+        news = [
+            circuit.News(host=host, calls=tuple(calls), cause=causes.get(host, ""))
+            for host, calls in calls_by_host.items()
+        ]
+        await self._tell_quietly(news, gone)
+
+    async def _tell_quietly(
+        self, news: Sequence[circuit.News], gone: Sequence[circuit.Gone] = ()
+    ) -> None:
+        try:
+            await self._tell(news, gone)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.debug("circuits not reported", error=str(trouble))
+
+    async def _tell(
+        self, news: Sequence[circuit.News], gone: Sequence[circuit.Gone] = ()
+    ) -> circuit.Board:
+        self._looked_at = self._clock.monotonic()
+        self._asked += 1
+        number = self._asked
+        board = await self._shared.report(news, gone, known=self._version, rule=self._rule)
+        if board.hosts is not None and number > self._taken:
+            self._taken = number
+            self._take(board)
+        return board
+
+    def _take(self, board: circuit.Board) -> None:
+        now = self._clock.monotonic()
+        before, self._hosts = self._hosts, {}
+        for host, one in (board.hosts or {}).items():
+            until_us = max(one.until_us, min(one.probe_us, board.now_us + 1_000_000))
+            known = _Known(one, now + (until_us - board.now_us) / 1_000_000)
+            older = before.get(host)
+            if older is not None and older.circuit.until_us == one.until_us:
+                known.put_off = older.put_off
+            elif one.is_open and (older is None or not older.circuit.is_open):
+                telemetry.logger.warning("circuit opened", receiver=host)
+            self._hosts[host] = known
+        for host, older in before.items():
+            if older.circuit.is_open and host not in self._hosts:
+                telemetry.logger.info("circuit closed", receiver=host)
+        self._gone = dict(board.gone or {})
+        self._version = board.version
+
+    def _in_background(self, telling: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(telling)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _add(runs: list[int], call: int) -> None:
+    """One more outcome at the end of runs of equal ones."""
+    if runs and (runs[-1] > 0) == (call > 0):
+        runs[-1] += call
+    elif len(runs) < _MOST_RUNS:
+        runs.append(call)

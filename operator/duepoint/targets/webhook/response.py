@@ -1,0 +1,180 @@
+"""What follows from a receiver's response, or from its absence.
+
+Owns the rules of ``spec.webhook.success`` and ``retry.retryOn``, of 410 and of ``Retry-After``
+(RFC 9110, 10.2.3). The status line decides: the body changes nothing. No
+text of a receiver goes into an outcome: outcomes are shown to readers of the Schedule, and the
+receiver may be a server that its author could not ask directly; messages about a missing response
+name the kind of trouble in our words. Pure; times are arguments.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import email.utils
+import functools
+import os
+import ssl
+from dataclasses import dataclass
+
+from duepoint.net import connections, dialling, http1, ownservers
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import troubles
+
+#: The word of ``retryOn`` for everything that is not a status.
+NETWORK = "network"
+
+_SECOND_US = 1_000_000
+#: Retry-After counts where the receiver says that it is busy, and nowhere else.
+_BUSY = frozenset({429, 503})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A receiver's answer, without its text."""
+
+    status: int
+    retry_after: str | None = None
+
+    @property
+    def code_class(self) -> str:
+        return f"{self.status // 100}xx"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """When: of the answer, and of the slot's due, from which ``maxAge`` counts."""
+
+    now_us: int
+    due_us: int
+
+
+def judge(
+    answer: Answer | troubles.Trouble, webhook: actions.WebhookAction, at: Times
+) -> outcome.Outcome:
+    """What follows from an answer, or from its absence."""
+    if isinstance(answer, troubles.Trouble):
+        return _after_trouble(answer, webhook)
+    status = answer.status
+    if matches(status, webhook.success):
+        return outcome.Delivered(accepted_us=at.now_us, http_status=status)
+    if status == 410:
+        message = f"answered {status}; the receiver says that it is gone for good"
+        return outcome.Rejected(reason=Reason.ENDPOINT_GONE, message=message, http_status=status)
+    if matches(status, webhook.retry.retry_on):
+        return outcome.Retry(
+            reason=Reason.REJECTED,
+            message=f"answered {status}",
+            after_us=_after_us(answer, webhook, at),
+            http_status=status,
+        )
+    hint = "; redirects are not followed, write the final URL" if 300 <= status < 400 else ""
+    message = f"answered {status}{hint}"
+    return outcome.Rejected(reason=Reason.REJECTED, message=message, http_status=status)
+
+
+@functools.lru_cache(maxsize=1024)
+def matches(status: int, patterns: tuple[str, ...]) -> bool:
+    """Whether a status is one of ``204``, ``200-299``, ``2xx``; other words match nothing."""
+    return any(_matches(status, pattern) for pattern in patterns)
+
+
+def _matches(status: int, pattern: str) -> bool:
+    if pattern.endswith("xx"):
+        return pattern[:-2] == str(status // 100)
+    first, _, last = pattern.partition("-")
+    if not first.isdigit() or not (last or first).isdigit():
+        return False
+    return int(first) <= status <= int(last or first)
+
+
+def retry_after_us(text: str, now_us: int) -> int | None:
+    """How long a Retry-After asks to wait, at least 1 s; None where it is neither form."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return max(int(text[:12]) * _SECOND_US, _SECOND_US)
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    zoned = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+    return max(int(zoned.timestamp()) * _SECOND_US - now_us, _SECOND_US)
+
+
+def _after_trouble(trouble: troubles.Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
+    is_tried_again = trouble.unsent or NETWORK in webhook.retry.retry_on
+    if trouble.final or not is_tried_again:
+        return outcome.Rejected(reason=trouble.reason, message=trouble.message)
+    return outcome.Retry(reason=trouble.reason, message=trouble.message)
+
+
+def _after_us(answer: Answer, webhook: actions.WebhookAction, at: Times) -> int | None:
+    """The receiver's wish, but never past ``maxAge``: the last attempt falls just inside it."""
+    if answer.status not in _BUSY or answer.retry_after is None:
+        return None
+    wish_us = retry_after_us(answer.retry_after, at.now_us)
+    if wish_us is None:
+        return None
+    room_us = at.due_us + webhook.retry.max_age_us - at.now_us - _SECOND_US
+    return max(min(wish_us, room_us), _SECOND_US)
+
+
+# -- no response ---------------------------------------------------------------------------------
+
+
+def no_answer(seconds: float) -> troubles.Trouble:
+    return _late(f"no answer within {seconds:.3g} s")
+
+
+def no_connection(host: str, seconds: float) -> troubles.Trouble:
+    within = min(seconds, connections.CONNECT_SECONDS)
+    return _late(f"no connection to {host} within {within:.3g} s")
+
+
+def trouble(error: Exception, host: str) -> troubles.Trouble:
+    """The trouble behind any error but a missed deadline."""
+    cause = error.__cause__ if isinstance(error, connections.NotConnected) else None
+    if isinstance(cause, dialling.Blocked):
+        return troubles.Trouble(
+            reason=Reason.BLOCKED_ADDRESS,
+            message=f"{host} may not be called: {cause}",
+            code_class="blocked",
+            final=True,
+        )
+    if isinstance(cause, ownservers.Unready):
+        message = f"nothing was sent: {cause}"
+        return troubles.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
+    # A certificate that is refused is a ValueError as well.
+    if isinstance(cause or error, ValueError) and not isinstance(cause or error, OSError):
+        message = f"{host}: the URL cannot be called"
+        return troubles.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
+    said = _wording(error) if cause is None else _connecting_wording(cause)
+    return troubles.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
+
+
+def _late(message: str) -> troubles.Trouble:
+    return troubles.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
+
+
+def _wording(error: Exception) -> str:
+    if isinstance(error, http1.NotHttp):
+        return "what it answered is not HTTP"
+    if isinstance(error, ConnectionError):
+        return "the connection was cut before an answer"
+    return f"the request failed ({type(error).__name__})"
+
+
+def _connecting_wording(error: BaseException) -> str:
+    match error:
+        case ssl.SSLCertVerificationError():
+            refused = getattr(error, "verify_message", "") or type(error).__name__
+            return f"its certificate is refused: {refused}"
+        case ssl.SSLError():
+            return "TLS cannot be agreed upon"
+        case dialling.Unresolved():
+            return "the name cannot be resolved"
+        case OSError(errno=int(number)):
+            return f"cannot be reached: {os.strerror(number)}"  # asyncio's text has the address
+        case _:
+            return f"cannot be reached: {type(error).__name__}"

@@ -1,0 +1,301 @@
+"""The webhook target: one slot, one HTTP request, bounded in every direction.
+
+Owns the steps of a delivery and its time limits. ``request`` makes what is sent, ``credentials``
+what of it is secret, ``endpoints`` says where it goes; ``duepoint.net`` decides whether it may,
+sends it and reads the response; ``response`` says what follows.
+
+Nothing is sent after the claim's end: waiting for a connection counts towards that. The same
+``webhook-id`` goes with every attempt of a slot; the timestamp is the attempt's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import prometheus_client
+
+from duepoint import clock as clocks
+from duepoint import errors, telemetry
+from duepoint.net import connections, dialling, http1
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import endpoints, target, troubles
+from duepoint.targets.webhook import admission as admissions
+from duepoint.targets.webhook import credentials, hostlimits, request, response
+
+#: Requests to one receiver at a time, and attempts of a worker, by default.
+LIMIT_PER_HOST = 32
+PLACES = 256
+#: Answers that may mean that a Secret has changed since it was read.
+_UNWELCOME = frozenset({401, 403})
+#: The status line decides; the receiver is held up at about as much as is read of the body.
+BODY_RULE = http1.BodyRule(most_bytes=64 * 1024, is_optional=True)
+#: How long a connection lies idle.
+_KEEP_SECONDS = 15.0
+
+
+@dataclass(slots=True)
+class _Ready:
+    """What a delivery needs: where it goes, and what was read for it."""
+
+    where: endpoints.Destination
+    kept: credentials.WebhookCredentials | None
+
+
+class WebhookTarget:
+    """Sends webhooks. ``close`` it when nothing is under way any more.
+
+    Args:
+        on_reply: receives each answer with its text, for a person who tries a webhook; outcomes
+            never hold that text.
+    """
+
+    def __init__(
+        self,
+        dialler: dialling.Dialler,
+        services: endpoints.Services,
+        source: credentials.CredentialSource,
+        clock: clocks.Clock,
+        *,
+        admission: admissions.Admission | None = None,
+        tls: ssl.SSLContext | None = None,
+        on_reply: Callable[[http1.Response], None] | None = None,
+    ) -> None:
+        self._dialler = dialler
+        self._pool = connections.Pool(dialler, keep_seconds=_KEEP_SECONDS)
+        self._tls = tls
+        self._on_reply = on_reply
+        self._services = services
+        self._source = source
+        self._clock = clock
+        self._admission = admission or admissions.Admission(
+            hostlimits.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
+        )
+
+    async def fire(self, firing: target.Firing) -> outcome.Outcome:
+        """Delivered once the receiver's status line says so."""
+        webhook = _action(firing.action)
+        seconds = target.seconds_left(firing, self._clock)
+        if seconds <= 0:
+            return target.not_started()
+        if webhook.url_secret is not None:
+            found_url = await self._with_url(firing, webhook, seconds)
+            if isinstance(found_url, troubles.Trouble):
+                return self._judged(found_url, firing, webhook)
+            webhook = found_url
+            seconds = target.seconds_left(firing, self._clock)
+        entry = self._admission.at_once(firing, webhook)
+        if entry is None:
+            found = await self._admission.enter(firing, webhook, self._clock.now_us())
+            if not isinstance(found, admissions.Admitted):
+                return found
+            entry = found
+            seconds = target.seconds_left(firing, self._clock)
+        is_well: bool | None = None
+        cause = ""
+        try:
+            given, is_well = await self._attempt(firing, webhook, seconds)
+            cause = given.message
+        finally:
+            self._admission.leave(entry, firing, is_well, cause)
+        if isinstance(given, outcome.Rejected) and given.reason is Reason.ENDPOINT_GONE:
+            self._admission.note_gone(firing)
+        return given
+
+    async def _with_url(
+        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
+    ) -> actions.WebhookAction | troubles.Trouble:
+        """The webhook with the URL that stands in a Secret: its circuit and turn hang on it."""
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self._source.of(firing.namespace, webhook)
+        except TimeoutError:
+            return response.no_answer(seconds)
+        if isinstance(found, troubles.Trouble):
+            return found
+        return msgspec.structs.replace(webhook, url=found.url)
+
+    async def _attempt(
+        self, firing: target.Firing, webhook: actions.WebhookAction, seconds: float
+    ) -> tuple[outcome.Outcome, bool | None]:
+        """What came of it, and whether the receiver is well; None where it was not asked."""
+        if seconds <= 0:  # its turn came too late
+            return target.not_started(), None
+        begun = self._clock.monotonic()
+        was_asked = True
+        ready = self._at_hand(firing, webhook)
+        answer: response.Answer | troubles.Trouble
+        if ready is None:
+            found = await self._prepared_within(seconds, firing, webhook)
+            if isinstance(found, troubles.Trouble):
+                answer, was_asked = found, False
+            else:
+                seconds -= self._clock.monotonic() - begun
+                answer = await self._send(firing, webhook, found, seconds)
+        else:
+            answer = await self._send(firing, webhook, ready, seconds)
+        _count(answer, self._clock.monotonic() - begun)
+        given = self._judged(answer, firing, webhook)
+        if not was_asked:
+            return given, None
+        return given, admissions.verdict(answer, delivered=isinstance(given, outcome.Delivered))
+
+    def _judged(
+        self,
+        answer: response.Answer | troubles.Trouble,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+    ) -> outcome.Outcome:
+        if isinstance(answer, troubles.Trouble) and webhook.service is not None:
+            self._services.forget(firing.namespace, webhook.service.name)
+        times = response.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
+        return response.judge(answer, webhook, times)
+
+    async def check(self, firing: target.Firing) -> troubles.Trouble | None:
+        """Whether what the webhook refers to can be read and used; sends nothing."""
+        webhook = _action(firing.action)
+        if webhook.is_plain:
+            return None
+        found = await self._source.of(firing.namespace, webhook)
+        return found if isinstance(found, troubles.Trouble) else None
+
+    async def close(self) -> None:
+        """Close the connections and the dialler, and report the circuits' last changes."""
+        await self._admission.close()
+        self._pool.close()
+        await self._dialler.close()
+
+    def _at_hand(self, firing: target.Firing, webhook: actions.WebhookAction) -> _Ready | None:
+        """What a delivery needs, where all of it is known already."""
+        kept: credentials.WebhookCredentials | None = None
+        if not webhook.is_plain:
+            kept = self._source.at_hand(firing.namespace, _action(firing.action))
+            if kept is None:
+                return None
+        if webhook.url is None:
+            return None
+        where = endpoints.of_url(webhook.url)
+        return _Ready(where, kept) if isinstance(where, endpoints.Destination) else None
+
+    async def _prepared_within(
+        self, seconds: float, firing: target.Firing, webhook: actions.WebhookAction
+    ) -> _Ready | troubles.Trouble:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._prepared(firing, webhook)
+        except TimeoutError:
+            return response.no_answer(seconds)
+
+    async def _prepared(
+        self, firing: target.Firing, webhook: actions.WebhookAction
+    ) -> _Ready | troubles.Trouble:
+        kept: credentials.WebhookCredentials | None = None
+        if not webhook.is_plain:
+            found = await self._source.of(firing.namespace, _action(firing.action))
+            if isinstance(found, troubles.Trouble):
+                return found
+            kept = found
+        where = await endpoints.locate(self._services, firing.namespace, webhook)
+        if isinstance(where, troubles.Trouble) and webhook.url_secret is not None:
+            message = f"the URL in Secret {webhook.url_secret.name} cannot be called"
+            return dataclasses.replace(where, message=message)  # theirs repeats the URL
+        return where if isinstance(where, troubles.Trouble) else _Ready(where, kept)
+
+    async def _send(
+        self,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+        ready: _Ready,
+        seconds: float,
+    ) -> response.Answer | troubles.Trouble:
+        """The answer, as far as it is read; or why there is none."""
+        host = ready.where.host
+        try:
+            call = self._call(firing, webhook, ready, seconds)
+            received = await self._pool.send(call)
+        except connections.ConnectionLate:
+            return response.no_connection(host, seconds)
+        except TimeoutError:
+            return response.no_answer(seconds)
+        except (OSError, ValueError) as error:
+            return response.trouble(error, host)
+        if ready.kept is not None and received.status in _UNWELCOME:
+            self._source.forget(firing.namespace)
+        if self._on_reply is not None:
+            self._on_reply(received)
+        return response.Answer(
+            status=received.status, retry_after=received.headers.get("retry-after")
+        )
+
+    def _call(
+        self,
+        firing: target.Firing,
+        webhook: actions.WebhookAction,
+        ready: _Ready,
+        seconds: float,
+    ) -> connections.Call:
+        """A connection must be had before the claim ends, and the whole within the seconds."""
+        left = firing.not_after_monotonic - self._clock.monotonic()
+        if left <= 0 or seconds <= 0:  # the look-ups took what was left
+            raise TimeoutError
+        now = asyncio.get_running_loop().time()
+        composed = request.compose(firing, webhook, ready.kept, self._clock.now_us())
+        url = ready.where.url
+        return connections.Call(
+            endpoint=self._endpoint(firing.namespace, webhook, ready),
+            content=http1.request_bytes(
+                composed.method,
+                url.raw_path_qs,
+                [("Host", url.host_port_subcomponent or ""), *composed.headers],
+                composed.body,
+            ),
+            deadline=now + seconds,
+            connect_by=now + min(seconds, left),
+            is_repeatable=True,  # its ``webhook-id`` tells the receiver, should both have come
+            rule=BODY_RULE,
+            # Sleeps and limits do not count what the machine was suspended; this clock does.
+            may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
+        )
+
+    def _endpoint(
+        self, namespace: str, webhook: actions.WebhookAction, ready: _Ready
+    ) -> connections.Endpoint:
+        """Where to, whom to trust and which name to verify."""
+        where, kept = ready.where, ready.kept
+        tls, server_name = None, where.server_name
+        if where.url.scheme == "https":
+            tls = self._tls or dialling.public_tls()
+            if kept is not None and kept.tls is not None:
+                tls = kept.tls
+                server_name = (webhook.tls.server_name if webhook.tls else None) or server_name
+        return connections.Endpoint(
+            host=where.host,
+            port=where.url.port or 0,
+            tls=tls,
+            server_name=server_name,
+            route=where.route,
+            namespace=namespace,
+        )
+
+
+@functools.cache
+def _attempts(code_class: str) -> prometheus_client.Counter:
+    return telemetry.webhook_attempts_total.labels(code_class)
+
+
+def _count(answer: response.Answer | troubles.Trouble, seconds: float) -> None:
+    _attempts(answer.code_class).inc()
+    telemetry.webhook_seconds.observe(seconds)
+
+
+def _action(action: actions.Action) -> actions.WebhookAction:
+    if not isinstance(action.target, actions.WebhookAction):
+        raise errors.Bug(f"a {type(action.target).__name__} was handed to the webhook target")
+    return action.target

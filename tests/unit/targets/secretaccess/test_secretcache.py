@@ -1,0 +1,211 @@
+"""How long a Secret or a token is believed, and how much of them is kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.kube import errors, secrets
+from duepoint.targets.secretaccess import secretcache
+from tests.fakes import fakeclock
+from tests.support import vaults
+
+AWAY = errors.Unavailable("no answer")
+MISSING = errors.NotFound("no such Secret")
+
+
+class Server:
+    """Answers in turn, the last for ever."""
+
+    def __init__(self, *answers, size=1):
+        self.answers = list(answers)
+        self.size = size
+        self.asked = []
+
+    async def __call__(self, namespace, key):
+        self.asked.append((namespace, key))
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return secretcache.Life(value=answer, fresh_seconds=60, usable_seconds=3600, size=self.size)
+
+
+@pytest.fixture
+def clock():
+    return fakeclock.FakeClock()
+
+
+async def test_a_value_is_believed_for_a_minute(clock):
+    server = Server("old", "new")
+    memory = secretcache.Memory(server, clock)
+    assert await memory.get("shop", "key") == "old"
+    await clock.advance(59)
+    assert await memory.get("shop", "key") == "old"
+    await clock.advance(2)
+    assert await memory.get("shop", "key") == "new"
+
+
+async def test_a_hundred_deliveries_at_once_share_one_request(clock):
+    server = Server("value")
+    memory = secretcache.Memory(server, clock)
+    assert set(await asyncio.gather(*(memory.get("a", "k") for _ in range(100)))) == {"value"}
+    assert len(server.asked) == 1
+
+
+async def test_a_hundred_deliveries_that_miss_share_one_request_too(clock):
+    server = Server(MISSING)
+    memory = secretcache.Memory(server, clock)
+    found = await asyncio.gather(
+        *(memory.get("a", "k") for _ in range(100)), return_exceptions=True
+    )
+    assert all(isinstance(one, errors.NotFound) for one in found)
+    assert len(server.asked) == 1
+
+
+async def test_what_is_missing_is_looked_for_again_after_two_seconds(clock):
+    memory = secretcache.Memory(Server(MISSING, "there"), clock)
+    for _ in range(2):
+        with pytest.raises(errors.NotFound):
+            await memory.get("a", "k")
+    await clock.advance(2)
+    assert await memory.get("a", "k") == "there"
+
+
+async def test_an_outage_is_bridged_for_an_hour_and_no_longer(clock):
+    memory = secretcache.Memory(Server("value", AWAY), clock)
+    await memory.get("a", "k")
+    await clock.advance(3590)
+    assert await memory.get("a", "k") == "value"
+    await clock.advance(11)
+    with pytest.raises(errors.Unavailable):
+        await memory.get("a", "k")
+
+
+async def test_during_an_outage_the_api_server_is_not_asked_for_every_delivery(clock):
+    server = Server("value", AWAY)
+    memory = secretcache.Memory(server, clock)
+    await memory.get("a", "k")
+    await clock.advance(61)
+    for _ in range(50):
+        await memory.get("a", "k")
+    assert len(server.asked) == 2
+
+
+async def test_a_secret_that_was_deleted_is_not_used_any_more(clock):
+    memory = secretcache.Memory(Server("value", MISSING, AWAY), clock)
+    await memory.get("a", "k")
+    await clock.advance(61)
+    with pytest.raises(errors.NotFound):
+        await memory.get("a", "k")
+    await clock.advance(2)
+    with pytest.raises(errors.Unavailable):
+        await memory.get("a", "k")
+
+
+async def test_what_did_not_work_is_read_anew_in_that_namespace_alone(clock):
+    server = Server("value")
+    memory = secretcache.Memory(server, clock)
+    for namespace in ("a", "b"):
+        await memory.get(namespace, "k")
+    memory.forget("a")
+    for namespace in ("a", "b"):
+        await memory.get(namespace, "k")
+    assert server.asked == [("a", "k"), ("b", "k"), ("a", "k")]
+
+
+@pytest.mark.parametrize("answer", ["value", MISSING], ids=["found", "missing"])
+async def test_a_namespace_cannot_push_out_another(clock, answer):
+    server = Server("value", answer)
+    memory = secretcache.Memory(server, clock)
+    await memory.get("quiet", "k")
+    for number in range(1000):
+        await asyncio.gather(memory.get("loud", number), return_exceptions=True)
+    assert len(memory._namespaces["loud"]) <= secretcache.MOST_OF_NAMESPACE
+    asked = len(server.asked)
+    await memory.get("quiet", "k")
+    assert len(server.asked) == asked
+
+
+async def test_large_objects_are_bounded_by_their_bytes(clock, monkeypatch):
+    monkeypatch.setattr(secretcache, "MOST_BYTES", 10 << 20)
+    memory = secretcache.Memory(Server("value", size=1 << 20), clock)
+    for namespace in range(20):
+        for key in range(10):
+            await memory.get(str(namespace), key)
+    assert memory._bytes <= 10 << 20
+    kept = [known.size for keys in memory._namespaces.values() for known in keys.values()]
+    assert sum(kept) == memory._bytes
+    assert all(len(keys) <= 4 for keys in memory._namespaces.values())
+
+
+async def test_a_cancelled_look_leaves_the_way_open(clock):
+    memory = secretcache.Memory(Server("value"), clock)
+    waiting = asyncio.create_task(memory.get("a", "k"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await memory.get("a", "k") == "value"
+
+
+class TokenServer:
+    """An API server that makes tokens of ten minutes."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.made = 0
+        self.away = False
+
+    async def request(self, verb, path, body=None, **_):
+        if self.away:
+            raise AWAY
+        assert (verb, path) == ("POST", "/api/v1/namespaces/shop/serviceaccounts/caller/token")
+        assert body["spec"] == {"audiences": ["billing"], "expirationSeconds": 600}
+        self.made += 1
+        seconds = self.clock.now_us() // 1_000_000 + 600
+        expires = secrets.times.time_text(seconds * 1_000_000)
+        status = f'{{"token":"token-{self.made}","expirationTimestamp":"{expires}"}}'
+        return f'{{"status":{status}}}'.encode()
+
+
+async def test_a_token_is_renewed_before_it_expires_and_never_used_after(clock):
+    server = TokenServer(clock)
+    tokens = secretcache.tokens_of(server, clock)
+    key = ("caller", "billing")
+    assert (await tokens.get("shop", key)).text == "token-1"
+    await clock.advance(440)
+    assert (await tokens.get("shop", key)).text == "token-1"
+    await clock.advance(20)
+    assert (await tokens.get("shop", key)).text == "token-2"
+    server.away = True
+    await clock.advance(580)
+    assert (await tokens.get("shop", key)).text == "token-2"
+    await clock.advance(20)
+    with pytest.raises(errors.Unavailable):
+        await tokens.get("shop", key)
+
+
+async def test_binary_keys_of_a_configmap_are_read_like_text(clock):
+    api = await vaults.api_with()
+    await api.apply(
+        "configmaps",
+        {
+            "metadata": {"name": "ca", "namespace": "shop"},
+            "data": {"text": "a"},
+            "binaryData": {"raw": vaults.encoded(b"\xff")},
+        },
+    )
+    found = await secretcache.objects_of(api, clock).get("shop", ("ConfigMap", "ca"))
+    assert found.values == {"text": b"a", "raw": b"\xff"}
+
+
+async def test_an_answer_that_is_not_base64_is_not_quoted(clock):
+    api = await vaults.api_with()
+    broken = {"metadata": {"name": "x", "namespace": "shop"}, "data": {"k": "canary~"}}
+    await api.apply("secrets", broken)
+    with pytest.raises(errors.Unavailable) as refused:
+        await secrets.read(api, "Secret", "shop", "x")
+    assert "canary" not in str(refused.value)
+    assert refused.value.__cause__ is None

@@ -1,0 +1,104 @@
+"""What a receiver recognises a slot by, and what it is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import msgspec
+import pytest
+
+from duepoint.targets import eventids
+from tests.support import builders, firings
+
+SLOT_US = firings.SLOT_US
+
+
+def test_the_webhook_id_is_the_same_for_every_attempt_and_trigger():
+    assert eventids.webhook_id(builders.UID, SLOT_US) == eventids.webhook_id(builders.UID, SLOT_US)
+    assert eventids.webhook_id(builders.UID, SLOT_US).startswith("msg_")
+
+
+def test_webhook_ids_differ_by_schedule_slot_and_run():
+    ids = {
+        eventids.webhook_id(uid, slot_us, run_uid)
+        for uid in ("a", "b")
+        for slot_us in (SLOT_US, SLOT_US + 1)
+        for run_uid in ("", "r1", "r2")
+    }
+    assert len(ids) == 12
+
+
+def test_parts_of_an_id_cannot_be_shifted_into_one_another():
+    assert eventids.webhook_id("a", 11) != eventids.webhook_id("a\n1", 1)
+    assert eventids.webhook_id("a1", 1) != eventids.webhook_id("a", 11)
+
+
+def test_the_event_id_is_the_uid_and_the_slot_in_seconds():
+    assert eventids.event_id("uid", 1_772_366_400_000_000) == "uid-1772366400"
+
+
+def test_a_slot_off_the_second_shows_its_milliseconds():
+    assert eventids.event_id("uid", 1_772_366_400_050_000) == "uid-1772366400.050"
+
+
+def test_a_manual_run_carries_its_mark():
+    mark = hashlib.sha256(b"run").hexdigest()[:10]
+    assert eventids.event_id("uid", 1_000_000, "run") == f"uid-1-{mark}"
+
+
+@pytest.mark.parametrize(
+    ("instant_us", "text"),
+    [
+        pytest.param(0, "1970-01-01T00:00:00Z", id="the epoch"),
+        pytest.param(1_772_366_400_000_000, "2026-03-01T12:00:00Z", id="whole second"),
+        pytest.param(1_772_366_400_100_000, "2026-03-01T12:00:00.100Z", id="millisecond"),
+    ],
+)
+def test_instants_are_rfc_3339_in_utc(instant_us, text):
+    assert eventids.instant_text(instant_us) == text
+
+
+def test_the_standard_body_has_exactly_these_fields():
+    firing = firings.a_firing(payload={"month": 3}, attempt=2, trigger="CatchUp")
+    now_us = SLOT_US + 12_345_000
+
+    body = msgspec.json.decode(eventids.standard_body(firing, now_us))
+
+    assert body == {
+        "type": "schedule.fired",
+        "timestamp": "2026-03-01T12:00:00Z",
+        "data": {
+            "id": f"{builders.UID}-1772366400",
+            "generated_at": "2026-03-01T12:00:12.345Z",
+            "schedule_id": builders.UID,
+            "schedule": {"namespace": "default", "name": "report", "uid": builders.UID},
+            "scheduled_time": "2026-03-01T12:00:00Z",
+            "previous_time": "2026-03-01T11:59:00Z",
+            "attempt": 2,
+            "trigger": "CatchUp",
+            "version": 3,
+            "payload": {"month": 3},
+        },
+    }
+
+
+def test_without_a_payload_and_a_former_slot_both_are_null():
+    data = msgspec.json.decode(eventids.standard_body(firings.a_firing(previous_us=None), SLOT_US))[
+        "data"
+    ]
+    assert data["payload"] is None
+    assert data["previous_time"] is None
+
+
+def test_the_raw_body_is_the_payload_as_it_was_written():
+    firing = firings.a_firing()
+    odd = b'{"b": 1.0,  "a":"\\u00e9"}'
+    action = msgspec.structs.replace(firing.action, payload=msgspec.Raw(odd))
+    assert eventids.raw_body(dataclasses.replace(firing, action=action)) == odd
+    assert eventids.raw_body(firing) == b""
+
+
+def test_the_standard_body_without_its_payload_stays_small():
+    firing = firings.a_firing(namespace="n" * 63, name="s" * 52, uid="u" * 36)
+    assert len(eventids.standard_body(firing, SLOT_US)) < 20_000

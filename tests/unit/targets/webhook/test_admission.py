@@ -1,0 +1,347 @@
+"""A receiver in trouble: what goes out, what waits, what is skipped, and what workers share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+
+import pytest
+
+from duepoint import clock, errors
+from duepoint.runs import circuit, outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets.webhook import admission, circuitbreaker, response
+from tests.fakes import memoryqueue
+from tests.support import firings, receiver, webhooktargets
+
+RULE = circuit.Rule(most_in_a_row=3, first_wait_us=100_000, most_wait_us=400_000)
+LONG = circuit.Rule(most_in_a_row=3)
+
+
+class Shared(memoryqueue.MemoryDelayQueue):
+    """Attributes:
+    told: how often anybody has spoken to it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(clock.SystemClock())
+        self.told = 0
+
+    async def tell_circuits(self, *args, **kwargs):
+        self.told += 1
+        return await super().tell_circuits(*args, **kwargs)
+
+
+@contextlib.asynccontextmanager
+async def workers(count=1, *, answer=None, shared=None, rule=RULE, **changes):
+    """A receiver, and so many workers that share one queue."""
+    shared = shared or Shared()
+    async with contextlib.AsyncExitStack() as stack:
+        hears = await stack.enter_async_context(receiver.listening(answer))
+        breakers = [
+            circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock(), rule)
+            for _ in range(count)
+        ]
+        targets = [
+            (await stack.enter_async_context(webhooktargets.a_target(breaker=one, **changes)))[0]
+            for one in breakers
+        ]
+        yield hears, targets, shared
+
+
+def a_firing(hears, *, path="/", namespace="default", **changes):
+    action = firings.a_webhook(f"http://127.0.0.1:{hears.port}{path}", timeout_seconds=5)
+    due_us = changes.pop("due_us", time.time_ns() // 1000)
+    return firings.a_firing(action, due_us=due_us, namespace=namespace, **changes)
+
+
+async def settle(shared):
+    """Until what is being told in the background has been."""
+    before = -1
+    while before != shared.told:
+        before = shared.told
+        await asyncio.sleep(0.01)
+
+
+async def opened(hears, targets, shared):
+    hears.answer = receiver.status(503)
+    for _ in range(RULE.most_in_a_row):
+        assert (await targets[0].fire(a_firing(hears))).reason is Reason.REJECTED
+    await settle(shared)
+
+
+async def when_tried(target, firing):
+    """The outcome of the delivery once it is let through, asked for again as it says."""
+    while True:
+        given = await target.fire(firing)
+        if getattr(given, "reason", None) is not Reason.CIRCUIT_OPEN:
+            return given
+        await asyncio.sleep(given.after_us / 1e6)
+
+
+async def test_a_receiver_that_fails_is_left_alone_and_the_slot_waits_without_using_an_attempt():
+    async with workers(rule=LONG) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        asked = len(hears.requests)
+        given = await targets[0].fire(a_firing(hears))
+        assert given.reason is Reason.CIRCUIT_OPEN
+        assert not given.counted
+        assert not given.started
+        assert given.after_us > 0
+        assert len(hears.requests) == asked
+
+
+async def test_the_cause_stays_while_a_circuit_is_open_and_names_no_path():
+    async with workers(2, rule=LONG) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        for one in targets:
+            given = await one.fire(a_firing(hears, path="/hook?token=canary"))
+            assert given.reason is Reason.CIRCUIT_OPEN
+            assert given.message == (
+                f"http://127.0.0.1:{hears.port}: 3 failures in a row, the last: answered 503; "
+                "deliveries wait and one at a time tries it, until one succeeds"
+            )
+
+
+async def test_a_closed_port_is_the_cause_of_its_circuit_and_the_host_is_named_once():
+    async with workers(rule=LONG) as (_, targets, shared):
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))  # nobody listens
+            port = held.getsockname()[1]
+            action = firings.a_webhook(f"http://127.0.0.1:{port}/x", timeout_seconds=5)
+            for _ in range(LONG.most_in_a_row):
+                given = await targets[0].fire(firings.a_firing(action, due_us=now_us()))
+                assert given.reason is Reason.NETWORK
+            await settle(shared)
+            given = await targets[0].fire(firings.a_firing(action, due_us=now_us()))
+        assert given.reason is Reason.CIRCUIT_OPEN
+        assert "3 failures in a row, the last: cannot be reached: Connection refused" in (
+            given.message
+        )
+        assert given.message.count("127.0.0.1") == 1
+
+
+def now_us():
+    return time.time_ns() // 1000
+
+
+async def test_what_one_worker_finds_the_others_know(monkeypatch):
+    monkeypatch.setattr(circuitbreaker, "FRESH_SECONDS", 0.1)
+    async with workers(3, rule=LONG) as (hears, targets, shared):
+        for one in targets:
+            await one.fire(a_firing(hears, path="/warm"))
+        await opened(hears, targets, shared)
+        asked = len(hears.requests)
+        await asyncio.sleep(circuitbreaker.FRESH_SECONDS)
+        # Whoever finds its copy too old has it renewed beside the delivery: one may still go.
+        given = [await one.fire(a_firing(hears)) for one in targets[1:]]
+        await settle(shared)
+        given = [await one.fire(a_firing(hears)) for one in targets[1:]]
+        assert {one.reason for one in given} == {Reason.CIRCUIT_OPEN}
+        assert len(hears.requests) <= asked + 2
+
+
+async def test_a_worker_that_starts_knows_before_its_first_delivery():
+    async with workers(rule=LONG) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        asked = len(hears.requests)
+        late = circuitbreaker.CircuitBreaker(shared.circuits, clock.SystemClock(), LONG)
+        async with webhooktargets.a_target(breaker=late) as (target, _):
+            assert (await target.fire(a_firing(hears))).reason is Reason.CIRCUIT_OPEN
+        assert len(hears.requests) == asked
+
+
+async def test_one_delivery_of_all_workers_probes():
+    async with workers(3) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        for one in targets:
+            await one.fire(a_firing(hears, path="/other-host", namespace="warm"))
+        await settle(shared)
+        asked = len(hears.requests)
+        hears.answer = receiver.hang
+        await asyncio.sleep(RULE.first_wait_us / 1e6 + 0.05)
+        fired = [
+            asyncio.create_task(one.fire(a_firing(hears))) for one in targets for _ in range(5)
+        ]
+        await hears.wait_until_asked(asked + 1)
+        await asyncio.sleep(0.1)
+        assert len(hears.requests) == asked + 1
+        done = [one for one in fired if one.done()]
+        assert len(done) == len(fired) - 1
+        assert {one.result().reason for one in done} == {Reason.CIRCUIT_OPEN}
+        for one in fired:
+            one.cancel()
+        await asyncio.gather(*fired, return_exceptions=True)
+
+
+async def test_a_probe_that_succeeds_lets_everything_through():
+    async with workers(2) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        hears.answer = receiver.status(204)
+        assert isinstance(await when_tried(targets[0], a_firing(hears)), outcome.Delivered)
+        await settle(shared)
+        for one in targets:
+            assert isinstance(await one.fire(a_firing(hears)), outcome.Delivered)
+
+
+async def test_a_probe_that_was_cancelled_is_given_to_another():
+    async with workers() as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        asked = len(hears.requests)
+        hears.answer = receiver.hang
+        probing = asyncio.create_task(when_tried(targets[0], a_firing(hears)))
+        await hears.wait_until_asked(asked + 1)
+        probing.cancel()
+        await asyncio.gather(probing, return_exceptions=True)
+        await settle(shared)
+        hears.answer = receiver.status(204)
+        async with asyncio.timeout(4):  # less than the probe was held for
+            assert isinstance(await when_tried(targets[0], a_firing(hears)), outcome.Delivered)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 301])
+async def test_an_answer_that_refuses_is_an_answer(status):
+    async with workers(answer=receiver.status(status)) as (hears, targets, shared):
+        for _ in range(10):
+            await targets[0].fire(a_firing(hears))
+        await settle(shared)
+        assert (await shared.circuits.read()).hosts == {}
+
+
+async def test_a_namespace_is_not_held_back_by_the_failures_of_another():
+    async with workers() as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        hears.answer = receiver.status(204)
+        given = await targets[0].fire(a_firing(hears, namespace="another"))
+        assert isinstance(given, outcome.Delivered)
+
+
+async def test_what_never_reached_the_receiver_does_not_count_against_it():
+    action = firings.a_webhook(service=actions.ServiceRef(name="not-there"))
+    async with workers() as (_, targets, shared):
+        for _ in range(10):
+            given = await targets[0].fire(firings.a_firing(action))
+            assert given.reason is Reason.NETWORK
+        await settle(shared)
+        assert (await shared.circuits.read()).hosts == {}
+
+
+async def test_a_queue_that_cannot_be_asked_holds_nothing_back():
+    class Away(Shared):
+        async def tell_circuits(self, *_args, **_kwargs):
+            raise errors.QueueUnavailable("away")
+
+    async with workers(shared=Away()) as (hears, targets, _):
+        hears.answer = receiver.status(503)
+        for _ in range(10):
+            assert (await targets[0].fire(a_firing(hears))).reason is Reason.REJECTED
+
+
+async def test_a_healthy_receiver_costs_one_look_a_second():
+    async with workers() as (hears, targets, shared):
+        for _ in range(50):
+            await targets[0].fire(a_firing(hears))
+        assert shared.told <= 3
+
+
+async def test_the_wait_ends_just_inside_max_age():
+    async with workers(rule=LONG) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        action = firings.a_webhook(
+            f"http://127.0.0.1:{hears.port}/",
+            retry=actions.RetryRule(max_age_us=3_000_000),
+        )
+        now_us = time.time_ns() // 1000
+        given = await targets[0].fire(firings.a_firing(action, due_us=now_us - 1_950_000))
+        assert given.reason is Reason.CIRCUIT_OPEN
+        assert given.after_us <= 100_000
+
+
+async def test_those_who_wait_come_back_one_after_the_other():
+    async with workers(rule=LONG) as (hears, targets, shared):
+        await opened(hears, targets, shared)
+        given = [await targets[0].fire(a_firing(hears)) for _ in range(20)]
+        waits = [one.after_us for one in given]
+        assert len(set(waits)) == 20
+        assert max(waits) - min(waits) > 100_000
+
+
+# -- gone ---------------------------------------------------------------------------------------
+
+
+async def test_after_410_a_schedule_is_not_delivered_until_it_is_edited():
+    async with workers(2, answer=receiver.status(410)) as (hears, targets, shared):
+        first = await targets[0].fire(a_firing(hears, generation=3))
+        assert isinstance(first, outcome.Rejected)
+        assert first.reason is Reason.ENDPOINT_GONE
+        await settle(shared)
+        again = await targets[0].fire(a_firing(hears, generation=3, slot_us=60_000_000))
+        assert again == outcome.Skipped(reason=Reason.ENDPOINT_GONE, message=again.message)
+        assert (await targets[1].fire(a_firing(hears))).reason is Reason.ENDPOINT_GONE
+        assert len(hears.requests) == 1
+        hears.answer = receiver.status(204)
+        edited = await targets[0].fire(a_firing(hears, generation=4))
+        assert isinstance(edited, outcome.Delivered)
+
+
+async def test_another_schedule_of_that_receiver_goes_on():
+    async with workers(answer=receiver.status(410)) as (hears, targets, shared):
+        await targets[0].fire(a_firing(hears))
+        await settle(shared)
+        hears.answer = receiver.status(204)
+        given = await targets[0].fire(a_firing(hears, uid="another"))
+        assert isinstance(given, outcome.Delivered)
+
+
+async def test_a_delivery_that_was_tried_before_fails_and_can_be_replayed():
+    async with workers(answer=receiver.status(410)) as (hears, targets, shared):
+        await targets[0].fire(a_firing(hears))
+        await settle(shared)
+        given = await targets[0].fire(a_firing(hears, attempt=4))
+        assert isinstance(given, outcome.Rejected)
+        assert len(hears.requests) == 1
+
+
+async def test_a_run_by_hand_is_sent_and_its_success_resumes_the_schedule():
+    async with workers(answer=receiver.status(410)) as (hears, targets, shared):
+        await targets[0].fire(a_firing(hears))
+        await settle(shared)
+        hears.answer = receiver.status(204)
+        by_hand = await targets[0].fire(a_firing(hears, trigger="Manual", run_uid="run"))
+        assert isinstance(by_hand, outcome.Delivered)
+        await settle(shared)
+        assert isinstance(await targets[0].fire(a_firing(hears)), outcome.Delivered)
+        assert (await shared.circuits.read()).gone == {}
+
+
+# -- names and verdicts -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://hooks.example.com/x",
+        "https://hooks.example.com:443/y?z",
+        "https://HOOKS.example.com",
+        "https://hooks.example.com./",
+    ],
+)
+def test_a_receiver_has_one_name_however_it_is_spelled(url):
+    assert circuitbreaker.host_of("team", url, None) == "team https hooks.example.com 443"
+
+
+def test_a_service_is_told_from_a_url():
+    service = actions.ServiceRef(name="billing", port="http")
+    assert circuitbreaker.host_of("team", None, service) == "team http billing.team.svc http"
+
+
+@pytest.mark.parametrize(
+    ("status", "delivered", "wanted"),
+    [(200, True, True), (500, True, True), (404, False, True), (429, False, None),
+     (408, False, None), (500, False, False), (503, False, False)],
+)  # fmt: skip
+def test_what_an_answer_says_of_its_receiver(status, delivered, wanted):
+    assert admission.verdict(response.Answer(status=status), delivered=delivered) is wanted

@@ -1,0 +1,649 @@
+"""What a webhook refers to, from the objects to the request, and what is said where it lacks."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import warnings
+
+import pytest
+
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import secrets
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import troubles
+from duepoint.targets.secretaccess import secretcache
+from duepoint.targets.webhook import credentials
+from tests.fakes import fakeclock, fakekubernetes
+from tests.support import certificates, firings, receiver, vaults, webhooktargets
+
+BEARER = actions.Bearer(secret=actions.SecretKey(name="api", key="token"))
+SIGNING = (actions.SecretKey(name="hook", key="a"),)
+WHO = 'User "system:serviceaccount:duepoint-system:duepoint-worker" cannot get resource "secrets"'
+
+
+@pytest.fixture
+async def hears():
+    async with receiver.listening() as listening:
+        yield listening
+
+
+async def send(hears, source, **webhook):
+    async with webhooktargets.a_target(source=source) as (target, _):
+        action = actions.WebhookAction(url=f"http://127.0.0.1:{hears.port}/", **webhook)
+        return await target.fire(firings.a_firing(action))
+
+
+async def vault_of(*objects, **rules):
+    return vaults.a_vault(await vaults.api_with(*objects), **rules)
+
+
+# -- what is sent ------------------------------------------------------------------------------
+
+
+async def test_a_bearer_token_is_sent_without_the_line_break_behind_it(hears):
+    source = await vault_of(vaults.a_secret("api", token="canary-token\n"))
+    await send(hears, source, auth=BEARER)
+    assert hears.requests[0].header("authorization") == "Bearer canary-token"
+
+
+async def test_basic_sends_the_two_keys_of_a_secret(hears):
+    source = await vault_of(vaults.a_secret("login", username="jürgen", password="a:b c"))
+    await send(hears, source, auth=actions.Basic(secret_name="login"))
+    scheme, _, encoded = (hears.requests[0].header("authorization") or "").partition(" ")
+    assert scheme == "Basic"
+    assert base64.b64decode(encoded).decode() == "jürgen:a:b c"
+
+
+async def test_headers_keep_their_order_whatever_they_are_made_of(hears):
+    source = await vault_of(vaults.a_secret("api", key="from-a-secret"))
+    headers = (
+        actions.Header(name="X-One", value="1"),
+        actions.Header(name="X-Two", value="", secret=actions.SecretKey(name="api", key="key")),
+        actions.Header(name="X-Three", value="3"),
+    )
+    await send(hears, source, headers=headers)
+    theirs = [pair for pair in hears.requests[0].headers if pair[0].startswith("X-")]
+    assert theirs == [("X-One", "1"), ("X-Two", "from-a-secret"), ("X-Three", "3")]
+
+
+async def test_a_header_from_a_secret_may_be_the_authorization(hears):
+    source = await vault_of(vaults.a_secret("api", key="Custom abc"))
+    key = actions.SecretKey(name="api", key="key")
+    header = actions.Header(name="Authorization", value="", secret=key)
+    await send(hears, source, headers=(header,))
+    assert hears.requests[0].header("authorization") == "Custom abc"
+
+
+async def test_a_plain_webhook_asks_nobody(hears):
+    class Nobody:
+        async def of(self, namespace, webhook):
+            raise AssertionError("asked")
+
+        def forget(self, namespace):
+            raise AssertionError("asked")
+
+    hears.answer = receiver.status(401)
+    given = await send(hears, Nobody(), headers=(actions.Header(name="X-A", value="b"),))
+    assert given.http_status == 401
+
+
+# -- what is said where something is missing ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("objects", "webhook", "words"),
+    [
+        pytest.param(
+            [], {"auth": BEARER},
+            ["spec.webhook.auth.bearer.secretKeyRef", "Secret default/api does not exist"],
+            id="no such Secret",
+        ),
+        pytest.param(
+            [vaults.a_secret("api", tokne="x")], {"auth": BEARER},
+            ["Secret default/api has no key token"], id="no such key",
+        ),
+        pytest.param(
+            [vaults.a_secret("api")], {"auth": BEARER},
+            ["has no key token"], id="an empty Secret",
+        ),
+        pytest.param(
+            [vaults.a_secret("api", token=b"canary\xff")], {"auth": BEARER},
+            ["key token", "binary"], id="binary",
+        ),
+        pytest.param(
+            [vaults.a_secret("api", token="canary\r\nX-Evil: 1")], {"auth": BEARER},
+            ["one line"], id="two lines",
+        ),
+        pytest.param(
+            [vaults.a_secret("api", token="c" * 20_000)], {"auth": BEARER},
+            ["20000 bytes"], id="too long",
+        ),
+        pytest.param(
+            [vaults.a_secret("hook", a="canary")], {"signing": SIGNING},
+            ["spec.webhook.signing.secretKeyRefs[0]", "key a", "whsec_"], id="no signing secret",
+        ),
+        pytest.param(
+            [vaults.a_secret("login", username="a:canary", password="b")],
+            {"auth": actions.Basic(secret_name="login")},
+            ["spec.webhook.auth.basic.secretRef", "key username"], id="a colon in the user",
+        ),
+        pytest.param(
+            [vaults.a_secret("login", username="a")],
+            {"auth": actions.Basic(secret_name="login")},
+            ["has no key password"], id="no password",
+        ),
+        pytest.param(
+            [],
+            {"tls": actions.Tls(ca=actions.CaRef(kind="ConfigMap", name="ca", key="ca.crt"))},
+            ["spec.webhook.tls.caRef", "ConfigMap default/ca does not exist"], id="no CA",
+        ),
+        pytest.param(
+            [vaults.a_secret("ca", ca="canary")],
+            {"tls": actions.Tls(ca=actions.CaRef(kind="Secret", name="ca", key="ca"))},
+            ["spec.webhook.tls.caRef", "PEM"], id="a CA that is none",
+        ),
+        pytest.param(
+            [vaults.a_secret("us", tls__crt="canary", tls__key="canary")],
+            {"tls": actions.Tls(client_certificate="us")},
+            ["spec.webhook.tls.clientCertificateSecretRef", "tls.crt"], id="no certificate",
+        ),
+    ],
+)  # fmt: skip
+async def test_what_is_missing_is_named_tried_again_and_not_repeated(
+    hears, objects, webhook, words
+):
+    retry = actions.RetryRule(retry_on=())
+    given = await send(hears, await vault_of(*objects), retry=retry, **webhook)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.MISSING_SECRET
+    for word in words:
+        assert word in given.message
+    assert "canary" not in given.message
+    assert "tokne" not in given.message
+    assert hears.connections == 0
+
+
+async def test_a_missing_right_is_told_with_the_very_command(hears):
+    api = await vaults.api_with()
+    refusal = kube_errors.Forbidden(WHO, cause=kube_errors.ForbiddenCause.RIGHTS)
+    api.fail_next(refusal, resource="secrets")
+    given = await send(hears, vaults.a_vault(api, reader_role="dp-secret-reader"), auth=BEARER)
+    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert given.message.endswith(
+        "kubectl create rolebinding dp-secret-reader -n default "
+        "--clusterrole=dp-secret-reader --serviceaccount=duepoint-system:duepoint-worker"
+    )
+    assert given.message.startswith("spec.webhook.auth.bearer.secretKeyRef: ")
+
+
+async def test_an_api_server_that_is_away_is_no_missing_secret(hears):
+    api = await vaults.api_with()
+    api.fail_next(kube_errors.Unavailable("no answer"), resource="secrets")
+    given = await send(hears, vaults.a_vault(api), auth=BEARER)
+    assert given.reason is Reason.API_UNAVAILABLE
+    assert isinstance(given, outcome.Retry)
+
+
+async def test_a_secret_heals_as_soon_as_it_appears(hears):
+    clock = fakeclock.FakeClock()
+    api = await vaults.api_with()
+    source = vaults.a_vault(api, clock)
+    assert (await send(hears, source, auth=BEARER)).reason is Reason.MISSING_SECRET
+    await api.apply("secrets", vaults.a_secret("api", token="t"))
+    await clock.advance(secretcache.ASK_AGAIN_SECONDS)
+    assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
+
+
+async def test_after_a_401_the_secrets_are_read_anew(hears):
+    hears.answer = receiver.in_turn(receiver.status(401), receiver.status(204))
+    api = await vaults.api_with(vaults.a_secret("api", token="old"))
+    source = vaults.a_vault(api)
+    await send(hears, source, auth=BEARER)
+    await api.apply("secrets", {**vaults.a_secret("api", token="new")})
+    await send(hears, source, auth=BEARER)
+    sent = [request.header("authorization") for request in hears.requests]
+    assert sent == ["Bearer old", "Bearer new"]
+
+
+# -- nothing is repeated --------------------------------------------------------------------------
+
+CANARY = 'canary"/ä secret'
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        CANARY,
+        base64.b64encode(CANARY.encode()).decode(),
+        json.dumps(CANARY),
+        json.dumps({"deep": CANARY}),
+        base64.b64encode(f"user:{CANARY}".encode()).decode(),
+    ],
+    ids=["plain", "base64", "json", "json object", "as it was sent"],
+)
+async def test_a_receiver_that_echoes_a_secret_is_not_quoted(hears, spelled):
+    hears.answer = receiver.status(500, f"you said {spelled}, didn't you".encode())
+    source = await vault_of(vaults.a_secret("login", username="user", password=CANARY))
+    given = await send(hears, source, auth=actions.Basic(secret_name="login"))
+    assert given.message == "answered 500"
+    assert "canary" not in repr(given)
+
+
+async def test_materials_do_not_show_themselves(hears):
+    whsec = "whsec_" + base64.b64encode(b"canary-canary-canary-canary").decode()
+    source = await vault_of(vaults.a_secret("hook", a=whsec, token="canary", key="canary"))
+    webhook = firings.a_webhook(
+        auth=actions.Bearer(secret=actions.SecretKey(name="hook", key="token")),
+        signing=SIGNING,
+    )
+    found = await source.of("default", webhook)
+    assert isinstance(found, credentials.WebhookCredentials)
+    shown = repr(
+        (found, secrets.Data({"a": b"canary"}), secrets.Token(text="canary", expires_us=0))
+    )
+    assert "canary" not in shown
+
+
+# -- what no Secret mends -------------------------------------------------------------------------
+
+
+async def test_unverified_tls_needs_the_operators_leave():
+    webhook = firings.a_webhook(tls=actions.Tls(insecure_skip_verify=True))
+    refused = await (await vault_of()).of("default", webhook)
+    assert isinstance(refused, troubles.Trouble)
+    assert refused.final
+    assert refused.reason is Reason.INVALID_WEBHOOK
+    assert "DUEPOINT_WEBHOOK_INSECURE_TLS" in refused.message
+    allowed = await (await vault_of(insecure_tls=True)).of("default", webhook)
+    assert isinstance(allowed, credentials.WebhookCredentials)
+
+
+def token_with(**claims) -> str:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{payload}.sig"
+
+
+async def vault_with_tokens(token, clock=None, *, audiences="billing", own=(), **rules):
+    ticking = clock or fakeclock.FakeClock()
+
+    async def look(namespace, key):
+        made = secrets.Token(text=token, expires_us=0)
+        return secretcache.Life(value=made, fresh_seconds=450, usable_seconds=580, size=1)
+
+    api = fakekubernetes.FakeKubernetes()
+    await api.apply("serviceaccounts", vaults.an_account("caller", audiences))
+    return credentials.Vault(
+        secretcache.objects_of(api, ticking),
+        secretcache.Memory(look, ticking),
+        ticking,
+        credentials.CredentialRules(**rules),
+        lambda: own,
+    )
+
+
+@pytest.mark.parametrize(
+    "audience",
+    [
+        "https://kubernetes.default.svc.cluster.local",
+        "https://kubernetes.default.svc",
+        "https://kubernetes.default.svc/",
+        "kubernetes.default.svc",
+        "kubernetes",
+        "https://issuer.example",
+        "corp-api",
+        "as-in-our-own-token",
+    ],
+)
+async def test_no_token_is_sent_that_would_open_the_api_server(audience):
+    """Even where the owner of the account lists the audience."""
+    source = await vault_with_tokens(
+        token_with(iss="https://issuer.example"),
+        audiences=audience,
+        own=credentials.audiences_of(token_with(aud=["as-in-our-own-token", "other"])),
+        api_audiences=("corp-api",),
+    )
+    auth = actions.AccountToken(account="caller", audience=audience)
+    refused = await source.of("default", firings.a_webhook(auth=auth))
+    assert isinstance(refused, troubles.Trouble)
+    assert refused.final
+    assert "spec.webhook.auth.serviceAccountToken.audience" in refused.message
+
+
+async def test_a_token_for_a_receiver_is_sent_as_bearer(hears):
+    token = token_with(iss="https://issuer.example", aud=["billing"])
+    auth = actions.AccountToken(account="caller", audience="billing")
+    await send(hears, await vault_with_tokens(token, audiences="a, billing"), auth=auth)
+    assert hears.requests[0].header("authorization") == f"Bearer {token}"
+
+
+@pytest.mark.parametrize("audiences", ["", "Billing", "billing.example", "*"])
+async def test_no_token_is_asked_for_an_audience_that_its_account_does_not_list(hears, audiences):
+    auth = actions.AccountToken(account="caller", audience="billing")
+    source = await vault_with_tokens(token_with(), audiences=audiences)
+    given = await send(hears, source, auth=auth)
+    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert given.message.endswith(
+        "kubectl annotate --overwrite serviceaccount caller -n default "
+        "duepoint.dev/token-audiences=billing"
+    )
+    assert hears.connections == 0
+
+
+def test_the_audiences_of_a_token_that_is_none_are_none():
+    texts = [None, "", "abc", "e30.e30.x", token_with(aud=7)]
+    assert [credentials.audiences_of(text) for text in texts] == [()] * 5
+    assert credentials.audiences_of(token_with(aud="one")) == ("one",)
+
+
+# -- where a Secret may go ------------------------------------------------------------------------
+
+EVERY_USE = {
+    "a header": {
+        "headers": (
+            actions.Header(
+                name="X-Key", value="", secret=actions.SecretKey(name="it", key="token")
+            ),
+        )
+    },
+    "a bearer token": {"auth": actions.Bearer(secret=actions.SecretKey(name="it", key="token"))},
+    "a login": {"auth": actions.Basic(secret_name="it")},
+    "a signature": {"signing": (actions.SecretKey(name="it", key="whsec"),)},
+    "a client certificate": {"tls": actions.Tls(client_certificate="it")},
+}
+
+
+@pytest.mark.parametrize("send_to", [None, "", "hooks.example", "127.0.0.1:1", "*.0.0.1 ::1"])
+@pytest.mark.parametrize("use", EVERY_USE.values(), ids=EVERY_USE)
+async def test_a_secret_goes_nowhere_without_its_owners_word(hears, use, send_to):
+    whsec = vaults.WHSEC
+    it = vaults.a_secret(
+        "it", send_to=send_to, token="canary", username="a", password="canary", whsec=whsec
+    )
+    given = await send(hears, await vault_of(it), **use)
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert given.message.endswith(
+        "kubectl annotate --overwrite secret it -n default duepoint.dev/send-to=127.0.0.1"
+    )
+    assert hears.connections == 0
+
+
+async def test_what_is_missing_in_a_secret_is_not_said_without_its_owners_word(hears):
+    source = await vault_of(vaults.a_secret("api", send_to=None, other="x"))
+    given = await send(hears, source, auth=BEARER)
+    assert given.reason is Reason.SECRET_FORBIDDEN
+    assert "no key" not in given.message
+
+
+@pytest.mark.parametrize("send_to", ["127.0.0.1", "*", "other.example, 127.0.0.1", "a\n127.0.0.1"])
+async def test_a_secret_goes_where_its_owner_says(hears, send_to):
+    source = await vault_of(vaults.a_secret("api", send_to=send_to, token="t"))
+    assert isinstance(await send(hears, source, auth=BEARER), outcome.Delivered)
+
+
+async def test_of_a_service_its_name_in_the_cluster_is_what_the_owner_names(hears):
+    known = webhooktargets.FixedServices(
+        {("shop", "billing"): webhooktargets.a_service(("127.0.0.1", hears.port), namespace="shop")}
+    )
+    service = actions.ServiceRef(name="billing", port=hears.port)
+    action = firings.a_webhook(url=None, service=service, auth=BEARER)
+    for send_to, expected in (("billing.shop.svc", outcome.Delivered), ("billing", outcome.Retry)):
+        source = await vault_of(vaults.a_secret("api", "shop", send_to=send_to, token="t"))
+        async with webhooktargets.a_target(source=source, known=known) as (target, _):
+            given = await target.fire(firings.a_firing(action, namespace="shop"))
+            assert isinstance(given, expected)
+
+
+@pytest.mark.parametrize(("scheme", "usual"), [("http", 80), ("https", 443)])
+async def test_a_port_of_a_service_that_has_a_name_is_not_taken_for_the_usual_one(scheme, usual):
+    known = webhooktargets.FixedServices(
+        {("shop", "billing"): webhooktargets.a_service(("127.0.0.1", 9), namespace="shop")}
+    )
+    service = actions.ServiceRef(name="billing", port="other", scheme=scheme)
+    action = firings.a_webhook(url=None, service=service, auth=BEARER)
+    send_to = f"billing.shop.svc:{usual}"
+    source = await vault_of(vaults.a_secret("api", "shop", send_to=send_to, token="t"))
+    async with webhooktargets.a_target(source=source, known=known) as (target, _):
+        given = await target.fire(firings.a_firing(action, namespace="shop"))
+    assert given.reason is Reason.SECRET_FORBIDDEN
+
+
+# -- a URL that is a credential -------------------------------------------------------------------
+
+FROM_SECRET = actions.SecretKey(name="chat", key="url")
+
+
+async def fire_at_secret(source, **webhook):
+    async with webhooktargets.a_target(source=source) as (target, guard):
+        action = actions.WebhookAction(url_secret=FROM_SECRET, **webhook)
+        first = await target.fire(firings.a_firing(action))
+        return first, await target.fire(firings.a_firing(action, attempt=2)), guard
+
+
+async def test_a_url_that_stands_in_a_secret_is_called(hears):
+    url = f"http://127.0.0.1:{hears.port}/services/T0/canary\n"
+    source = await vault_of(vaults.a_secret("chat", send_to="127.0.0.1", url=url))
+    first, second, _ = await fire_at_secret(source)
+    assert isinstance(first, outcome.Delivered)
+    assert isinstance(second, outcome.Delivered)
+    assert {request.target for request in hears.requests} == {"/services/T0/canary"}
+    assert hears.connections == 1
+
+
+async def test_of_a_url_in_a_secret_messages_show_the_host_alone(hears):
+    hears.answer = receiver.status(500, b"canary")
+    source = await vault_of(vaults.a_secret("chat", url=f"http://127.0.0.1:{hears.port}/canary"))
+    first, *_ = await fire_at_secret(source)
+    assert first.http_status == 500
+    nobody = await vault_of(vaults.a_secret("chat", url="http://127.0.0.1:1/canary"))
+    closed, *_ = await fire_at_secret(nobody)
+    assert closed.reason is Reason.NETWORK
+    assert "127.0.0.1" in closed.message
+    assert "canary" not in repr((first, closed))
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["canary", "ftp://canary/", "http://canary/#x", "http://u:canary@a/", "http://canary:99999/"],
+)
+async def test_what_is_no_url_in_a_secret_is_said_without_repeating_it(url):
+    given, _, guard = await fire_at_secret(await vault_of(vaults.a_secret("chat", url=url)))
+    assert given.reason is Reason.MISSING_SECRET
+    assert given.message.startswith(
+        "spec.webhook.urlFrom.secretKeyRef: key url of Secret default/chat"
+    )
+    assert "canary" not in given.message
+    assert guard.opened == []
+
+
+@pytest.mark.parametrize("url", ["https://[:::]/canary", "https://[1.2]/canary"])
+async def test_a_host_in_brackets_that_is_no_address_is_no_receiver(url):
+    given, _, guard = await fire_at_secret(await vault_of(vaults.a_secret("chat", url=url)))
+    assert isinstance(given, outcome.Rejected | outcome.Retry)
+    assert "canary" not in given.message
+    source = await vault_of(vaults.a_secret("api", token="canary"))
+    async with webhooktargets.a_target(source=source) as (target, plain):
+        action = firings.a_webhook(url=url, auth=BEARER)
+        given = await target.fire(firings.a_firing(action))
+    assert isinstance(given, outcome.Rejected | outcome.Retry)
+    assert "canary" not in given.message
+    assert guard.opened == plain.opened == []
+
+
+async def test_a_url_in_a_secret_is_judged_by_the_guard_and_needs_its_owners_word(hears):
+    blocked = await vault_of(vaults.a_secret("chat", url="http://10.0.0.1/canary"))
+    given, _, guard = await fire_at_secret(blocked)
+    assert given.reason is Reason.BLOCKED_ADDRESS
+    assert guard.opened == []
+    for send_to in (None, "hooks.example"):
+        url = f"http://127.0.0.1:{hears.port}/"
+        withheld = await vault_of(vaults.a_secret("chat", send_to=send_to, url=url))
+        given, *_ = await fire_at_secret(withheld)
+        assert given.reason is Reason.SECRET_FORBIDDEN
+    assert hears.connections == 0
+
+
+async def test_plain_http_from_a_secret_does_not_go_with_rules_for_certificates():
+    source = await vault_of(vaults.a_secret("chat", url="http://127.0.0.1/"))
+    given, *_ = await fire_at_secret(source, tls=actions.Tls())
+    assert "spec.webhook.tls" in given.message
+
+
+# -- TLS ------------------------------------------------------------------------------------------
+
+CA = certificates.authority()
+TRUST = actions.CaRef(kind="Secret", name="ca", key="ca.crt")
+
+
+async def over_tls(
+    tmp_path, tls, *, host="127.0.0.1", signed=("127.0.0.1",), objects=(), **serving
+):
+    context = CA.signs(*signed, expired=serving.pop("expired", False)).serving(tmp_path, **serving)
+    trusted = vaults.a_secret("ca", ca__crt=CA.pem)
+    source = await vault_of(trusted, *objects, insecure_tls=True)
+    lookup = webhooktargets.answering(receiver_example=["127.0.0.1"])
+    async with (
+        receiver.listening(tls=context) as hears,
+        webhooktargets.a_target(source=source, lookup=lookup) as (target, guard),
+    ):
+        action = firings.a_webhook(f"https://{host}:{hears.port}/", tls=tls)
+        first = await target.fire(firings.a_firing(action))
+        second = await target.fire(firings.a_firing(action, attempt=2))
+    return first, second, hears, guard
+
+
+async def test_a_receiver_signed_by_ones_own_ca_is_trusted_and_its_connection_kept(tmp_path):
+    first, second, hears, _ = await over_tls(tmp_path, actions.Tls(ca=TRUST))
+    assert isinstance(first, outcome.Delivered)
+    assert isinstance(second, outcome.Delivered)
+    assert hears.connections == 1
+
+
+async def test_the_name_that_is_verified_can_be_another_one(tmp_path):
+    tls = actions.Tls(ca=TRUST, server_name="inner.example")
+    first, *_ = await over_tls(tmp_path, tls, host="receiver.example", signed=("inner.example",))
+    assert isinstance(first, outcome.Delivered)
+
+
+@pytest.mark.parametrize(
+    ("tls", "serving"),
+    [
+        (actions.Tls(), {}),
+        (actions.Tls(ca=TRUST), {"signed": ("other.example",)}),
+        (actions.Tls(ca=TRUST), {"expired": True}),
+        (actions.Tls(ca=TRUST, server_name="else.example"), {}),
+    ],
+    ids=["unknown authority", "wrong name", "expired", "wrong serverName"],
+)
+async def test_a_certificate_that_does_not_fit_is_refused_before_anything_is_sent(
+    tmp_path, tls, serving
+):
+    first, _, hears, _ = await over_tls(tmp_path, tls, **serving)
+    assert isinstance(first, outcome.Retry)
+    assert first.reason is Reason.NETWORK
+    assert "certificate is refused" in first.message
+    assert hears.requests == []
+
+
+async def test_unverified_is_unverified(tmp_path):
+    first, *_ = await over_tls(
+        tmp_path, actions.Tls(insecure_skip_verify=True), signed=("x.example",), expired=True
+    )
+    assert isinstance(first, outcome.Delivered)
+
+
+async def test_we_show_our_certificate_to_those_who_ask_for_it(tmp_path):
+    ours = CA.signs("duepoint.example")
+    secret = vaults.a_secret("us", tls__crt=ours.certificate, tls__key=ours.key)
+    tls = actions.Tls(ca=TRUST, client_certificate="us")
+    first, *_ = await over_tls(tmp_path, tls, objects=(secret,), client_ca=CA.pem)
+    assert isinstance(first, outcome.Delivered)
+    refused, _, hears, _ = await over_tls(tmp_path, actions.Tls(ca=TRUST), client_ca=CA.pem)
+    assert isinstance(refused, outcome.Retry)
+    assert hears.requests == []
+
+
+async def test_another_namespaces_open_connection_is_never_used(tmp_path):
+    """Both name one receiver and one authority; neither may ride on the other's connection."""
+    context = CA.signs("127.0.0.1").serving(tmp_path)
+    objects = [vaults.a_secret("ca", namespace, ca__crt=CA.pem) for namespace in ("a", "b")]
+    source = await vault_of(*objects)
+    async with (
+        receiver.listening(tls=context) as hears,
+        webhooktargets.a_target(source=source) as (target, guard),
+    ):
+        action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=actions.Tls(ca=TRUST))
+        for namespace in ("a", "b", "a"):
+            given = await target.fire(firings.a_firing(action, namespace=namespace))
+            assert isinstance(given, outcome.Delivered)
+        assert len(guard.opened) == 2
+
+
+async def test_a_url_that_borrows_a_services_name_finds_no_connection_of_it(tmp_path):
+    """`serverName` chooses the name that is verified, not whose connection is used."""
+    context = CA.signs("billing.shop.svc").serving(tmp_path)
+    source = await vault_of(
+        *(vaults.a_secret("ca", one, ca__crt=CA.pem) for one in ("shop", "evil"))
+    )
+    async with receiver.listening(tls=context) as hears:
+        known = webhooktargets.FixedServices(
+            {("shop", "billing"): webhooktargets.a_service(
+                ("127.0.0.1", hears.port), namespace="shop")}
+        )  # fmt: skip
+        lookup = webhooktargets.answering(billing_shop_svc=["10.0.0.1"])
+        async with webhooktargets.a_target(source=source, known=known, lookup=lookup) as (
+            target,
+            _,
+        ):
+            tls = actions.Tls(ca=TRUST)
+            service = actions.ServiceRef(name="billing", port=hears.port, scheme="https")
+            theirs = firings.a_webhook(service=service, tls=tls)
+            given = await target.fire(firings.a_firing(theirs, namespace="shop"))
+            assert isinstance(given, outcome.Delivered)
+            borrowed = actions.Tls(ca=TRUST, server_name="billing.shop.svc")
+            url = f"https://billing.shop.svc:{hears.port}/"
+            for namespace in ("evil", "shop"):
+                action = firings.a_webhook(url, tls=borrowed)
+                refused = await target.fire(firings.a_firing(action, namespace=namespace))
+                assert refused.reason is Reason.BLOCKED_ADDRESS
+        assert len(hears.requests) == 1
+
+
+async def test_tls_older_than_1_2_is_not_spoken(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context = CA.signs("127.0.0.1").serving(tmp_path)
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    source = await vault_of(vaults.a_secret("ca", ca__crt=CA.pem))
+    async with (
+        receiver.listening(tls=context) as hears,
+        webhooktargets.a_target(source=source) as (target, _),
+    ):
+        action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/", tls=actions.Tls(ca=TRUST))
+        given = await target.fire(firings.a_firing(action))
+    assert isinstance(given, outcome.Retry)
+    assert given.reason is Reason.NETWORK
+    assert hears.requests == []
+
+
+async def test_a_burst_shares_what_was_gathered_for_the_first_and_no_longer():
+    clock = fakeclock.FakeClock()
+    api = await vaults.api_with(vaults.a_secret("api", token="old"))
+    source = vaults.a_vault(api, clock)
+    webhook = firings.a_webhook(auth=BEARER)
+    first = await source.of("default", webhook)
+    assert await source.of("default", webhook) is first
+    await clock.advance(2)
+    assert await source.of("default", webhook) is not first
+    await api.apply("secrets", vaults.a_secret("api", token="new"))
+    await clock.advance(60)
+    renewed = await source.of("default", webhook)
+    assert renewed.headers == (("authorization", "Bearer new"),)
+    # Another namespace's webhook of the same content is another's business.
+    assert isinstance(await source.of("other", webhook), troubles.Trouble)

@@ -1,0 +1,254 @@
+"""What a webhook sends, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+import duepoint
+from duepoint.clock import SystemClock
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import services
+from duepoint.runs import outcome
+from duepoint.schedules import actions
+from duepoint.schedules.conditions import Reason
+from duepoint.targets import eventids
+from tests.support import builders, firings, receiver, webhooktargets
+
+
+@pytest.fixture
+async def hears():
+    async with receiver.listening() as listening:
+        yield listening
+
+
+@pytest.fixture
+async def target():
+    async with webhooktargets.a_target() as (target, _):
+        yield target
+
+
+async def send(target, hears, *, path="/hook", payload=None, firing=None, **webhook):
+    action = firings.a_webhook(f"http://127.0.0.1:{hears.port}{path}", **webhook)
+    given = await target.fire(firings.a_firing(action, payload=payload, **(firing or {})))
+    return given, hears.requests[-1]
+
+
+async def test_a_delivery_carries_its_identity(target, hears):
+    given, request = await send(target, hears, payload={"a": 1})
+
+    assert isinstance(given, outcome.Delivered)
+    assert given.http_status == 204
+    assert request.method == "POST"
+    assert request.target == "/hook"
+    assert request.header("webhook-id") == eventids.webhook_id(builders.UID, firings.SLOT_US)
+    assert abs(int(request.header("webhook-timestamp")) - time.time()) < 5
+    assert request.header("content-type") == "application/json"
+    assert request.header("user-agent") == f"duepoint/{duepoint.__version__}"
+    assert request.header("host") == f"127.0.0.1:{hears.port}"
+    assert json.loads(request.body)["data"]["payload"] == {"a": 1}
+
+
+async def test_attempts_share_the_id_and_have_times_of_their_own(target, hears):
+    _, first = await send(target, hears)
+    _, second = await send(target, hears, firing={"attempt": 2})
+
+    assert first.header("webhook-id") == second.header("webhook-id")
+    assert json.loads(second.body)["data"]["attempt"] == 2
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_the_method_is_the_users(target, hears, method):
+    _, request = await send(target, hears, method=method)
+    assert request.method == method
+    assert json.loads(request.body)["type"] == "schedule.fired"
+
+
+async def test_a_get_has_no_body(target, hears):
+    _, request = await send(target, hears, method="GET", payload={"a": 1})
+    assert request.method == "GET"
+    assert request.body == b""
+    assert request.header("content-type") is None
+    assert request.header("webhook-id")
+
+
+async def test_raw_sends_the_payload_and_nothing_else(target, hears):
+    _, request = await send(target, hears, format="Raw", payload={"text": "hé"})
+    assert json.loads(request.body) == {"text": "hé"}
+
+
+async def test_raw_without_a_payload_sends_an_empty_body(target, hears):
+    _, request = await send(target, hears, format="Raw")
+    assert request.body == b""
+    assert request.header("content-length") == "0"
+    assert request.header("content-type") is None
+
+
+async def test_the_users_headers_are_added_and_may_replace_the_usual_ones(target, hears):
+    headers = (
+        ("X-Team", "a"),
+        ("X-Team", "b"),
+        ("Content-Type", "application/vnd.x+json"),
+        ("User-Agent", "me/1"),
+    )
+    _, request = await send(target, hears, headers=headers)
+    values = [value for name, value in request.headers if name.lower() == "x-team"]
+    assert values == ["a", "b"]
+    assert request.header("content-type") == "application/vnd.x+json"
+    assert request.header("user-agent") == "me/1"
+    assert len([name for name, _ in request.headers if name.lower() == "content-type"]) == 1
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\0b"])
+async def test_a_header_that_would_end_the_line_sends_nothing(target, hears, value):
+    action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/", headers=(("X-A", value),))
+    given = await target.fire(firings.a_firing(action))
+    assert given.reason is Reason.INVALID_WEBHOOK
+    assert isinstance(given, outcome.Rejected)
+    assert hears.requests == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/a/../b", "/%2e%2e/%41?x=%20&y=a+b", "//double", "?q=1", "/a;b=c,d@e'f"]
+)
+async def test_the_path_goes_out_as_it_was_written(target, hears, path):
+    _, request = await send(target, hears, path=path)
+    assert request.target == (path if path.startswith("/") else f"/{path}")
+
+
+async def test_the_environments_proxy_is_not_asked(target, hears, monkeypatch):
+    async with receiver.listening() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        given, _ = await send(target, hears)
+        assert isinstance(given, outcome.Delivered)
+        assert proxy.connections == 0
+
+
+async def test_cookies_are_not_kept(target, hears):
+    hears.answer = receiver.status(200, headers=(("Set-Cookie", "a=b; Path=/"),))
+    await send(target, hears)
+    _, request = await send(target, hears)
+    assert request.header("cookie") is None
+
+
+async def test_deliveries_share_a_connection(target, hears):
+    hears.answer = receiver.status(200, b"thanks")
+    for _ in range(3):
+        await send(target, hears)
+    assert hears.connections == 1
+
+
+async def test_nothing_is_sent_after_the_claims_end(target, hears):
+    action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
+    given = await target.fire(firings.a_firing(action, seconds_left=-0.001))
+    assert isinstance(given, outcome.Retry)
+    assert not given.started
+    assert hears.connections == 0
+
+
+async def test_a_delivery_that_waits_for_its_turn_beyond_its_claim_is_not_sent(hears):
+    """The claim ends while the host's one turn is taken; the attempt might go on longer."""
+    hears.answer = receiver.hang
+    async with webhooktargets.a_target(limit_per_host=1) as (target, _):
+        action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
+        end = SystemClock().monotonic() + 0.5
+        busy = target.fire(firings.a_firing(action, ends_by_monotonic=end))
+        waiting = target.fire(
+            firings.a_firing(action, seconds_left=0.1, slot_us=1, ends_by_monotonic=end)
+        )
+        first = asyncio.create_task(busy)
+        await hears.wait_until_asked()
+        given = await waiting
+        assert given.reason is Reason.RECEIVER_BUSY
+        assert not given.counted
+        assert SystemClock().monotonic() < end
+        await first
+        assert len(hears.requests) == 1
+
+
+async def test_a_service_is_dialled_by_its_address_and_called_by_its_name(hears):
+    known = webhooktargets.FixedServices(
+        {("shop", "billing"): webhooktargets.a_service(("127.0.0.1", hears.port), namespace="shop")}
+    )
+    async with webhooktargets.a_target(known=known) as (target, guard):
+        action = firings.a_webhook(service=actions.ServiceRef(name="billing", path="/run?x=1"))
+        given = await target.fire(firings.a_firing(action, namespace="shop"))
+
+        assert isinstance(given, outcome.Delivered)
+        assert hears.requests[0].header("host") == "billing.shop.svc"
+        assert hears.requests[0].target == "/run?x=1"
+        assert guard.opened == [("127.0.0.1", hears.port)]
+
+
+async def test_a_named_port_is_told_by_its_number(hears):
+    found = webhooktargets.a_service(("127.0.0.1", hears.port))
+    known = webhooktargets.FixedServices({("default", "billing"): found})
+    async with webhooktargets.a_target(known=known) as (target, _):
+        action = firings.a_webhook(service=actions.ServiceRef(name="billing", port="http"))
+        await target.fire(firings.a_firing(action))
+        assert hears.requests[0].header("host") == f"billing.default.svc:{hears.port}"
+
+
+async def test_of_several_endpoints_one_that_answers_is_enough(hears):
+    found = webhooktargets.a_service(("127.0.0.2", hears.port), ("127.0.0.1", hears.port))
+    known = webhooktargets.FixedServices({("default", "billing"): found})
+    allowed = ["127.0.0.1/32", "127.0.0.2/32"]
+    async with webhooktargets.a_target(known=known, allowed=allowed) as (target, _):
+        action = firings.a_webhook(service=actions.ServiceRef(name="billing"))
+        assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
+
+
+async def test_endpoints_that_users_wrote_need_the_allow_list():
+    found = webhooktargets.a_service(("10.0.0.1", 80), vouched=False)
+    known = webhooktargets.FixedServices({("default", "billing"): found})
+    async with webhooktargets.a_target(known=known) as (target, guard):
+        action = firings.a_webhook(service=actions.ServiceRef(name="billing"))
+        given = await target.fire(firings.a_firing(action))
+        assert given.reason is Reason.BLOCKED_ADDRESS
+        assert "DUEPOINT_EGRESS_ALLOWED_CIDRS" in given.message
+        assert guard.opened == []
+
+
+@pytest.mark.parametrize(
+    ("found", "kind", "reason"),
+    [
+        pytest.param(None, outcome.Retry, Reason.NETWORK, id="not there"),
+        pytest.param(
+            services.Unresolved(trouble=services.Trouble.EXTERNAL_NAME, message="no"),
+            outcome.Rejected,
+            Reason.BLOCKED_ADDRESS,
+            id="external name",
+        ),
+        pytest.param(
+            services.Unresolved(trouble=services.Trouble.NO_ENDPOINTS, message="none"),
+            outcome.Retry,
+            Reason.NETWORK,
+            id="no endpoints",
+        ),
+        pytest.param(
+            kube_errors.Unavailable("away"),
+            outcome.Retry,
+            Reason.API_UNAVAILABLE,
+            id="API server away",
+        ),
+        pytest.param(
+            kube_errors.Forbidden("no", cause=kube_errors.ForbiddenCause.RIGHTS),
+            outcome.Retry,
+            Reason.FORBIDDEN,
+            id="no rights",
+        ),
+    ],
+)
+async def test_a_service_that_cannot_be_called(found, kind, reason):
+    known = webhooktargets.FixedServices({("default", "billing"): found})
+    async with webhooktargets.a_target(known=known) as (target, guard):
+        action = firings.a_webhook(service=actions.ServiceRef(name="billing"))
+        given = await target.fire(firings.a_firing(action))
+        assert isinstance(given, kind)
+        assert given.reason is reason
+        assert known.forgotten == [("default", "billing")]
+        assert guard.opened == []
