@@ -34,7 +34,7 @@ from duepoint.controller import observed
 from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue import port as queue_port
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 
@@ -143,7 +143,7 @@ class Comparison:
         self,
         *,
         api: port.Api,
-        queue: queue_port.Queue,
+        queue: DelayQueue,
         reconcile_queue: ReconcileQueue,
         note_collision: NoteCollision,
         namespaces: tuple[str, ...],
@@ -208,8 +208,8 @@ class Comparison:
     async def _definitions(self, unwatched: list[messages.Known]) -> dict[str, messages.Known]:
         """By uid; those of other namespaces are put beside."""
         held: dict[str, messages.Known] = {}
-        for shard in sharding.all_shards(self._queue.known_layout()):
-            async for chunk in self._queue.known(shard):
+        for shard in sharding.all_shards(self._queue.layouts.known()):
+            async for chunk in self._queue.definitions.known(shard):
                 for known in chunk:
                     if self._namespaces and known.namespace not in self._namespaces:
                         unwatched.append(known)
