@@ -1,7 +1,7 @@
 """FLUSHALL, then everything again from the objects: how long until the last one is armed.
 
 The objects stand in memory as an API server's list would be decoded, in pages of 500; what runs is
-the leader's own road: comparison, reconciler, plan, report, queue. Each object says that its
+the leader's own road: comparison, reconcile_queue, plan, report, queue. Each object says that its
 present generation was accepted and up to where it is settled, so that no status is written.
 
 Twice: by a leader that takes over beside an empty server, and so reads and keeps each status for
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -25,7 +24,7 @@ from benchmarks.report import Figure
 from benchmarks.scale import place, source
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.controller.schedules import dryruns, reconcile, reconciler, resync
+from duepoint.controller.schedules import dryruns, reconcile, reconcilequeue, resync
 from duepoint.controller.status import reporter, states
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue
@@ -95,18 +94,18 @@ class _Leader:
             events=events,
         )
         self._queue = queue
-        self._brings = reconciler.Reconciler(
+        self._brings = reconcilequeue.ReconcileQueue(
             reconcile=performs,
-            read=functools.partial(schedules.read, api),
+            read=lambda seen: schedules.read(api, seen.namespace, seen.name),
             reports=reports,
             health=health,
             clock=clock,
             events=events,
         )
-        self._compares = resync.Resync(
+        self._compares = resync.Comparison(
             api=api,
             queue=queue,
-            reconciler=self._brings,
+            reconcile_queue=self._brings,
             note_collision=performs.collisions.__setitem__,
             namespaces=(),
             clock=clock,

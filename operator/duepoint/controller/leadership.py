@@ -1,10 +1,10 @@
 """What a leader does in its term, from the first look to the last.
 
-A term opens the index with its epoch and then runs, side by side: the reconciler, the reporter and
-the resync; once a first resync was tried, kopf's watch; and once one was complete, the outcomes,
-the Jobs and the sweep. All of it is made anew for each term and awaited when it ends, so nothing of
-a term outlives it. A standby holds none of this and does nothing. Firing needs none of it: without
-a leader statuses are late and nothing is repaired, and every slot still runs on time.
+A term opens the index with its epoch and then runs, side by side: the reconcile queue, the reporter
+and the resync; once all Schedules were listed, kopf's watch; and once a resync was complete, the
+outcomes, the Jobs and the sweep. All of it is made anew for each term and awaited when it ends, so
+nothing of a term outlives it. A standby holds none of this and does nothing. Firing needs none of
+it: without a leader statuses are late and nothing is repaired, and every slot still runs on time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
 from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, Sweeper
+from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedules.reconcile import Reconcile
-from duepoint.controller.schedules.reconciler import Reconciler
-from duepoint.controller.schedules.resync import Resync
-from duepoint.controller.schedules.resyncer import Resyncer
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
+from duepoint.controller.schedules.resync import Comparison, Resync
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
@@ -274,7 +273,7 @@ class Leadership:
             epoch=epoch,
             clock=clock,
         )
-        reconciler = Reconciler(
+        reconcile_queue = ReconcileQueue(
             reconcile=reconcile,
             read=functools.partial(_read, api),
             reports=reporter,
@@ -282,17 +281,17 @@ class Leadership:
             clock=clock,
             events=news,
         )
-        resync = Resync(
+        comparison = Comparison(
             api=api,
             queue=queue,
-            reconciler=reconciler,
+            reconcile_queue=reconcile_queue,
             note_collision=reconcile.collisions.__setitem__,
             namespaces=namespaces,
             clock=clock,
             listed=listed,
         )
-        resyncer = Resyncer(
-            resync=resync.run,
+        resync = Resync(
+            compare=comparison.run,
             every_seconds=chosen.resync_seconds,
             clock=clock,
             health=health,
@@ -303,7 +302,7 @@ class Leadership:
         kopf = KopfThread(
             credentials=self._credentials,
             namespaces=namespaces,
-            observe=reconciler.observe,
+            observe=reconcile_queue.observe,
             observe_run=run_reads.observe,
             clock=clock,
             health=health,
@@ -321,7 +320,7 @@ class Leadership:
             queue=queue,
             layout=layout,
             epoch=epoch,
-            outages=lambda: reconciler.outages + sweeper.outages + queue.health.upheavals,
+            outages=lambda: reconcile_queue.outages + sweeper.outages + queue.health.upheavals,
             clock=clock,
             health=health,
             events=news,
@@ -353,23 +352,23 @@ class Leadership:
         news.slot_withdrawn.subscribe(reporter.withdrawn)
         news.job_ended.subscribe(ends.job_ended)
         news.jobs_released.subscribe(jobs.look)
-        news.template_proven.subscribe(reconciler.prove)
+        news.template_proven.subscribe(reconcile_queue.prove)
         news.status_written.subscribe(jobs.look)
-        news.generation_refused.subscribe(reconciler.refuse)
+        news.generation_refused.subscribe(reconcile_queue.refuse)
         news.mark_replaced.subscribe(self._others.suspect)
         news.points_held.subscribe(fallback.look)
         news.claims_lost.subscribe(jobs.claims_lost)
-        news.index_doubted.subscribe(sweeper.doubt, resyncer.request, fallback.look)
-        news.index_damaged.subscribe(resyncer.request)
+        news.index_doubted.subscribe(sweeper.doubt, resync.request, fallback.look)
+        news.index_damaged.subscribe(resync.request)
         news.layout_read.subscribe(partitioner.look)
         news.layout_changed.subscribe(lambda changed: term.annotate(layoutnote.of(changed)))
-        news.watch_listed.subscribe(resyncer.request)
+        news.watch_listed.subscribe(resync.request)
 
         return _Services(
             at_once=(
-                reconciler.run,
+                reconcile_queue.run,
                 reporter.run,
-                resyncer.run,
+                resync.run,
                 functools.partial(self._others.run, recorder.note),
                 run_reads.run,
                 index.run,
@@ -380,7 +379,7 @@ class Leadership:
             ),
             listed=listed,
             after_listing=(kopf.run,),
-            resynced=resyncer.first_done,
+            resynced=resync.first_done,
             after_resync=(
                 outcomes.run,
                 jobs.run,
@@ -392,7 +391,7 @@ class Leadership:
         )
 
 
-async def _read(api: kube_port.Api, seen: Sighting) -> schedules.Schedule | None:
+async def _read(api: kube_port.Api, seen: Observed) -> schedules.Schedule | None:
     return await schedules.read(api, seen.namespace, seen.name, not_before=seen.version)
 
 

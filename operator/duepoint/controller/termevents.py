@@ -19,10 +19,10 @@ from duepoint.delayqueue.messages import Layout
 from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
-    from duepoint.controller.schedules.report import Report
-    from duepoint.controller.sighting import Sighting
-    from duepoint.controller.status.acknowledgements import Acknowledgement
-    from duepoint.controller.status.runningjobs import RunningJob
+    from duepoint.controller.acknowledgements import Acknowledgement
+    from duepoint.controller.observed import Observed
+    from duepoint.controller.report import Report
+    from duepoint.controller.runningjobs import RunningJob
 
 P = ParamSpec("P")
 
@@ -94,8 +94,8 @@ class TermEvents:
         watch_listed: the watch has (re)listed or is about to: deletions may have been missed.
     """
 
-    schedule_applied: Signal[[Sighting]] = field(default_factory=Signal)
-    schedule_leaving: AwaitedSignal[[Sighting]] = field(default_factory=AwaitedSignal)
+    schedule_applied: Signal[[Observed]] = field(default_factory=Signal)
+    schedule_leaving: AwaitedSignal[[Observed]] = field(default_factory=AwaitedSignal)
     schedule_widened: Signal[[str]] = field(default_factory=Signal)
     objects_compared: Signal[[]] = field(default_factory=Signal)
 
@@ -109,7 +109,7 @@ class TermEvents:
 
     status_written: Signal[[str]] = field(default_factory=Signal)
     generation_refused: Signal[[str, str, str, Report]] = field(default_factory=Signal)
-    mark_replaced: Signal[[Sighting]] = field(default_factory=Signal)
+    mark_replaced: Signal[[Observed]] = field(default_factory=Signal)
 
     points_held: Signal[[]] = field(default_factory=Signal)
     claims_lost: Signal[[int]] = field(default_factory=Signal)

@@ -6,7 +6,8 @@ import asyncio
 
 import msgspec
 
-from duepoint.controller.schedules import dryruns, plan
+from duepoint.controller import plan
+from duepoint.controller.schedules import dryruns
 from duepoint.kube import jobs
 from tests.support.builders import JOB_TEMPLATE, a_spec
 from tests.unit.controller.world import World

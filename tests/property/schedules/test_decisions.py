@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duepoint import expressions
-from duepoint.controller.schedules import plan
+from duepoint.controller import plan
 from duepoint.schedules import policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.controller import sighting
+from duepoint.controller import observed
 from duepoint.controller.schedules import fingerprints
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.kube import schedules
@@ -17,7 +17,7 @@ from tests.fakes import memoryqueue
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker
-from tests.unit.controller.world import EPOCH, World, observed
+from tests.unit.controller.world import EPOCH, World, seen_of
 
 S = 1_000_000
 COLLECTION = schedules.collection()
@@ -71,8 +71,8 @@ async def test_a_watch_and_a_list_give_the_same_content():
         await world.apply(payload={"text": "<&> \u00e9", "number": 1.0, "deep": {"b": 1, "a": 2}})
         stored = world.object()
         (page,) = [page async for page in world.api.list_pages(COLLECTION, schedules.Schedule)]
-        listed = sighting.of_object(page.items[0])
-        watched = observed(json.loads(json.dumps(stored)))
+        listed = observed.of_object(page.items[0])
+        watched = seen_of(json.loads(json.dumps(stored)))
         assert world.reconcile.fingerprint(listed) == world.reconcile.fingerprint(watched)
 
 
@@ -289,11 +289,11 @@ async def test_the_same_generation_with_another_spec_is_taken():
 async def test_a_watch_alone_takes_nothing_back():
     async with World().leader() as world:
         await world.apply(**FIVE)
-        old = observed(world.object())
+        old = seen_of(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
-        world.reconciler._applied.clear()  # as after a change of leaders
-        world.reconciler.offer(old)
+        world.reconcile_queue._applied.clear()  # as after a change of leaders
+        world.reconcile_queue.offer(old)
         await world.clock.advance(5)
         assert texts(world) == ("*/7 * * * *",)
 
@@ -303,10 +303,10 @@ async def test_a_list_that_began_before_an_edit_takes_nothing_back():
         await world.apply(**FIVE)
         await world.clock.advance(5)
         held = await world.resync._definitions([])
-        old = observed(world.object())
+        old = seen_of(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
-        world.reconciler.offer_known(old, held[old.uid])
+        world.reconcile_queue.offer_known(old, held[old.uid])
         await world.clock.advance(5)
         assert texts(world) == ("*/7 * * * *",)
 
@@ -316,13 +316,13 @@ async def test_a_restore_that_an_edit_overtakes_takes_nothing_back():
     async with World().leader() as world:
         await world.apply(**FIVE)
         await world.clock.advance(5)
-        old = observed(world.object())
+        old = seen_of(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
         held = await world.resync._definitions([])
         await world.apply(schedule="*/9 * * * *")
         await world.clock.advance(5)
-        world.reconciler.offer_known(old, held[old.uid])
+        world.reconcile_queue.offer_known(old, held[old.uid])
         await world.clock.advance(5)
         assert texts(world) == ("*/9 * * * *",)
 
@@ -389,11 +389,11 @@ async def test_a_list_that_began_before_a_deletion_brings_nothing_back():
     async with World().leader() as world:
         await world.apply()
         await world.clock.advance(5)
-        held, deletions = await world.resync._definitions([]), world.reconciler.deletions()
-        old = observed(world.object())
+        held, deletions = await world.resync._definitions([]), world.reconcile_queue.deletions()
+        old = seen_of(world.object())
         await world.delete()
         await world.clock.advance(5)
-        world.reconciler.offer_known(old, held[old.uid], deletions=deletions)
-        world.reconciler.offer_known(old, None, deletions=deletions)
+        world.reconcile_queue.offer_known(old, held[old.uid], deletions=deletions)
+        world.reconcile_queue.offer_known(old, None, deletions=deletions)
         await world.clock.advance(5)
         assert world.definitions() == []

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from duepoint import errors
-from duepoint.controller.schedules.workqueue import Together, WorkQueue
+from duepoint.controller.workqueue import Together, WorkQueue
 from duepoint.delayqueue import messages
 from tests.fakes.fakeclock import FakeClock
-from tests.unit.controller.world import World, observed
+from tests.unit.controller.world import World, seen_of
 
 
 async def _emptied(world: World) -> None:
@@ -261,9 +261,9 @@ async def test_what_was_taken_for_new_and_is_not_is_looked_at_alone(monkeypatch)
     # A crash between arming and status: the watch shows an object that nobody has answered.
     first.pop("status", None)
     async with world.leader(epoch=2):
-        world.reconciler._applied.clear()
-        seen = observed(first)
-        world.reconciler.offer(seen)
+        world.reconcile_queue._applied.clear()
+        seen = seen_of(first)
+        world.reconcile_queue.offer(seen)
         await world.clock.settle()
         assert world.definitions() == armed
         assert world.ready("armed") == ("True", "Armed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.controller.schedules import gitopsmarks
+from duepoint.controller.scheduleruns import gitopsmarks
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from duepoint.controller.schedules import largeobjects
+from duepoint.controller import largeobjects
 from duepoint.schedules.definition import State
 from tests.unit.controller.world import World
 
@@ -55,7 +55,7 @@ async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(mon
         await world.apply_job(f"large-{number}", jobTemplate=a_template(number))
     most = now = 0
     async with world.leader():
-        settle = world.reconciler._settle
+        settle = world.reconcile_queue._settle
 
         async def counting(task):
             nonlocal most, now
@@ -67,14 +67,14 @@ async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(mon
             finally:
                 now -= 1
 
-        monkeypatch.setattr(world.reconciler, "_settle", counting)
+        monkeypatch.setattr(world.reconcile_queue, "_settle", counting)
         for _ in range(100):
             await world.clock.advance(0.2)
         assert {held.state for held in world.definitions()} == {State.ARMED}
         assert len(world.definitions()) == 12
         assert most <= 4
-        assert world.reconciler._large._waiting_bytes == 0
-        assert not world.reconciler._large._sizes
+        assert world.reconcile_queue._large._waiting_bytes == 0
+        assert not world.reconcile_queue._large._sizes
 
 
 async def test_a_large_object_that_is_deleted_while_it_waits_by_name_is_no_trouble(monkeypatch):

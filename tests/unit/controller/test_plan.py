@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duepoint.controller.schedules import plan
-from duepoint.controller.schedules.plan import Shown
+from duepoint.controller import plan
+from duepoint.controller.plan import Shown
 from duepoint.schedules import rule as rules
 from duepoint.schedules.definition import State
 from tests.support.builders import CREATED_US, JOB_TEMPLATE, a_spec, at

@@ -8,12 +8,12 @@ import pytest
 import structlog
 from prometheus_client import REGISTRY
 
-from duepoint.controller import sighting
+from duepoint.controller import observed
 from duepoint.controller.schedules import resync
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from tests.support.builders import at
-from tests.unit.controller.world import World, observed
+from tests.unit.controller.world import World, seen_of
 
 
 async def test_deletions_while_nobody_led_leave_no_ghost():
@@ -233,9 +233,9 @@ async def test_what_is_no_longer_absent_is_looked_at_again():
         made = await world.apply()
         await world.clock.advance(5)
         before = world.definition(made["metadata"]["uid"])
-        seen = sighting.of_object(await listed(world))
-        world.reconciler._applied.clear()
-        world.reconciler.offer_known(seen, None)
+        seen = observed.of_object(await listed(world))
+        world.reconcile_queue._applied.clear()
+        world.reconcile_queue.offer_known(seen, None)
         await world.clock.advance(5)
         assert world.definition(made["metadata"]["uid"]) == before
         assert world.ready() == ("True", "Armed")
@@ -252,5 +252,5 @@ def test_a_number_of_any_size_can_be_watched():
         "metadata": {"namespace": "a", "name": "b", "uid": "c", "generation": 1},
         "spec": {"payload": {"number": 10**20}},
     }
-    seen = observed(body)
+    seen = seen_of(body)
     assert b"100000000000000000000" in seen.spec

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from duepoint import errors, services
-from duepoint.controller import sighting
+from duepoint.controller import observed, plan
 from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.maintenance.endings import Endings
@@ -22,10 +22,10 @@ from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
-from duepoint.controller.schedules import dryruns, plan
+from duepoint.controller.schedules import dryruns
 from duepoint.controller.schedules.reconcile import Reconcile
-from duepoint.controller.schedules.reconciler import Reconciler
-from duepoint.controller.schedules.resync import Resync
+from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
+from duepoint.controller.schedules.resync import Comparison
 from duepoint.controller.status import outcomes
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
@@ -142,7 +142,7 @@ class World:
             epoch=messages.Epoch(epoch),
             clock=self.clock,
         )
-        self.reconciler = Reconciler(
+        self.reconcile_queue = ReconcileQueue(
             reconcile=self.reconcile,
             read=self._read,
             reports=self.reporter,
@@ -153,10 +153,10 @@ class World:
         self.run_reads = RunReads(
             api=self.api, is_wanted=self.runs.is_wanted, offer=self.runs.offer, clock=self.clock
         )
-        self.resync = Resync(
+        self.resync = Comparison(
             api=self.api,
             queue=self.queue,
-            reconciler=self.reconciler,
+            reconcile_queue=self.reconcile_queue,
             note_collision=self.reconcile.collisions.__setitem__,
             namespaces=namespaces,
             clock=self.clock,
@@ -178,7 +178,7 @@ class World:
         running = self.running = [
             asyncio.create_task(work)
             for work in (
-                self.reconciler.run(),
+                self.reconcile_queue.run(),
                 self.reporter.run(),
                 self.run_reads.run(),
                 self.others.run(self.news.append),
@@ -221,9 +221,9 @@ class World:
         self.events.slot_withdrawn.subscribe(self.reporter.withdrawn)
         self.events.job_ended.subscribe(self.ends.job_ended)
         self.events.jobs_released.subscribe(self.jobwatch.look)
-        self.events.template_proven.subscribe(self.reconciler.prove)
+        self.events.template_proven.subscribe(self.reconcile_queue.prove)
         self.events.status_written.subscribe(self.jobwatch.look)
-        self.events.generation_refused.subscribe(self.reconciler.refuse)
+        self.events.generation_refused.subscribe(self.reconcile_queue.refuse)
         self.events.mark_replaced.subscribe(self.others.suspect)
         self.events.points_held.subscribe(self.fallbacks.look)
         self.events.claims_lost.subscribe(self.jobwatch.claims_lost)
@@ -232,7 +232,7 @@ class World:
         """What Jobs that were cut short wait for; tests put their own in its place."""
         await self.outcomes.catch_up()
 
-    async def _read(self, seen: sighting.Sighting) -> schedules.Schedule | None:
+    async def _read(self, seen: observed.Observed) -> schedules.Schedule | None:
         return await schedules.read(self.api, seen.namespace, seen.name, not_before=seen.version)
 
     async def _play_kopf(self, version: str) -> None:
@@ -240,7 +240,7 @@ class World:
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.Schedule, version):
                 if self.watches:
-                    self.reconciler.observe(_shown(change))
+                    self.reconcile_queue.observe(_shown(change))
 
     async def _play_kopf_of_runs(self, version: str) -> None:
         path = schedules.collection(plural=schedules.RUN_PLURAL)
@@ -335,15 +335,15 @@ class World:
         return sum(verb == "PATCH" for verb, _ in self.api.requests)
 
 
-def _shown(change: port.Change) -> sighting.Sighting:
+def _shown(change: port.Change) -> observed.Observed:
     """The metadata of a change, as kopf's handlers hand it over."""
     metadata = msgspec.to_builtins(change.item.metadata)
-    return sighting.of_change(change.type.value, metadata)
+    return observed.of_change(change.type.value, metadata)
 
 
-def observed(body: dict[str, Any]) -> sighting.Sighting:
+def seen_of(body: dict[str, Any]) -> observed.Observed:
     """An object as the API server answers with it."""
-    return sighting.of_object(msgspec.json.decode(json.dumps(body), type=schedules.Schedule))
+    return observed.of_object(msgspec.json.decode(json.dumps(body), type=schedules.Schedule))
 
 
 def slots_after(held: Definition, count: int) -> list[int]:

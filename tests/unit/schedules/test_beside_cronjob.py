@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duepoint.controller.schedules import plan
+from duepoint.controller import plan
 from duepoint.schedules import policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules.conditions import Reason

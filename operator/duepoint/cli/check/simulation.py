@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint.controller.schedules import plan
+from duepoint.controller import plan
 from duepoint.schedules import policies
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.definition import Definition, State

@@ -21,9 +21,9 @@ from duepoint.clock import Clock
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.jobs.jobstate import JobState
 from duepoint.controller.jobs.replacements import Replacements
-from duepoint.controller.schedules.workqueue import WorkQueue
-from duepoint.controller.status.runningjobs import RunningJob
+from duepoint.controller.runningjobs import RunningJob
 from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.runs.run import RunEvent

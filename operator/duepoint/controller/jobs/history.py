@@ -21,8 +21,8 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobstate import FinishedJob, JobState
 from duepoint.controller.jobs.laterequests import LateRequests
-from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, port
 from duepoint.schedules.definition import Definition

@@ -14,16 +14,17 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller import runningjobs
+from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.jobs.deletedjobs import GRACE_SECONDS, DeletedJobs
 from duepoint.controller.jobs.history import History, Wanted
 from duepoint.controller.jobs.jobstate import JobState, Observation
 from duepoint.controller.jobs.replacements import Replacements
 from duepoint.controller.jobs.withoutpods import JobsWithoutPods
-from duepoint.controller.status import activelist, runningjobs
-from duepoint.controller.status.acknowledgements import Acknowledgement
+from duepoint.controller.runningjobs import RunningJob
+from duepoint.controller.status import activelist
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.runningjobs import RunningJob
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.termevents import TermEvents
 from duepoint.kube import errors as kube_errors

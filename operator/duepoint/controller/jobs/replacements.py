@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.clock import Clock
-from duepoint.controller.status.acknowledgements import Acknowledgement
+from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.status.reporter import Reporter
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason

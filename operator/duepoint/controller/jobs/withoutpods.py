@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs.jobstate import JobState, JobWithoutPods
-from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.slotlist import instant
 from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, podrefusals, port
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from duepoint.controller.schedules import plan
+from duepoint.controller import plan
 from duepoint.delayqueue import messages
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from duepoint import clock as clocks
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.observed import Observed
 from duepoint.controller.status import published
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, port, schedules
@@ -42,10 +42,10 @@ class OtherInstalls:
         self._clock = clock
         self._health = health
         self._found_at: float | None = None
-        self._suspect: Sighting | None = None
+        self._suspect: Observed | None = None
         self._news = asyncio.Event()
 
-    def suspect(self, seen: Sighting) -> None:
+    def suspect(self, seen: Observed) -> None:
         """A Schedule whose status we had written is not marked as ours."""
         if self._suspect is None and _is_other(published.managed_by(seen.status), self.own):
             self._suspect = seen
@@ -70,7 +70,7 @@ class OtherInstalls:
             elif (seconds := self._forgets_in()) is not None and seconds <= 0:
                 self._forget()
 
-    async def _look(self, seen: Sighting, tell: Callable[[events.News], None]) -> None:
+    async def _look(self, seen: Observed, tell: Callable[[events.News], None]) -> None:
         try:
             found = await self._read(seen)
         except kube_errors.ApiError as trouble:
@@ -81,7 +81,7 @@ class OtherInstalls:
             self._find(other, f"writes the status of Schedule {seen.identity}")
             tell(_about(seen, self.own, other))
 
-    async def _read(self, seen: Sighting) -> schedules.Schedule | None:
+    async def _read(self, seen: Observed) -> schedules.Schedule | None:
         """The object as it is now; by a list, which needs no further right."""
         query = {"fieldSelector": f"metadata.name={seen.name}"}
         path = schedules.collection(seen.namespace)
@@ -115,7 +115,7 @@ def _is_other(name: str, own: str) -> bool:
     return bool(name) and name != own
 
 
-def _about(seen: Sighting, own: str, other: str) -> events.News:
+def _about(seen: Observed, own: str, other: str) -> events.News:
     return events.News(
         regarding=events.Object(namespace=seen.namespace, name=seen.name, uid=seen.uid),
         reason=Reason.OTHER_INSTALL,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from duepoint.clock import Clock
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.observed import Observed
 from duepoint.kube import port, schedules, times
 
 
@@ -50,7 +50,7 @@ def of_object(run: schedules.ScheduleRun) -> ObservedRun:
     )
 
 
-def of_deleted(seen: Sighting) -> ObservedRun:
+def of_deleted(seen: Observed) -> ObservedRun:
     """A ScheduleRun that is gone: all that is known of it is its name."""
     return ObservedRun(
         namespace=seen.namespace,

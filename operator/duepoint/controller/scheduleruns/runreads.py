@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import observed
 from duepoint.controller.scheduleruns.observed import ObservedRun
-from duepoint.controller.schedules.workqueue import WorkQueue
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.kube import errors, port, scheduleruns
 
 _READERS = 8
@@ -32,28 +32,28 @@ class RunReads:
         self,
         *,
         api: port.Api,
-        is_wanted: Callable[[Sighting], bool],
+        is_wanted: Callable[[Observed], bool],
         offer: Callable[[ObservedRun], None],
         clock: Clock,
     ) -> None:
         self._api = api
         self._is_wanted = is_wanted
         self._offer = offer
-        self._reads: WorkQueue[Sighting] = WorkQueue(clock)
+        self._reads: WorkQueue[Observed] = WorkQueue(clock)
         self._waits: dict[str, Iterator[float]] = {}
 
     async def run(self) -> None:
         """Read until cancelled."""
         await self._reads.run(self._read, _READERS)
 
-    def observe(self, seen: Sighting) -> None:
+    def observe(self, seen: Observed) -> None:
         """The watch shows this version of a ScheduleRun, without its texts."""
         if seen.deleted:
             self._offer(observed.of_deleted(seen))
         elif self._is_wanted(seen):
             self._reads.put(seen.uid, seen)
 
-    async def _read(self, seen: Sighting) -> float | None:
+    async def _read(self, seen: Observed) -> float | None:
         if not self._is_wanted(seen):
             return None
         try:

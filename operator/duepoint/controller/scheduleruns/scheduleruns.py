@@ -24,8 +24,12 @@ import msgspec
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller import acknowledgements
+from duepoint.controller.acknowledgements import Acknowledgement
+from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import (
     enqueue,
+    gitopsmarks,
     inventory,
     observed,
     orphaned,
@@ -44,13 +48,9 @@ from duepoint.controller.scheduleruns.runstates import (
     ScheduleRunStates,
     is_job_of_a_run,
 )
-from duepoint.controller.schedules import gitopsmarks
-from duepoint.controller.schedules.workqueue import WorkQueue
-from duepoint.controller.sighting import Sighting
-from duepoint.controller.status import acknowledgements
-from duepoint.controller.status.acknowledgements import Acknowledgement
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.termevents import TermEvents
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
@@ -154,7 +154,7 @@ class ScheduleRuns:
 
     # -- what other services say -----------------------------------------------------------------
 
-    def is_wanted(self, seen: Sighting) -> bool:
+    def is_wanted(self, seen: Observed) -> bool:
         """Whether a change of a ScheduleRun is to be read: it is unknown, or changed by others."""
         run = self.states.get(seen.uid)
         return not self.states.was_deleted(seen.uid) and (run is None or run.is_outdated)
@@ -191,7 +191,7 @@ class ScheduleRuns:
         if runstate.apply(run, enqueue.for_slot(event, slot_us), ack):
             self._tasks.put(uid, uid)
 
-    def schedule_changed(self, seen: Sighting) -> None:
+    def schedule_changed(self, seen: Observed) -> None:
         """The queue holds this state of a Schedule now, or nothing of it any more."""
         if not seen.deleted:
             self._leaving.pop(seen.uid, None)
@@ -204,7 +204,7 @@ class ScheduleRuns:
 
     # -- a deleted Schedule ----------------------------------------------------------------------
 
-    async def schedule_leaves(self, seen: Sighting) -> None:
+    async def schedule_leaves(self, seen: Observed) -> None:
         """The occurrences of ScheduleRuns leave the queue before their deleted Schedule does.
 
         Each is withdrawn by itself, because the queue then says whether a worker held it. Raises

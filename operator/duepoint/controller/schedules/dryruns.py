@@ -15,7 +15,7 @@ from collections import OrderedDict
 import msgspec
 
 from duepoint import errors
-from duepoint.controller.schedules import plan
+from duepoint.controller import plan
 from duepoint.kube import jobs, port
 from duepoint.schedules import actions
 from duepoint.schedules.definition import Definition

@@ -19,10 +19,10 @@ import msgspec
 from msgspec import structs
 
 from duepoint import errors
-from duepoint.controller import sighting
-from duepoint.controller.schedules import dryruns, fingerprints, plan, verdicts
-from duepoint.controller.schedules.report import Report
-from duepoint.controller.sighting import Sighting
+from duepoint.controller import observed, plan, statusconditions
+from duepoint.controller.observed import Observed
+from duepoint.controller.report import Report
+from duepoint.controller.schedules import dryruns, fingerprints
 from duepoint.controller.status import published
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
@@ -59,7 +59,7 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Look(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One object to be looked at: as ``Reconcile.apply`` takes it."""
 
-    seen: Sighting
+    seen: Observed
     shown: plan.Shown
     since_us: int
 
@@ -104,13 +104,13 @@ class Reconcile:
         #: Generations of which a Job was created while no dry run had given a verdict.
         self._proven: dict[str, int] = {}
 
-    def fingerprint(self, seen: Sighting) -> bytes:
+    def fingerprint(self, seen: Observed) -> bytes:
         """Of what a definition of this state would be made from."""
         return fingerprints.of(seen.spec, self._key, own_streams=self._own_streams.enabled)
 
     async def apply(
         self,
-        seen: Sighting,
+        seen: Observed,
         shown: plan.Shown,
         since_us: int,
         *,
@@ -135,7 +135,7 @@ class Reconcile:
         return _with_limits(applied, seen) if applied.definition is None else applied
 
     async def _looked_at(
-        self, seen: Sighting, shown: plan.Shown, decide: _Decide, *, is_absent: bool
+        self, seen: Observed, shown: plan.Shown, decide: _Decide, *, is_absent: bool
     ) -> Applied:
         if (refusal := self._refusal(seen, shown)) is not None:
             await self.remove(seen)
@@ -145,7 +145,7 @@ class Reconcile:
             return await self._apply(seen, wanted, shown, decide, is_absent=is_absent)
         except errors.InvalidSpec as error:  # also from the queue: a due that it cannot store
             await self.remove(seen)
-            return Applied(report=verdicts.invalid(seen.generation, error))
+            return Applied(report=statusconditions.invalid(seen.generation, error))
 
     async def apply_new(self, looks: Sequence[Look]) -> list[Applied | None]:
         """As ``apply`` of many of which the queue was found to hold nothing.
@@ -201,7 +201,7 @@ class Reconcile:
         self._refused.pop(uid, None)
         self._proven.pop(uid, None)
 
-    def _refusal(self, seen: Sighting, shown: plan.Shown) -> Report | None:
+    def _refusal(self, seen: Observed, shown: plan.Shown) -> Report | None:
         """What this generation was refused with, here or, by the API server, by a forerunner.
 
         What a worker refused in a former term is looked at anew: the installation's settings may
@@ -212,16 +212,16 @@ class Reconcile:
                 return replace(known, generation=seen.generation)
             del self._refused[seen.uid]
         is_of_this = shown.observed_generation == seen.generation
-        if is_of_this and shown.stalled.startswith(verdicts.REFUSED):
-            return verdicts.refused_again_and_again(seen.generation, shown.stalled)
+        if is_of_this and shown.stalled.startswith(statusconditions.REFUSED):
+            return statusconditions.refused_again_and_again(seen.generation, shown.stalled)
         return None
 
-    async def remove(self, seen: Sighting) -> None:
+    async def remove(self, seen: Observed) -> None:
         """The queue holds nothing of this uid."""
         await self._remove(seen)
         self.collisions.pop(seen.uid, None)
 
-    async def _remove(self, seen: Sighting) -> None:
+    async def _remove(self, seen: Observed) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
         await self._queue.definitions.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
@@ -254,7 +254,7 @@ class Reconcile:
 
     async def _apply(
         self,
-        seen: Sighting,
+        seen: Observed,
         wanted: spec.ScheduleSpec,
         shown: plan.Shown,
         decide: _Decide,
@@ -268,7 +268,7 @@ class Reconcile:
         is_accepted = shown.has_accepted(wanted.generation)
         if not await self._take_place(wanted, anyhow=is_accepted):
             await self.remove(seen)
-            refused = verdicts.too_many_streams(seen.generation, wanted.namespace)
+            refused = statusconditions.too_many_streams(seen.generation, wanted.namespace)
             return Applied(report=refused, is_final=False)
         awaits_check = not is_accepted and actions.needs_secrets(wanted.action.target)
         for number in range(_MOST_ROUNDS):
@@ -289,7 +289,9 @@ class Reconcile:
                 verdict = jobs.Valid()  # proven while the API server was asked
             if isinstance(verdict, jobs.InvalidTemplate):
                 await self.remove(seen)
-                return Applied(report=verdicts.invalid_template(seen.generation, verdict.message))
+                return Applied(
+                    report=statusconditions.invalid_template(seen.generation, verdict.message)
+                )
             armed = await self._perform(made, blob, awaits_check=awaits_check)
             if armed is messages.Armed.HELD:
                 return Applied(report=None, definition=stored, is_final=False)
@@ -341,7 +343,7 @@ class Reconcile:
         record = messages.OccurrenceRecord(trigger="Check")
         await self._queue.occurrences.enqueue(known, check, record, self._epoch)
 
-    def _parsed(self, seen: Sighting, shown: plan.Shown) -> spec.ScheduleSpec:
+    def _parsed(self, seen: Observed, shown: plan.Shown) -> spec.ScheduleSpec:
         parsed = spec.parse(
             seen.spec,
             namespace=seen.namespace,
@@ -377,9 +379,9 @@ class Reconcile:
             self.collisions[uid] = collision
 
 
-def _with_limits(refused: Applied, seen: Sighting) -> Applied:
+def _with_limits(refused: Applied, seen: Observed) -> Applied:
     """The Jobs of a refused spec are kept by its own limits, where its text is known."""
-    if refused.report is None or seen.spec == sighting.UNKNOWN:
+    if refused.report is None or seen.spec == observed.UNKNOWN:
         return refused
     keeps = spec.history_limits(seen.spec)
     return structs.replace(refused, report=replace(refused.report, keeps=keeps))
@@ -388,7 +390,7 @@ def _with_limits(refused: Applied, seen: Sighting) -> Applied:
 def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
     if armed is not messages.Armed.APPLIED:
         return None
-    report = None if one.is_told else verdicts.ready(one.spec, one.plan)
+    report = None if one.is_told else statusconditions.ready(one.spec, one.plan)
     return Applied(report=report, definition=one.plan.definition)
 
 
@@ -397,9 +399,9 @@ def _applied(
 ) -> Applied:
     if isinstance(verdict, jobs.NotNow):
         return Applied(
-            report=verdicts.dry_run_pending(wanted, made, verdict.message),
+            report=statusconditions.dry_run_pending(wanted, made, verdict.message),
             definition=made.definition,
             is_final=False,
         )
-    report = verdicts.ready(wanted, made, awaits_check=awaits_check)
+    report = statusconditions.ready(wanted, made, awaits_check=awaits_check)
     return Applied(report=report, definition=made.definition)

@@ -1,12 +1,16 @@
-"""All objects compared with all definitions.
+"""All objects compared with all definitions: at once, on a rhythm, and where a change may be lost.
 
-kopf tells neither when its list is complete nor what was deleted while it was away, so whenever
-either may have happened this reads both sides itself. Definitions first, objects after: a
-definition was made from an object, so one whose object is missing from a *later, complete* list is
-a ghost. Objects go through the reconciler's one ordered path, where what was deleted meanwhile is
-not undone. A list that failed or broke off shows nothing and removes nothing; one that misses more
-than 30 % of the definitions, and more than 100, is believed only when a second complete list a
-minute later says the same (a restored backup, a CRD deleted and made again).
+kopf says neither when its list is complete nor what was deleted while it was away, so whenever
+either may have happened this reads both sides itself (``Comparison``). Requests come in bursts:
+kopf listing 100,000 objects asks for one with each. So each request puts the comparison off a
+little, but never by more than a bound from the first (``Resync``).
+
+Definitions first, objects after: a definition was made from an object, so one whose object is
+missing from a *later, complete* list is a ghost. Objects go through the reconcile queue's one
+ordered path, where what was deleted meanwhile is not undone. A list that failed or broke off shows
+nothing and removes nothing; one that misses more than 30 % of the definitions, and more than 100,
+is believed only when a second complete list a minute later says the same (a restored backup, a CRD
+deleted and made again).
 
 The same order proves a restore of etcd: a list that is consistent (its first page carries no
 resource version) and began after a generation was read from the queue cannot show an older one,
@@ -21,14 +25,17 @@ minute to take the setting back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from duepoint import telemetry
+from duepoint import clock as clocks
+from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import sighting
-from duepoint.controller.schedules.reconciler import Reconciler
+from duepoint.controller import observed
+from duepoint.controller.schedules.reconcilequeue import ReconcileQueue
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 
 SECOND_LOOK_SECONDS = 60.0
@@ -36,11 +43,94 @@ _MANY_SHARE = 0.30
 _MANY = 100
 _NAMESPACES_NAMED = 5
 
+#: From a request to its comparison, and at most from the first of a burst.
+_SETTLE_SECONDS = 2.0
+_MOST_SETTLE_SECONDS = 120.0
+
 #: Told (uid, collision) of a definition that does not stand under its first id.
 NoteCollision = Callable[[str, int], None]
 
 
 class Resync:
+    """The service.
+
+    Args:
+        compare: makes one comparison.
+        every_seconds: the rhythm.
+        listed: set once the first was complete, or has failed, unless it was set by the list.
+
+    Attributes:
+        first_done: set once the first has been complete.
+        has_succeeded: whether the last one that was tried was complete.
+        done: number of complete ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        compare: Callable[[], Awaitable[None]],
+        every_seconds: float,
+        clock: Clock,
+        health: services.Health,
+        events: TermEvents,
+        listed: asyncio.Event,
+    ) -> None:
+        self._compare = compare
+        self._every_seconds = every_seconds
+        self._clock = clock
+        self._health = health
+        self._events = events
+        self._asked = asyncio.Event()
+        self._first_asked_at: float | None = None
+        self._due = clock.monotonic()
+        self._listed = listed
+        self.first_done = asyncio.Event()
+        self.has_succeeded = False
+        self.done = 0
+
+    def request(self) -> None:
+        """Something may have been missed: compare soon."""
+        now = self._clock.monotonic()
+        if self._first_asked_at is None:
+            self._first_asked_at = now
+        self._due = min(now + _SETTLE_SECONDS, self._first_asked_at + _MOST_SETTLE_SECONDS)
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        while True:
+            await self._wait_until_due()
+            self._first_asked_at = None
+            self._due = self._clock.monotonic() + self._every_seconds
+            await self._until_complete()
+
+    async def _wait_until_due(self) -> None:
+        while (seconds := self._due - self._clock.monotonic()) > 0:
+            self._asked.clear()
+            await clocks.wait_for(self._asked, seconds, self._clock)
+
+    async def _until_complete(self) -> None:
+        pauses = services.backoff(first_seconds=0.5, most_seconds=15.0)
+        while True:
+            try:
+                await self._compare()
+            except (errors.TryLater, kube_errors.ApiError) as trouble:
+                self.has_succeeded = False
+                self._listed.set()
+                if self._health.unwell("resync", str(trouble)):
+                    telemetry.logger.warning("objects cannot be compared", error=str(trouble))
+                await self._clock.sleep(next(pauses))
+                continue
+            self._health.well("resync")
+            self.done += 1
+            self.has_succeeded = True
+            self._listed.set()
+            self.first_done.set()
+            self._events.objects_compared()
+            return
+
+
+class Comparison:
     """Performs comparisons for the leader of one term.
 
     Args:
@@ -54,7 +144,7 @@ class Resync:
         *,
         api: port.Api,
         queue: DelayQueue,
-        reconciler: Reconciler,
+        reconcile_queue: ReconcileQueue,
         note_collision: NoteCollision,
         namespaces: tuple[str, ...],
         clock: Clock,
@@ -62,7 +152,7 @@ class Resync:
     ) -> None:
         self._api = api
         self._queue = queue
-        self._reconciler = reconciler
+        self._reconcile_queue = reconcile_queue
         self._note_collision = note_collision
         self._namespaces = namespaces
         self._clock = clock
@@ -76,13 +166,13 @@ class Resync:
         """
         unwatched: list[messages.Known] = []
         held = await self._definitions(unwatched)
-        listed = await self._list(held, self._reconciler.deletions())
+        listed = await self._list(held, self._reconcile_queue.deletions())
         self._listed.set()
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
             absent = await self._absent_twice(absent, len(held))
         for uid in absent:
-            self._reconciler.offer_absent(held[uid].namespace, held[uid].name, uid)
+            self._reconcile_queue.offer_absent(held[uid].namespace, held[uid].name, uid)
         if unwatched:
             await self._remove_unwatched(unwatched, len(held) + len(unwatched))
         telemetry.logger.info(
@@ -112,7 +202,7 @@ class Resync:
         for known in unwatched:
             if known.collision:
                 self._note_collision(known.uid, known.collision)
-            self._reconciler.offer_absent(known.namespace, known.name, known.uid)
+            self._reconcile_queue.offer_absent(known.namespace, known.name, known.uid)
         telemetry.unwatched_removed_total.inc(len(unwatched))
 
     async def _definitions(self, unwatched: list[messages.Known]) -> dict[str, messages.Known]:
@@ -137,10 +227,10 @@ class Resync:
             pages = self._api.list_pages(schedules.collection(namespace), schedules.Schedule)
             async for page in pages:
                 for item in page.items:
-                    seen = sighting.of_object(item)
+                    seen = observed.of_object(item)
                     listed.add(seen.uid)
                     known = held.get(seen.uid)
-                    self._reconciler.offer_known(seen, known, deletions=deletions)
+                    self._reconcile_queue.offer_known(seen, known, deletions=deletions)
                 await self._clock.sleep(0)  # let firing and statuses in between pages
         return listed
 

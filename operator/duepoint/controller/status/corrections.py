@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from duepoint.clock import Clock
-from duepoint.controller.sighting import UNKNOWN, Sighting
+from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.status import published, writerate
 from duepoint.controller.status.state import ScheduleState
 
@@ -43,7 +43,7 @@ class Corrections:
         self._mark = mark
         self._foreign: dict[str, _Foreign] = {}
 
-    def observe(self, state: ScheduleState, seen: Sighting) -> float | None:
+    def observe(self, state: ScheduleState, seen: Observed) -> float | None:
         """Seconds until the status is to be written over; None = it is not."""
         if seen.status == UNKNOWN or state.is_published(seen.status):
             self.written(seen.uid)

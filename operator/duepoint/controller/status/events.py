@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duepoint.controller.schedules.report import Report
+from duepoint.controller.report import Report
 from duepoint.controller.status.slotlist import instant
 from duepoint.kube import jobs
 from duepoint.kube.events import News, Object

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from duepoint.controller.schedules import verdicts
+from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
@@ -108,7 +108,7 @@ def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries
     if event.reason != Reason.INVALID_JOB_TEMPLATE or state.runs().counts == before.counts:
         return False
     state.refusals += 1
-    return state.refusals == verdicts.REFUSALS
+    return state.refusals == statusconditions.REFUSALS
 
 
 def is_running(state: ScheduleState, event: RunEvent) -> bool:

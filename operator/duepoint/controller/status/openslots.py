@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.schedules import plan
+from duepoint.controller import plan
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages, port, sharding

@@ -23,7 +23,7 @@ import msgspec
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.status.acknowledgements import Acknowledgement
+from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.schedules.plan import Shown
+from duepoint.controller.plan import Shown
 from duepoint.controller.status import activelist, slotlist
 from duepoint.kube import times
 from duepoint.runs import summary as summaries
@@ -94,7 +94,7 @@ _mark_decoder = msgspec.json.Decoder(_Mark)
 
 
 def of(status: bytes) -> Shown:
-    """The published status as the reconciler's decision takes it; empty where it is not ours."""
+    """The published status as a reconcile decision takes it; empty where it is not ours."""
     try:
         fields = _decoder.decode(status)
         settled_us = times.parse_us(fields.settled_through) if fields.settled_through else None

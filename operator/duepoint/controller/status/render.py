@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from duepoint.controller.schedules import plan, verdicts
+from duepoint.controller import plan, statusconditions
 from duepoint.controller.status import activelist, published, slotlist
 from duepoint.controller.status.slotlist import instant
 from duepoint.controller.status.state import ScheduleState
@@ -149,7 +149,7 @@ def _conditions(
     if state.definition is not None and plan.has_resumed(state.definition, now_us):
         reported = tuple(_resumed(condition) for condition in reported)
     if runs.completed:
-        why = verdicts.completion(state.definition, runs.counts.regular)
+        why = statusconditions.completion(state.definition, runs.counts.regular)
         reported = tuple(_completed(condition, why) for condition in reported)
     derived = tuple(_derived(state, runs, previous, now_us))
     reported = tuple(_with_message(condition, state, runs, derived) for condition in reported)
@@ -163,7 +163,7 @@ def _conditions(
 
 def _resumed(condition: Condition) -> Condition:
     if condition.type is ConditionType.READY and condition.reason is Reason.SUSPENDED:
-        return verdicts.armed()[0]
+        return statusconditions.armed()[0]
     return condition
 
 
@@ -259,7 +259,7 @@ def _with_message(
         return condition
     if condition.reason not in (Reason.ARMED, Reason.COMPLETED):
         return condition
-    standing = verdicts.standing(condition.reason, state.definition, runs.counts.regular)
+    standing = statusconditions.standing(condition.reason, state.definition, runs.counts.regular)
     problem = _worst(derived) or _newest_run(runs)
     if condition.reason is Reason.COMPLETED:
         problem = f"{standing}; {problem}" if problem else ""

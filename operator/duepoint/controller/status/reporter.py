@@ -1,10 +1,10 @@
 """Applies everything that becomes known of a Schedule to its state, and reports what has changed.
 
-Reports of the reconciler, events of runs, observed objects and Jobs come in. Each is applied to the
-state of its Schedule at once; what follows is a status to write, Kubernetes Events for users, and
-``TermEvents`` for the other services. A change by an edit is written at once, a change by runs
-within two seconds of the first one and at most every two seconds per object; ``writer`` decides
-whose turn it is. The reporter is the only one that changes a ``ScheduleState``.
+Reports of the reconcile queue, events of runs, observed objects and Jobs come in. Each is applied
+to the state of its Schedule at once; what follows is a status to write, Kubernetes Events for
+users, and ``TermEvents`` for the other services. A change by an edit is written at once, a change
+by runs within two seconds of the first one and at most every two seconds per object; ``writer``
+decides whose turn it is. The reporter is the only one that changes a ``ScheduleState``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.schedules import verdicts
-from duepoint.controller.schedules.report import Report
-from duepoint.controller.sighting import UNKNOWN, Sighting
+from duepoint.controller import runningjobs, statusconditions
+from duepoint.controller.acknowledgements import Acknowledgement
+from duepoint.controller.observed import UNKNOWN, Observed
+from duepoint.controller.report import Report
 from duepoint.controller.status import events as changes
-from duepoint.controller.status import folding, published, render, runningjobs, state, writerate
-from duepoint.controller.status.acknowledgements import Acknowledgement
+from duepoint.controller.status import folding, published, render, state, writerate
 from duepoint.controller.status.corrections import Corrections
 from duepoint.controller.status.nextpassed import NextPassed
 from duepoint.controller.status.state import ScheduleState
@@ -101,7 +101,7 @@ class Reporter:
 
     # -- objects (``report.Reports``) ------------------------------------------------------------
 
-    def adopt(self, seen: Sighting) -> None:
+    def adopt(self, seen: Observed) -> None:
         known, now_us = self._states.get(seen.uid), self._clock.now_us()
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.namespace, seen.size)
@@ -150,7 +150,7 @@ class Reporter:
         if known is not None and known.definition is not None:
             known.definition = definition
 
-    def went_back(self, seen: Sighting) -> None:
+    def went_back(self, seen: Observed) -> None:
         if (known := self._states.get(seen.uid)) is not None:
             state.restore(known, seen.status)
 
@@ -213,7 +213,7 @@ class Reporter:
         self._record_all(changes.of_event(known.object, event, before, after))
         telemetry.replaced_runs_total.inc(after.counts.replaced - before.counts.replaced)
         if folding.is_refused_for_good(known, event, before):
-            refusal = verdicts.refused_again_and_again(known.generation, event.message)
+            refusal = statusconditions.refused_again_and_again(known.generation, event.message)
             self._refuse(known, refusal)
         self._acknowledge(uid, ack)
         if not summaries.same_result(before, after):
@@ -265,8 +265,8 @@ class Reporter:
         check = known.check
         if known.unchecked is None or check is None or check.generation < known.generation:
             return
-        if verdicts.is_final(check):
-            self._refuse(known, verdicts.refused_by_worker(known.generation, check.message))
+        if statusconditions.is_final(check):
+            self._refuse(known, statusconditions.refused_by_worker(known.generation, check.message))
 
     def _refuse(self, known: ScheduleState, refusal: Report) -> None:
         self._events.generation_refused(known.namespace, known.name, known.uid, refusal)

@@ -1,6 +1,6 @@
 """The state of one Schedule: what is published of it, and what has become known since.
 
-A ``ScheduleState`` holds the published status, the newest report of the reconciler, the newest
+A ``ScheduleState`` holds the published status, the newest report of the reconcile queue, the newest
 check of a worker, the definition in the queue, and the fold of its runs. The functions here apply
 reports, checks and published statuses to it; ``folding`` applies events of runs; ``render`` makes
 the status that follows. What this process has not determined yet is taken from the published
@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.schedules import plan, verdicts
-from duepoint.controller.schedules.report import Report
-from duepoint.controller.sighting import UNKNOWN, Sighting
-from duepoint.controller.status import compressed, published, runningjobs, slotlist
-from duepoint.controller.status.runningjobs import RunningJob
+from duepoint.controller import plan, runningjobs, statusconditions
+from duepoint.controller.observed import UNKNOWN, Observed
+from duepoint.controller.report import Report
+from duepoint.controller.runningjobs import RunningJob
+from duepoint.controller.status import compressed, published, slotlist
 from duepoint.kube import events
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
@@ -246,7 +246,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 # -- a published status ------------------------------------------------------------------------
 
 
-def state_of(seen: Sighting, managed_by: str = "", *, now_us: int = 0) -> ScheduleState:
+def state_of(seen: Observed, managed_by: str = "", *, now_us: int = 0) -> ScheduleState:
     """The state of an object that was not known before."""
     is_known = seen.status != UNKNOWN
     observed = published.observed_generation(seen.status) if is_known else -1
@@ -313,7 +313,7 @@ def apply_report(state: ScheduleState, report: Report) -> bool:
     state.unchecked = report if report.awaits_check else None
     if report.awaits_check and state.check is None:
         state.check = _published_check(state, report.generation)
-    report = verdicts.as_checked(report, state.check)
+    report = statusconditions.as_checked(report, state.check)
     state.generation = report.generation
     state.conditions = report.conditions
     state.target = report.target if report.target is not None else state.target
@@ -416,7 +416,7 @@ def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
     # The slots that the edit itself ended were counted with the first report.
     again = replace(unchecked, missed=0, skipped=0)
     apply_report(state, again)
-    return verdicts.as_checked(again, check)
+    return statusconditions.as_checked(again, check)
 
 
 def _outweighs(known: RunEvent, check: RunEvent) -> bool:

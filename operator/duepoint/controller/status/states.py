@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
+from duepoint.controller.runningjobs import RunningJob
 from duepoint.controller.status import folding
-from duepoint.controller.status.runningjobs import RunningJob
 from duepoint.controller.status.state import ScheduleState
 from duepoint.kube import jobs
 from duepoint.runs import summary as summaries

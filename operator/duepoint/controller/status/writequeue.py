@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from duepoint.controller.schedules.largeobjects import LARGE_BYTES
+from duepoint.controller.largeobjects import LARGE_BYTES
 
 #: A namespace rests as long as its write took for each of these bytes, and no longer than this.
 _REST_BYTES = LARGE_BYTES

@@ -24,9 +24,10 @@ import msgspec
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.schedules.largeobjects import LARGE_BYTES
-from duepoint.controller.status import acknowledgements, writerate
-from duepoint.controller.status.acknowledgements import Acknowledgement
+from duepoint.controller import acknowledgements
+from duepoint.controller.acknowledgements import Acknowledgement
+from duepoint.controller.largeobjects import LARGE_BYTES
+from duepoint.controller.status import writerate
 from duepoint.controller.status.writequeue import LargeWriteQueue, WriteQueue
 from duepoint.controller.status.writerate import Allowance, Parallel, WriteInterval
 from duepoint.kube import errors as kube_errors

@@ -21,8 +21,8 @@ from typing import Any
 import aiohttp
 import kopf
 
-from duepoint.controller import sighting
-from duepoint.controller.sighting import Sighting
+from duepoint.controller import observed
+from duepoint.controller.observed import Observed
 from duepoint.kube import port, schedules
 from duepoint.kube.credentials import Login
 
@@ -38,7 +38,7 @@ class Change:
     """
 
     plural: str
-    seen: Sighting
+    seen: Observed
     is_listed: bool
 
 
@@ -135,5 +135,5 @@ def registry(deliver: Deliver, logins: Logins) -> kopf.OperatorRegistry:
 
 async def _changed(deliver: Deliver, *, event: kopf.RawEvent, param: str, **_: Any) -> None:  # noqa: ANN401
     kind = event["type"]
-    seen = sighting.of_change(kind, event["object"]["metadata"])
+    seen = observed.of_change(kind, event["object"]["metadata"])
     deliver(Change(param, seen, is_listed=kind is None))

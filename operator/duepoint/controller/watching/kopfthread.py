@@ -18,7 +18,7 @@ import kopf
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.observed import Observed
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching import kopfhandlers, kopfsettings
 from duepoint.controller.watching.kopfhandlers import Change
@@ -45,8 +45,8 @@ class KopfThread:
         *,
         credentials: Credentials,
         namespaces: tuple[str, ...],
-        observe: Callable[[Sighting], None],
-        observe_run: Callable[[Sighting], None],
+        observe: Callable[[Observed], None],
+        observe_run: Callable[[Observed], None],
         clock: Clock,
         health: services.Health,
         events: TermEvents,

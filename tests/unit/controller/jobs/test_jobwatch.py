@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
+from duepoint.controller import statusconditions
 from duepoint.controller.jobs import history
 from duepoint.controller.jobs.jobstate import FinishedJob
-from duepoint.controller.schedules import verdicts
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import jobs, schedules
@@ -236,8 +236,8 @@ async def test_the_jobs_of_a_template_that_came_to_be_refused_obey_its_limits():
             world.api.end_job(NAMESPACE, name)
             await world.clock.advance(5)
         generation = metadata["generation"]
-        refusal = verdicts.refused_again_and_again(generation, "it is bad")
-        world.reconciler.refuse(NAMESPACE, "nightly", metadata["uid"], refusal)
+        refusal = statusconditions.refused_again_and_again(generation, "it is bad")
+        world.reconcile_queue.refuse(NAMESPACE, "nightly", metadata["uid"], refusal)
         await world.clock.advance(5)
         assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
         assert len(world.api.all_stored("jobs")) == 2

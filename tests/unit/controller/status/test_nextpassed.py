@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.schedules import plan
+from duepoint.controller import plan
 from duepoint.controller.status import writerate
 from duepoint.controller.status.nextpassed import TimeWheel
 from duepoint.runs.run import RunState

@@ -12,12 +12,12 @@ import pytest
 from duepoint import errors, services
 from duepoint.controller.maintenance.indexwatch import IndexWatch
 from duepoint.controller.maintenance.sweeper import Sweeper
-from duepoint.controller.schedules.resyncer import Resyncer
-from duepoint.controller.schedules.workqueue import WorkQueue
+from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.status.writequeue import WriteQueue
 from duepoint.controller.status.writerate import Allowance
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching import kopfhandlers, kopfsettings
+from duepoint.controller.workqueue import WorkQueue
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube.credentials import Login
@@ -218,7 +218,7 @@ async def test_a_pause_holds_everything_back():
 # -- resync rhythm -----------------------------------------------------------------------------
 
 
-def a_resyncer(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
+def a_resync(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
     times: list[float] = []
     left = list(troubles)
 
@@ -229,8 +229,8 @@ def a_resyncer(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
 
     began = clock.monotonic()
     health = services.Health()
-    made = Resyncer(
-        resync=resync,
+    made = Resync(
+        compare=resync,
         every_seconds=every_seconds,
         clock=clock,
         health=health,
@@ -242,41 +242,41 @@ def a_resyncer(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
 
 async def test_a_resync_is_made_at_once_and_on_its_rhythm():
     clock = FakeClock()
-    resyncer, times, _ = a_resyncer(clock)
-    async with running(clock, resyncer.run()):
+    resync, times, _ = a_resync(clock)
+    async with running(clock, resync.run()):
         await clock.advance(1300)
         assert times == [0, 600, 1200]
-        assert resyncer.first_done.is_set()
+        assert resync.first_done.is_set()
 
 
 async def test_a_burst_of_requests_is_one_resync():
     clock = FakeClock()
-    resyncer, times, _ = a_resyncer(clock)
-    async with running(clock, resyncer.run()):
+    resync, times, _ = a_resync(clock)
+    async with running(clock, resync.run()):
         for _ in range(10):
             await clock.advance(1)
-            resyncer.request()
+            resync.request()
         await clock.advance(10)
         assert times == [0, 12]
 
 
 async def test_requests_without_end_do_not_put_a_resync_off_for_ever():
     clock = FakeClock()
-    resyncer, times, _ = a_resyncer(clock)
-    async with running(clock, resyncer.run()):
+    resync, times, _ = a_resync(clock)
+    async with running(clock, resync.run()):
         for _ in range(200):
             await clock.advance(1)
-            resyncer.request()
+            resync.request()
         assert times[1] == pytest.approx(121)
 
 
 async def test_a_resync_that_fails_is_repeated_and_told():
     clock = FakeClock()
-    resyncer, times, health = a_resyncer(clock, [errors.QueueUnavailable("away")] * 3)
-    async with running(clock, resyncer.run()):
+    resync, times, health = a_resync(clock, [errors.QueueUnavailable("away")] * 3)
+    async with running(clock, resync.run()):
         assert "resync" in health.troubles()
-        assert not resyncer.first_done.is_set()
-        assert resyncer._listed.is_set()
+        assert not resync.first_done.is_set()
+        assert resync._listed.is_set()
         await clock.advance(10)
         assert len(times) == 4
         assert health.troubles() == {}

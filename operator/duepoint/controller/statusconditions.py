@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 
 from duepoint import errors
-from duepoint.controller.schedules import plan
-from duepoint.controller.schedules.report import Report
+from duepoint.controller import plan
+from duepoint.controller.report import Report
 from duepoint.kube import times
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import actions, conditions

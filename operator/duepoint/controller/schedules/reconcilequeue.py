@@ -25,13 +25,13 @@ import structlog
 
 from duepoint import agreedclock, errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import sighting
-from duepoint.controller.schedules import largeobjects, plan, reconcile, verdicts
-from duepoint.controller.schedules.report import Report, Reports
-from duepoint.controller.schedules.workqueue import Together, WorkQueue
-from duepoint.controller.sighting import Sighting
+from duepoint.controller import largeobjects, observed, plan, statusconditions
+from duepoint.controller.observed import Observed
+from duepoint.controller.report import Report, Reports
+from duepoint.controller.schedules import reconcile
 from duepoint.controller.status import published
 from duepoint.controller.termevents import TermEvents
+from duepoint.controller.workqueue import Together, WorkQueue
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
@@ -81,7 +81,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         replaces: with that, the fingerprint of what the queue held before the list began.
     """
 
-    seen: Sighting
+    seen: Observed
     since_us: int
     is_unread: bool = False
     is_large: bool = False
@@ -91,7 +91,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replaces: bytes = b""
 
 
-class Reconciler:
+class ReconcileQueue:
     """The service; one for each term of a leader.
 
     Args:
@@ -103,7 +103,7 @@ class Reconciler:
         self,
         *,
         reconcile: reconcile.Reconcile,
-        read: Callable[[Sighting], Awaitable[schedules.Schedule | None]],
+        read: Callable[[Observed], Awaitable[schedules.Schedule | None]],
         reports: Reports,
         health: services.Health,
         clock: Clock,
@@ -131,7 +131,7 @@ class Reconciler:
         self._queue_waits = self._new_queue_waits()
         self.outages = 0
         #: Changes that are no edits, by uid; most of them are status writes of our own.
-        self._restated: dict[str, Sighting] = {}
+        self._restated: dict[str, Observed] = {}
         self._any_restated = asyncio.Event()
         self._events = events
 
@@ -141,7 +141,7 @@ class Reconciler:
             group.create_task(self._tasks.run(self._handle, self._workers))
             group.create_task(self._look_at_restated())
 
-    def observe(self, change: Sighting) -> None:
+    def observe(self, change: Observed) -> None:
         """The watch shows this version of an object, without its texts.
 
         A version or a generation that is known costs two look-ups and no more; so a watch may begin
@@ -175,7 +175,7 @@ class Reconciler:
                     now_us = self._clock.now_us()
                     self._tasks.put(uid, _Task(seen=change, since_us=now_us, is_unread=True))
 
-    def offer(self, seen: Sighting) -> None:
+    def offer(self, seen: Observed) -> None:
         """This state of an object was seen.
 
         One that nobody has answered yet is taken for new: where it is not, the queue refuses.
@@ -184,7 +184,7 @@ class Reconciler:
 
     def _offer(
         self,
-        seen: Sighting,
+        seen: Observed,
         *,
         is_absent: bool,
         went_back: bool = False,
@@ -224,7 +224,7 @@ class Reconciler:
         return self._deletions
 
     def offer_known(
-        self, seen: Sighting, known: messages.Known | None, *, deletions: int = 0
+        self, seen: Observed, known: messages.Known | None, *, deletions: int = 0
     ) -> None:
         """As ``offer`` of a complete, consistent list, told what the queue held before it began.
 
@@ -259,7 +259,7 @@ class Reconciler:
             replaces=known.fingerprint if known is not None and went_back else b"",
         )
 
-    def _note_stored(self, seen: Sighting, known: messages.Known) -> None:
+    def _note_stored(self, seen: Observed, known: messages.Known) -> None:
         """The queue holds this generation: in order, if its content is the same."""
         if known.fingerprint != self._reconcile.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
@@ -267,7 +267,7 @@ class Reconciler:
         elif published.has_accepted(seen.status, seen.generation):
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
 
-    def _is_behind_again(self, seen: Sighting) -> bool:
+    def _is_behind_again(self, seen: Observed) -> bool:
         """Whether a second list shows the same generation, below one that was applied."""
         behind = self._behind.pop(seen.uid, None)
         if self._applied.get(seen.uid, -1) <= seen.generation:
@@ -279,7 +279,7 @@ class Reconciler:
     def offer_absent(self, namespace: str, name: str, uid: str) -> None:
         """A complete list shows that the object is gone."""
         if uid not in self._deleted:
-            self._bury(sighting.of_name(namespace, name, uid, deleted=True))
+            self._bury(observed.of_name(namespace, name, uid, deleted=True))
 
     def refuse(self, namespace: str, name: str, uid: str, refusal: Report) -> None:
         """This generation is refused after it was armed: it leaves the queue until an edit."""
@@ -290,7 +290,7 @@ class Reconciler:
         if is_old or uid in self._deleted or self._applied.get(uid, -1) > generation:
             return
         self._applied.pop(uid, None)
-        seen = sighting.of_name(namespace, name, uid, generation=generation)
+        seen = observed.of_name(namespace, name, uid, generation=generation)
         self._tasks.put(uid, _Task(seen=seen, since_us=self._clock.now_us()))
 
     def prove(self, uid: str, generation: int) -> None:
@@ -306,7 +306,7 @@ class Reconciler:
 
     # -- one object ------------------------------------------------------------------------------
 
-    def _bury(self, seen: Sighting) -> None:
+    def _bury(self, seen: Observed) -> None:
         self._deleted[seen.uid] = self._deletions
         self._deletions += 1
         if len(self._deleted) > _TOMBSTONES:
@@ -371,7 +371,7 @@ class Reconciler:
         item = await self._read(task.seen)
         if item is None or item.metadata.uid != task.seen.uid:
             return None
-        seen = sighting.of_object(item)
+        seen = observed.of_object(item)
         if seen.uid in self._deleted:
             return None
         if seen.deleted:
@@ -500,7 +500,7 @@ class Reconciler:
             self._log(seen, applied.definition)
         return applied.is_final or seen.uid in self._deleted
 
-    def _shown(self, seen: Sighting) -> plan.Shown:
+    def _shown(self, seen: Observed) -> plan.Shown:
         """What the status says, and what has ended since by what this process knows."""
         written = published.of(seen.status)
         remembered = self._reports.settled(seen.uid)
@@ -533,7 +533,7 @@ class Reconciler:
             self._events.schedule_applied(seen)
         return applied.is_final
 
-    def _log(self, seen: Sighting, held: Definition | None) -> None:
+    def _log(self, seen: Observed, held: Definition | None) -> None:
         result = _result(held)
         telemetry.reconciled_total.labels(result).inc()
         telemetry.logger.debug(
@@ -589,7 +589,7 @@ class Reconciler:
         seen = task.seen
         if seen.deleted or self._reports.answered_generation(seen.uid) >= seen.generation:
             return
-        self._reports.report(seen.uid, verdicts.waiting(seen.generation, reason, message))
+        self._reports.report(seen.uid, statusconditions.waiting(seen.generation, reason, message))
 
     def _object_wait(self, uid: str) -> float:
         waits = self._object_waits.setdefault(
@@ -601,12 +601,12 @@ class Reconciler:
         return next(waits)
 
 
-def _is_unanswered(seen: Sighting) -> bool:
+def _is_unanswered(seen: Observed) -> bool:
     """Whether it is as it was made: nothing of it can be in the queue."""
     return seen.generation == 1 and published.observed_generation(seen.status) < 1
 
 
-def _holds(applied: reconcile.Applied, seen: Sighting) -> bool:
+def _holds(applied: reconcile.Applied, seen: Observed) -> bool:
     """Whether the queue holds this very generation, or nothing because it is refused."""
     if applied.definition is None:
         return applied.report is not None

@@ -15,7 +15,7 @@ from duepoint.kube import errors as kube_errors
 from duepoint.schedules import ownstreams, points
 from duepoint.schedules.definition import State
 from tests.support.builders import JOB_TEMPLATE, at
-from tests.unit.controller.world import NAMESPACE, World, observed
+from tests.unit.controller.world import NAMESPACE, World, seen_of
 
 
 async def test_an_applied_schedule_is_armed_and_ready():
@@ -89,7 +89,7 @@ async def test_a_schedule_that_is_being_deleted_leaves_the_queue_at_once():
     async with World().leader() as world:
         uid = (await world.apply())["metadata"]["uid"]
         seen = sighting_of(world)
-        world.reconciler.offer(msgspec.structs.replace(seen, deleted=True))
+        world.reconcile_queue.offer(msgspec.structs.replace(seen, deleted=True))
         await world.clock.settle()
         assert world.definition(uid) is None
 
@@ -99,8 +99,8 @@ async def test_a_sighting_older_than_a_deletion_does_not_bring_the_schedule_back
         await world.apply()
         old = sighting_of(world)
         await world.delete()
-        world.reconciler.offer(old)
-        world.reconciler.offer_known(old, None)
+        world.reconcile_queue.offer(old)
+        world.reconcile_queue.offer_known(old, None)
         await world.clock.settle()
         assert world.definitions() == []
 
@@ -180,7 +180,7 @@ async def test_a_stale_sighting_of_a_bad_generation_does_not_undo_a_good_one():
         uid = (await world.apply(schedule="0 0 31 2 *"))["metadata"]["uid"]
         bad = sighting_of(world)
         await world.apply(schedule="*/5 * * * *")
-        world.reconciler.offer_known(bad, None)
+        world.reconcile_queue.offer_known(bad, None)
         await world.clock.settle()
         assert world.definition(uid) is not None
         assert world.ready() == ("True", "Armed")
@@ -219,7 +219,7 @@ async def test_without_redis_objects_in_order_are_not_written_to():
         await world.apply()
         writes = world.status_writes()
         world.queue.available = False
-        world.reconciler.offer_known(sighting_of(world), None)
+        world.reconcile_queue.offer_known(sighting_of(world), None)
         await world.clock.advance(60)
         assert world.status_writes() == writes
 
@@ -422,7 +422,7 @@ async def test_a_rebuild_asks_for_no_dry_run():
 def sighting_of(world: World, name: str = "nightly"):
     body = world.api.stored("schedules", NAMESPACE, name)
     assert body is not None
-    return observed(body)
+    return seen_of(body)
 
 
 async def test_a_completed_schedule_stays_completed_through_a_restart():

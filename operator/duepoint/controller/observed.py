@@ -27,7 +27,7 @@ _UNTIL = b'"suspendUntil"'
 UNKNOWN = b"{}"
 
 
-class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Observed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One state of one Schedule.
 
     Attributes:
@@ -56,7 +56,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def identity(self) -> str:
         return f"{self.namespace}/{self.name}"
 
-    def without_texts(self) -> Sighting:
+    def without_texts(self) -> Observed:
         """The same without spec and status, which may be large."""
         return msgspec.structs.replace(self, spec=UNKNOWN, status=UNKNOWN)
 
@@ -72,13 +72,13 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             read = _suspension.decode(self.spec)
             return _instant(read.suspend_until) if read.suspend and read.suspend_until else None
         except (msgspec.DecodeError, ValueError, RecursionError):
-            return None  # the reconciler says what is wrong with it
+            return None  # the reconcile queue says what is wrong with it
 
 
-def of_object(schedule: schedules.Schedule) -> Sighting:
+def of_object(schedule: schedules.Schedule) -> Observed:
     """A Schedule that was listed or read, with its texts."""
     metadata = schedule.metadata
-    return Sighting(
+    return Observed(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
@@ -91,7 +91,7 @@ def of_object(schedule: schedules.Schedule) -> Sighting:
     )
 
 
-def of_change(change: str | None, metadata: Mapping[str, Any]) -> Sighting:
+def of_change(change: str | None, metadata: Mapping[str, Any]) -> Observed:
     """A Schedule of which the watch shows the metadata; it has no texts.
 
     Args:
@@ -117,9 +117,9 @@ def of_name(
     generation: int = 0,
     version: int = 0,
     deleted: bool = False,
-) -> Sighting:
+) -> Observed:
     """An object without texts."""
-    return Sighting(
+    return Observed(
         namespace=namespace,
         name=name,
         uid=uid,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from duepoint.controller.sighting import Sighting
+from duepoint.controller.observed import Observed
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.conditions import Condition
 from duepoint.schedules.definition import Definition
@@ -48,7 +48,7 @@ class Report:
 class Reports(Protocol):
     """Where reports go."""
 
-    def adopt(self, seen: Sighting) -> None:
+    def adopt(self, seen: Observed) -> None:
         """Take note of an object; its status counts as last written when it is new to us."""
         ...
 
@@ -75,7 +75,7 @@ class Reports(Protocol):
         """The queue holds this of the object now; there is nothing else to report."""
         ...
 
-    def went_back(self, seen: Sighting) -> None:
+    def went_back(self, seen: Observed) -> None:
         """The objects were restored: no report of a newer generation is true any more."""
         ...
 
