@@ -1072,7 +1072,9 @@ async def test_the_definitions_of_many_chains_are_read_in_short(harness):
     for number in range(6):
         await harness.arm(name=f"s-{number}", uid=f"6f1c9a34-0000-4000-8000-00000000000{number}")
     await harness.arm(name="s-5", uid="6f1c9a34-0000-4000-8000-000000000005", generation=2)
-    for claim in await harness.claim_all():
+    claims = await harness.claim_all()
+    assert sum(len(claim.points) for claim in claims) == 6
+    for claim in claims:
         chains = [point.member for point in claim.points]
         found = await harness.queue.definitions.read_columns(
             claim.shard, [*chains, b"nobody-knows"]
@@ -1097,6 +1099,7 @@ async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(
     for name, uid in uids.items():
         await harness.arm(name=name, uid=uid)
     claims = await harness.claim_all()
+    assert sum(len(claim.points) for claim in claims) == 2
     await harness.arm(name="1", uid=uids["1"], generation=2)
     suspended = definition.State.SUSPENDED
     await harness.arm(name="2", uid=uids["2"], generation=2, state=suspended, due_in=None)
@@ -1526,7 +1529,9 @@ async def test_one_namespace_of_a_claim_moves_on_without_the_other(harness):
 
 
 async def test_one_namespace_of_a_claim_ends_without_the_other(harness):
-    for claim, parts in await _two_namespaces(harness):
+    shared = await _two_namespaces(harness)
+    assert shared
+    for claim, parts in shared:
         moved, *gone = parts[0]
         settlement = Settlement(
             rearmed=_a_minute_on([moved]), finished=tuple(point.member for point in gone)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import re
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ from tools.up import view
 from tools.up.watching import Watcher
 
 COLUMNS, ROWS = 118, 26
+#: rich names a font of another site; any monospaced one will do.
+_FONT = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 
 def main(file: Path, watcher: Watcher, settle_seconds: float = 20.0) -> None:
@@ -37,7 +40,7 @@ def svg(watcher: Watcher, now: dt.datetime) -> str:
     arrived = [*watcher.jobs, *watcher.webhooks]
     size = (COLUMNS, ROWS)
     console.print(view.screen(watcher.schedules, arrived, watcher.notices, now=now, size=size))
-    return console.export_svg(title="make up")
+    return _FONT.sub("", console.export_svg(title="make up"))
 
 
 if __name__ == "__main__":

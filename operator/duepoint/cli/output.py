@@ -16,8 +16,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rich import cells
-
 from duepoint import errors
 from duepoint.cli import instants
 
@@ -88,13 +86,21 @@ def one_line(text: str) -> str:
 
 def width(text: str) -> int:
     """Columns that a line of text takes on a terminal: none for marks on a letter, two for many."""
-    return len(text) if text.isascii() else cells.cell_len(text)
+    if text.isascii():
+        return len(text)
+    from rich import cells  # noqa: PLC0415 - most texts need no library
+
+    return cells.cell_len(text)
 
 
 def cut(text: str, most: int) -> str:
     """The text as one line of at most so many columns."""
     shown = one_line(text)
-    return shown if width(shown) <= most else f"{cells.set_cell_size(shown, most - 3)}..."
+    if width(shown) <= most:
+        return shown
+    from rich import cells  # noqa: PLC0415 - only a narrow terminal needs it
+
+    return f"{cells.set_cell_size(shown, most - 3)}..."
 
 
 def escape_what_cannot_be_shown() -> None:

@@ -73,7 +73,7 @@ class Commands(click.Group):
             done = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            _write_no_more()  # whoever read our output has enough
+            _write_no_more()  # the reader of our output has enough
             return 0
         return done
 

@@ -45,7 +45,9 @@ def test_every_object_is_accepted_in_a_restricted_namespace(
 ) -> None:
     watch = f"--set=watchNamespaces={{{restricted_namespace}}}"
     extra = [watch] if variant == "namespaced" else []
-    for thing in helm.rendered(variant, *extra, namespace=restricted_namespace):
+    things = helm.rendered(variant, *extra, namespace=restricted_namespace)
+    assert things
+    for thing in things:
         answer = api.request(
             "PATCH",
             _path(thing),

@@ -124,7 +124,9 @@ def test_quotas_reach_both_processes_as_whole_numbers(helm: Helm) -> None:
         "--set=ownStreams.perNamespace=8,ownStreams.bytesPerNamespace=1073741824",
         "--set=deadLetters.perNamespace=400,deadLetters.bytesPerNamespace=33554432",
     )
-    for workload in of_kind(things, "Deployment"):
+    workloads = of_kind(things, "Deployment")
+    assert len(workloads) >= 2
+    for workload in workloads:
         (container,) = workload["spec"]["template"]["spec"]["containers"]
         said = {each["name"]: each.get("value") for each in container.get("env", ())}
         if "DUEPOINT_REDIS_URL" not in said:

@@ -149,7 +149,9 @@ def test_a_cronjob_becomes_a_schedule_by_its_kind_alone(
 
 
 def test_null_means_absent_in_every_field_that_is_not_required(api: kubeapi.KubeApi) -> None:
-    for thing in _all_null(api):
+    things = list(_all_null(api))
+    assert things
+    for thing in things:
         for answer in (api.create(thing, dry_run=True), api.apply(thing, dry_run=True)):
             assert answer.ok, answer.body["message"]
 

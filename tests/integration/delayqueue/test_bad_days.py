@@ -79,10 +79,11 @@ async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server
     for namespace in ("c", "b", "a"):  # another order, so other numbers
         arming = lonely.arming(namespace=namespace, name=namespace)
         await lonely.queue.definitions.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
+    read = []
     for claim in await lonely.claim_all():
         ids = [point.schedule_id for point in claim.points]
-        for stored in (await lonely.queue.definitions.read_definitions(claim.shard, ids)).values():
-            assert stored.namespace == stored.name
+        read += (await lonely.queue.definitions.read_definitions(claim.shard, ids)).values()
+    assert sorted((stored.namespace, stored.name) for stored in read) == [(n, n) for n in "abc"]
 
 
 async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harness):

@@ -102,8 +102,11 @@ def test_every_metric_that_a_text_names_is_served():
         for family in telemetry.registry.collect()
         if family.name.startswith("duepoint_")
     }
-    for path in TEXTS:
-        for name in set(re.findall(r"\bduepoint_[a-z_]+[a-z]\b", path.read_text())):
+    pattern = re.compile(r"\bduepoint_[a-z_]+[a-z]\b")
+    named = {path: set(pattern.findall(path.read_text())) for path in TEXTS}
+    assert any(named.values())
+    for path, names in named.items():
+        for name in names:
             bare = re.sub(r"_(total|bucket|count|sum)$", "", name)
             assert bare in served or path.suffix == ".py" or _is_part(name, served), (path, name)
 

@@ -21,7 +21,9 @@ def _copied() -> list[str]:
 
 def test_everything_that_is_copied_exists_and_is_let_through() -> None:
     let_through = (ROOT / ".dockerignore").read_text().splitlines()
-    for source in _copied():
+    copied = _copied()
+    assert copied
+    for source in copied:
         assert (ROOT / source).exists(), source
         assert f"!{source}" in let_through
 

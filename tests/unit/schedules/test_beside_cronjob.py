@@ -202,7 +202,9 @@ def test_jitter_is_the_same_everywhere_never_early_and_never_at_the_next_slot(sc
     rule = a_rule(schedule, jitter_ms=3_600_000)
     timeline = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
     again = slots.for_rule(rule, identity="default/report", created_us=CREATED_US)
-    for slot_us in timeline.upcoming(CREATED_US, 300):
+    upcoming = timeline.upcoming(CREATED_US, 300)
+    assert len(upcoming) == 300
+    for slot_us in upcoming:
         due = timeline.due_slot(slot_us)
         assert slot_us <= due.due_us < timeline.next_after(slot_us).slot_us
         assert again.due_slot(slot_us) == due

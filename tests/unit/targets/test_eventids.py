@@ -15,8 +15,8 @@ SLOT_US = firings.SLOT_US
 
 
 def test_the_webhook_id_is_the_same_for_every_attempt_and_trigger():
-    assert eventids.webhook_id(builders.UID, SLOT_US) == eventids.webhook_id(builders.UID, SLOT_US)
-    assert eventids.webhook_id(builders.UID, SLOT_US).startswith("msg_")
+    """Receivers store it, so it must not change between versions of ours either."""
+    assert eventids.webhook_id(builders.UID, SLOT_US) == "msg_fb284fb4a6658653848f64642b0de545"
 
 
 def test_webhook_ids_differ_by_schedule_slot_and_run():

@@ -1,4 +1,4 @@
-"""Files and standard input to manifests: the objects in them, told apart by where they stand.
+"""Files and standard input to manifests: the objects in them, each with its place.
 
 YAML with any number of documents, JSON, and lists (``kind: List``, ``ScheduleList``,
 ``CronJobList``) are taken apart to single objects. Files are read as bytes with a limit, so that a

@@ -61,7 +61,7 @@ def _both(*checks: Check) -> Check:
 
 
 def _earlier(first: str, last: str) -> Check:
-    """Holds where either is missing, or is no time at all: that has been told already."""
+    """Holds where either is missing, or is no time at all: that is a problem of its own."""
 
     def holds(value: Any) -> bool:  # noqa: ANN401 - any JSON
         try:

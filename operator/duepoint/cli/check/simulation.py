@@ -29,7 +29,7 @@ from duepoint.schedules.slots import Slots
 from duepoint.schedules.spec import ScheduleSpec
 from duepoint.worker import runlimits
 
-#: As a queue would spell the digest of an action, which nobody looks up here.
+#: In place of the digest of an action, which is not looked up here.
 _TARGET = ""
 
 Window = tuple[int, int]

@@ -24,7 +24,7 @@ from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, slots
 from duepoint.schedules import spec as specs
 
-#: Names that lead into a cluster or a machine, whatever they resolve to elsewhere.
+#: Names that lead into a cluster or a machine, even if they resolve elsewhere.
 _PRIVATE_NAMES = (".svc", ".local", ".internal", ".localhost", ".home.arpa")
 
 
@@ -50,7 +50,7 @@ def _of_jitter(spec: specs.ScheduleSpec, from_us: int) -> Iterator[Problem]:
 
 
 def _of_own_stream(spec: specs.ScheduleSpec) -> Iterator[Problem]:
-    """What an installation may refuse of a stream in Duepoint's own Redis; nobody here knows."""
+    """What an installation may refuse of a stream in Duepoint's own Redis."""
     stream = ownstreams.own(spec.action.target)
     if stream is None:
         return

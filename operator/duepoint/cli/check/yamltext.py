@@ -1,4 +1,4 @@
-"""YAML text to plain values, as kubectl reads it, whatever the text holds.
+"""YAML text to plain values, as kubectl reads it.
 
 A safe loader of PyYAML with the scalars of JSON: mappings with text keys, lists, texts, numbers,
 booleans, null; as in YAML 1.1, ``yes``, ``no``, ``on`` and ``off`` are booleans, and times stay

@@ -1,1 +1,1 @@
-"""CronJobs as Schedules: read, rewritten, judged, and told what will differ."""
+"""CronJobs as Schedules: read, rewritten, checked, with notes on what will differ."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.5
 _BAR = 30
-#: Nobody has begun for so long: there is no leader, or it is of a version that cannot.
+#: No leader has begun for so long: there is none, or its version cannot.
 _UNHEARD_SECONDS = 60.0
 #: A server that was there at the beginning may be away for so long.
 _AWAY_SECONDS = 30.0

@@ -31,7 +31,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """A backfill that nobody has asked for yet."""
+    """A backfill before it is asked for."""
 
     spec: ScheduleSpec
     range: Backfill

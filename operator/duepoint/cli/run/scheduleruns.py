@@ -120,7 +120,7 @@ async def _made(cluster: Cluster, name: str, made: dict[str, Any]) -> bytes:
 FAILED = 1
 NOT_ENDED = 3
 
-#: Without a word of the operator for so long, people are told what may be missing.
+#: After so long without the operator, a line says what may be missing.
 _PATIENCE_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
 
@@ -158,7 +158,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def state(self) -> str:
-        """``Complete``, ``Failed``, ``Running``, ``Retrying``, ``Pending`` before anybody looked.
+        """``Complete``, ``Failed``, ``Running``, ``Retrying``, or ``Pending`` at first.
 
         Retrying: what has started failed, and waits for its next try.
         """
@@ -259,7 +259,7 @@ def _deleted(run: schedules.ScheduleRun) -> errors.InvalidSetting:
 
 @contextlib.asynccontextmanager
 async def _complaining(newest: list[schedules.ScheduleRun]) -> AsyncIterator[None]:
-    """Say so where nobody acts on it."""
+    """Say so if no operator acts on it."""
 
     async def complain() -> None:
         await asyncio.sleep(_PATIENCE_SECONDS)
@@ -281,7 +281,7 @@ def _bar(run: schedules.ScheduleRun) -> Iterator[Show]:
     if not _is_watched():
         yield lambda _planned, _ended, _said: None
         return
-    from rich import console, progress  # noqa: PLC0415 - only where somebody looks on
+    from rich import console, progress  # noqa: PLC0415 - only on a terminal
 
     bar = progress.Progress(
         progress.TextColumn("{task.fields[name]}", markup=False),
@@ -305,7 +305,7 @@ def _is_watched() -> bool:
 
 
 def tell_made(run: schedules.ScheduleRun, form: str, slots: str) -> None:
-    """Say that it was made; JSON says it with the end, or here where nobody waits."""
+    """Say that it was made; JSON says it with the end, or here if the command does not wait."""
     if form == "text":
         output.say(f"schedulerun.duepoint.dev/{run.metadata.name} created: {slots}")
 

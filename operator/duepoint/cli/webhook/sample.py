@@ -87,7 +87,7 @@ class _FixedClock(clocks.SystemClock):
 
 
 async def run(sample: Sample, *, send: bool) -> Shown:
-    """Compose the sample and, unless told otherwise, send it.
+    """Compose the sample and, with ``send``, send it.
 
     Raises:
         errors.InvalidSetting: something that it refers to was not given.
@@ -140,7 +140,7 @@ def _with_text(
     found: actions.WebhookAction,
     kept: credentials.WebhookCredentials | None,
 ) -> Shown:
-    """A refusal in the receiver's own words: whoever asks here could have asked the receiver."""
+    """A refusal in the receiver's own words, which the person who runs this may read anyway."""
     if shown.accepted or not replies:
         return shown
     plain = (header.value for header in found.headers)

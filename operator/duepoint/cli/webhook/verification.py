@@ -24,7 +24,7 @@ from duepoint.targets.webhook import signing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """A request that somebody received; names of headers in lower case."""
+    """A request as a receiver got it; names of headers in lower case."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -180,7 +180,7 @@ def _why_not(
     timestamp: str,
     signature: str,
 ) -> str:
-    """The usual reasons, tried out; else that it is somebody else's secret, or was changed."""
+    """The usual reasons, tried out; else that another secret signed it, or it was changed."""
     versions = {entry.partition(",")[0] for entry in signature.split()}
     for tried, told in _other_bodies(body):
         content = signing.signed_content(webhook_id, timestamp, tried)
