@@ -19,7 +19,6 @@ from duepoint.controller.schedules import plan, verdicts
 from duepoint.controller.schedules.report import Report
 from duepoint.controller.sighting import UNKNOWN, Sighting
 from duepoint.controller.status import compressed, published, runningjobs, slotlist
-from duepoint.controller.status.runningjobs import RunningJob
 from duepoint.kube import events
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
@@ -109,8 +108,8 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     _compressed: bytes = compressed.EMPTY
 
     @property
-    def object(self) -> events.Object:
-        return events.Object(namespace=self.namespace, name=self.name, uid=self.uid)
+    def object(self) -> events.ObjectReference:
+        return events.ObjectReference(namespace=self.namespace, name=self.name, uid=self.uid)
 
     # -- published -------------------------------------------------------------------------------
 
@@ -205,25 +204,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
                     OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)
                 )
 
-    def running_jobs(self) -> Iterator[RunningJob]:
-        """The Jobs that are believed to be running."""
-        if self.summary is not None or self.may_show_running:
-            running = self.runs().running
-            yield from runningjobs.of_running(
-                running, uid=self.uid, namespace=self.namespace, name=self.name
-            )
-
-    def published_jobs(self) -> Iterable[str]:
-        """The names of the Jobs that the published status shows as running."""
-        if not self.may_show_running:
-            return
-        status = self.last()
-        last_run = status.get("lastRun")
-        if isinstance(last_run, dict) and last_run.get("outcome") == RunState.RUNNING:
-            yield str(last_run.get("jobName") or "")
-        for reference in status.get("active") or ():
-            yield str(reference.get("name") or "")
-
     def shows_active(self) -> bool:
         """Whether active Jobs are known, or the published status counts some."""
         is_published = self.may_show_running and bool(self.last().get("activeCount"))
@@ -264,7 +244,7 @@ def state_of(seen: Sighting, managed_by: str = "", *, now_us: int = 0) -> Schedu
 
 
 def adopt_published(state: ScheduleState, status: bytes, now_us: int) -> None:
-    """The API server has another status than was known; the state goes on from it."""
+    """The API server has another status than was known; the state continues from it."""
     state.published = status
     _load_open(state, now_us)
     state._forget_runs()  # noqa: SLF001 - the functions of this module are its methods
