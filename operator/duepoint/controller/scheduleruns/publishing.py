@@ -104,7 +104,12 @@ class RunPublisher:
         )
         return Rendered(named, run.writing.fields)
 
-    def written(self, uid: str, fields: Mapping[str, Any]) -> None:
+    def written(
+        self,
+        uid: str,
+        fields: Mapping[str, Any],
+        version: int,  # noqa: ARG002 - of ``StatusSource``
+    ) -> None:
         run = self._states.get(uid)
         if run is not None and run.writing is not None:
             had_begun = run.has_begun

@@ -123,6 +123,11 @@ class ScheduleRuns:
 
     # -- what other services say -----------------------------------------------------------------
 
+    def is_wanted(self, seen: Sighting) -> bool:
+        """Whether a change of a ScheduleRun is to be read: it is unknown, or changed by others."""
+        run = self.states.get(seen.uid)
+        return not self.states.was_deleted(seen.uid) and (run is None or run.is_outdated)
+
     def offer(self, seen: ObservedRun) -> None:
         """This state of an object was observed."""
         if self.states.was_deleted(seen.uid):

@@ -64,8 +64,8 @@ class StatusSource(Protocol):
         """The status as it should be; None where it is published already. Raises TryLater."""
         ...
 
-    def written(self, uid: str, fields: Mapping[str, Any]) -> None:
-        """The API server has this status now."""
+    def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
+        """The API server has this status now; ``version`` as ``status.Written`` has it."""
         ...
 
     def refused(self, uid: str) -> None:
@@ -373,7 +373,7 @@ class StatusWriter:
         telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
         if isinstance(answer, status.StatusWritten):
             pending.interval = pending.interval.written(self._clock.monotonic())
-            self._source.written(uid, rendered.fields)
+            self._source.written(uid, rendered.fields, answer.version)
         elif isinstance(answer, status.StatusRefused):
             telemetry.logger.warning(
                 "status refused",
