@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from duepoint.controller.scheduleruns.runstate import Withdrawn
 from duepoint.controller.scheduleruns.runstates import TOMBSTONES, ScheduleRunStates
 from duepoint.controller.sighting import Sighting
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import points
 from duepoint.schedules.definition import Definition
 
@@ -40,7 +41,7 @@ class LeavingSchedules:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         definitions: Definitions,
         epoch: messages.Epoch,
         states: ScheduleRunStates,
@@ -86,8 +87,8 @@ class LeavingSchedules:
             await self._withdraw_all(known, leaving)
 
     async def _withdraw_all(self, known: Definition, leaving: _Leaving) -> None:
-        for shard in sharding.homes(known.id, self._queue.known_layout()):
-            async for occurrence in self._queue.all_occurrences(shard, of=known.id):
+        for shard in sharding.homes(known.id, self._queue.layouts.known()):
+            async for occurrence in self._queue.occurrences.all_occurrences(shard, of=known.id):
                 if occurrence.kind not in points.RUN_KINDS:
                     continue
                 record, slot_us = occurrence.record, occurrence.slot_us
@@ -95,7 +96,7 @@ class LeavingSchedules:
                 # Where the answer is lost, or it has just ended, a worker may have held it.
                 leaving.withdrawn[key] = Withdrawn(is_held=True, attempts=record.attempt)
                 point = points.manual(known.id, slot_us, record.run_uid, occurrence.kind)
-                armed = await self._queue.withdraw(known, point, self._epoch)
+                armed = await self._queue.occurrences.withdraw(known, point, self._epoch)
                 if armed is messages.Armed.APPLIED:
                     leaving.withdrawn[key] = Withdrawn(is_held=False, attempts=record.attempt)
         leaving.is_complete = True

@@ -40,7 +40,7 @@ from duepoint.controller.status import acknowledgements
 from duepoint.controller.status.acknowledgements import Acknowledgement
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
-from duepoint.delayqueue import port as queue_port
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
@@ -70,7 +70,7 @@ class ScheduleRuns:
         self,
         *,
         api: port.Api,
-        queue: queue_port.Queue,
+        queue: DelayQueue,
         epoch: messages.Epoch,
         definitions: Definitions,
         catch_up: Callable[[], Awaitable[None]],

@@ -65,7 +65,7 @@ class StatusSource(Protocol):
         ...
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
-        """The API server has this status now; ``version`` as ``status.Written`` has it."""
+        """The API server has this status now; ``version`` as ``status.StatusWritten`` has it."""
         ...
 
     def refused(self, uid: str) -> None:
