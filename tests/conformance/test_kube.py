@@ -74,7 +74,7 @@ class World:
     async def create(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
         return msgspec.json.decode(await self.api.request("POST", path, document))
 
-    async def a_schedule(self, name: str = "nightly") -> status.Object:
+    async def a_schedule(self, name: str = "nightly") -> status.StatusTarget:
         made = await self.create(
             schedules.collection(self.namespace),
             {
@@ -84,7 +84,7 @@ class World:
                 "spec": {"schedule": "0 0 1 1 *", "webhook": {"url": "https://example.com/"}},
             },
         )
-        return status.Object(namespace=self.namespace, name=name, uid=made["metadata"]["uid"])
+        return status.StatusTarget(namespace=self.namespace, name=name, uid=made["metadata"]["uid"])
 
     async def read(self, path: str) -> dict[str, Any]:
         return msgspec.json.decode(await self.api.request("GET", path))
@@ -323,7 +323,7 @@ async def test_a_status_is_written_whole_and_leaves_the_spec_alone(world: World)
     object_ = await world.a_schedule()
     before = await world.read(schedules.path(world.namespace, "nightly"))
     answer = await status.write(world.api, object_, {"observedGeneration": OURS, "activeCount": 2})
-    assert answer == status.Written()
+    assert answer == status.StatusWritten()
     await status.write(world.api, object_, {"observedGeneration": OURS})
     after = await world.read(schedules.path(world.namespace, "nightly"))
     assert after["status"] == {"observedGeneration": OURS}
@@ -356,9 +356,9 @@ async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World
     object_ = await world.a_schedule()
     ours = {"observedGeneration": OURS}
     await world.api.request("DELETE", schedules.path(world.namespace, "nightly"))
-    assert await status.write(world.api, object_, ours) == status.Replaced()
+    assert await status.write(world.api, object_, ours) == status.ObjectReplaced()
     await world.a_schedule()
-    assert await status.write(world.api, object_, ours) == status.Replaced()
+    assert await status.write(world.api, object_, ours) == status.ObjectReplaced()
     found = await world.read(schedules.path(world.namespace, "nightly"))
     assert found["status"]["observedGeneration"] < OURS
 
@@ -376,7 +376,7 @@ async def test_a_status_never_turns_back(world: World, older: dict[str, Any]):
     newest = {"observedGeneration": OURS, "settledThrough": "2999-01-02T00:00:00Z"}
     await status.write(world.api, object_, newest)
     answer = await status.write(world.api, object_, older)
-    assert isinstance(answer, status.Refused)
+    assert isinstance(answer, status.StatusRefused)
     assert "may not fall" in answer.message
     found = await world.read(schedules.path(world.namespace, "nightly"))
     assert found["status"] == newest
@@ -389,8 +389,8 @@ async def test_a_watermark_is_compared_as_a_time_and_not_as_a_text(world: World)
         for fraction in ("", ".500000")
     )
     for newer in (whole, half):
-        assert await status.write(world.api, object_, newer) == status.Written()
-    assert isinstance(await status.write(world.api, object_, whole), status.Refused)
+        assert await status.write(world.api, object_, newer) == status.StatusWritten()
+    assert isinstance(await status.write(world.api, object_, whole), status.StatusRefused)
 
 
 # -- lists and watches ------------------------------------------------------------------------
@@ -555,9 +555,9 @@ async def test_a_service_without_what_is_asked_says_what_is_missing(world: World
 
 async def test_news_becomes_an_event_about_the_schedule(world: World):
     object_ = await world.a_schedule()
-    about = events.Object(namespace=world.namespace, name=object_.name, uid=object_.uid)
+    about = events.ObjectReference(namespace=world.namespace, name=object_.name, uid=object_.uid)
     recorder = events.Recorder(world.api, SystemClock(), "operator")
-    news = events.News(
+    news = events.Event(
         regarding=about, reason="RunFailed", action="Run", note="exit 1", warning=True
     )
     recorder.note(news)

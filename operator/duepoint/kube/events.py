@@ -30,7 +30,7 @@ NOTE_LIMIT = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Object:
+class ObjectReference:
     """What an Event is about, or related to."""
 
     namespace: str
@@ -51,7 +51,7 @@ class Object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class Event:
     """One thing worth telling.
 
     Attributes:
@@ -62,19 +62,19 @@ class News:
         related: such as the Job.
     """
 
-    regarding: Object
+    regarding: ObjectReference
     reason: str
     action: str
     note: str
     warning: bool = False
-    related: Object | None = None
+    related: ObjectReference | None = None
 
 
 @dataclass(slots=True)
 class _Series:
     """What is known about one object and reason."""
 
-    news: News
+    news: Event
     event_name: str
     first_us: int
     last_us: int
@@ -94,7 +94,7 @@ class Recorder:
         self._series: OrderedDict[tuple[str, str], _Series] = OrderedDict()
         self._news = asyncio.Event()
 
-    def note(self, news: News) -> None:
+    def note(self, news: Event) -> None:
         """Tell it soon, or count it; never waits and never fails."""
         key = (news.regarding.uid, news.reason)
         now_us = self._clock.now_us()
@@ -159,7 +159,7 @@ class Recorder:
         series.posted = told
         series.due = self._clock.monotonic() + WINDOW_SECONDS
 
-    def _path(self, news: News) -> str:
+    def _path(self, news: Event) -> str:
         namespace = urllib.parse.quote(news.regarding.namespace, safe="")
         return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 

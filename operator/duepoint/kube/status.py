@@ -18,7 +18,7 @@ from duepoint.kube import errors, port, schedules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Object:
+class StatusTarget:
     """Which object the status belongs to."""
 
     namespace: str
@@ -28,7 +28,7 @@ class Object:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StatusWritten:
     """The status is what was asked.
 
     Attributes:
@@ -39,12 +39,12 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ObjectReplaced:
     """The object is gone, or another one has its name now: drop the write."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class StatusRefused:
     """The schema or its guards refused it, a newer status being there: drop the write."""
 
     message: str
@@ -52,11 +52,11 @@ class Refused:
 
 async def write(
     api: port.Api,
-    object_: Object,
+    object_: StatusTarget,
     status: Mapping[str, Any],
     *,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-) -> Written | Replaced | Refused:
+) -> StatusWritten | ObjectReplaced | StatusRefused:
     """Replace the whole status; raises errors.Unavailable and errors.Forbidden.
 
     Repeating it after a lost answer is harmless: the newest state wins.
@@ -71,10 +71,10 @@ async def write(
             timeout_seconds=timeout_seconds,
         )
     except errors.NotFound:
-        return Replaced()
+        return ObjectReplaced()
     except errors.Invalid as error:
-        return Replaced() if _is_failed_test(error) else Refused(str(error))
-    return Written(_version(answer))
+        return ObjectReplaced() if _is_failed_test(error) else StatusRefused(str(error))
+    return StatusWritten(_version(answer))
 
 
 class _Answer(msgspec.Struct):

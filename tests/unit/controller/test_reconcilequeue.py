@@ -1,4 +1,4 @@
-"""Sightings of Schedules become definitions and due points."""
+"""Observations of Schedules become definitions and due points."""
 
 from __future__ import annotations
 

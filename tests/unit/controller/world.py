@@ -72,7 +72,7 @@ class World:
         self.others = OtherInstalls(
             own=managed_by, api=self.api, clock=self.clock, health=self.health
         )
-        self.news: list[events.News] = []
+        self.news: list[events.Event] = []
         self.is_arming = False
 
     @contextlib.asynccontextmanager

@@ -1,4 +1,4 @@
-"""News that people read, and how few of it reach the API server."""
+"""Event that people read, and how few of it reach the API server."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.unit.election import virtualtime
 
 
-def news(reason: str = "RunFailed", uid: str = "u1", **changes: Any) -> events.News:
-    about = events.Object(namespace="team", name="nightly", uid=uid)
-    return events.News(regarding=about, reason=reason, action="Run", note="exit 1", **changes)
+def news(reason: str = "RunFailed", uid: str = "u1", **changes: Any) -> events.Event:
+    about = events.ObjectReference(namespace="team", name="nightly", uid=uid)
+    return events.Event(regarding=about, reason=reason, action="Run", note="exit 1", **changes)
 
 
 @contextlib.asynccontextmanager
@@ -110,7 +110,7 @@ def test_an_api_server_that_refuses_events_stops_nothing():
 def test_a_note_and_a_related_job_are_part_of_it():
     async def main():
         kubernetes = FakeKubernetes()
-        job = events.Object(
+        job = events.ObjectReference(
             namespace="team", name="nightly-1", uid="j", kind="Job", api_version="batch/v1"
         )
         async with a_recorder(kubernetes) as recorder:
@@ -124,5 +124,5 @@ def test_a_note_and_a_related_job_are_part_of_it():
 
 
 def test_a_related_object_of_unknown_uid_is_named_without_one():
-    job = events.Object(namespace="team", name="nightly-1", uid="", kind="Job")
+    job = events.ObjectReference(namespace="team", name="nightly-1", uid="", kind="Job")
     assert "uid" not in job.reference()

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.jobs import jobevents
-from duepoint.controller.jobs.jobstate import JobState
+from duepoint.controller.jobs.jobstate import WatchedJobs
 from duepoint.controller.jobs.replacements import Replacements
 from duepoint.controller.runningjobs import RunningJob
 from duepoint.controller.status.states import ScheduleStates
@@ -63,14 +63,14 @@ class DeletedJobs:
         *,
         api: port.Api,
         clock: Clock,
-        job_state: JobState,
+        watched: WatchedJobs,
         states: ScheduleStates,
         replacements: Replacements,
         observe: Callable[[jobs.Job], None],
     ) -> None:
         self._api = api
         self._clock = clock
-        self._job_state = job_state
+        self._watched = watched
         self._states = states
         self._replacements = replacements
         self._observe = observe
@@ -93,7 +93,7 @@ class DeletedJobs:
     ) -> None:
         """These are believed to be running; those that the watch does not show are looked for."""
         for run in runs:
-            if not self._job_state.is_active(_owner(run), run.job_name):
+            if not self._watched.is_active(_owner(run), run.job_name):
                 not_before = self._clock.monotonic() + patience_seconds
                 self._suspects.put(f"{run.namespace}/{run.job_name}", _Suspect(run, not_before))
 
@@ -116,7 +116,7 @@ class DeletedJobs:
         wait = suspect.not_before - self._clock.monotonic()
         if wait > 0:
             return wait
-        if self._job_state.is_active(_owner(run), run.job_name):
+        if self._watched.is_active(_owner(run), run.job_name):
             return None
         if self._states.is_over(run):
             self._replacements.forget(run.uid, run.job_name)

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.jobs.jobstate import FinishedJob, JobState
+from duepoint.controller.jobs.jobstate import FinishedJob, WatchedJobs
 from duepoint.controller.jobs.laterequests import LateRequests
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.workqueue import WorkQueue
@@ -87,14 +87,14 @@ class History:
         *,
         api: port.Api,
         clock: Clock,
-        job_state: JobState,
+        watched: WatchedJobs,
         states: ScheduleStates,
         wanted: Wanted,
         keeps: Callable[[str, str], bool],
     ) -> None:
         self._api = api
         self._clock = clock
-        self._job_state = job_state
+        self._watched = watched
         self._states = states
         self._wanted = wanted
         self._keeps = keeps
@@ -113,7 +113,7 @@ class History:
 
     def _finished(self, schedule_uid: str) -> tuple[FinishedJob, ...]:
         owner = self._states.owner(schedule_uid)
-        return () if owner is None else self._job_state.finished(owner)
+        return () if owner is None else self._watched.finished(owner)
 
     async def _clean(self, schedule_uid: str) -> float | None:
         try:
@@ -169,7 +169,7 @@ class History:
             await jobs.delete(self._api, job.namespace, job.name, job.uid)
             self.late.record_gone(schedule_uid, job.name, job.uid, self._clock.now_us())
             if (owner := self._states.owner(schedule_uid)) is not None:
-                self._job_state.record_deletion(owner, job.uid)
+                self._watched.record_deletion(owner, job.uid)
         if first_us is None:
             return None
         return min(max((first_us - self._clock.now_us()) / 1e6, 0.1), _WANTED_AGAIN_SECONDS)

@@ -19,7 +19,7 @@ from duepoint.schedules.conditions import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class EndReason:
     """Why a run ended without an end of its Job."""
 
     reason: Reason
@@ -27,11 +27,11 @@ class Gone:
 
 
 #: The watch saw the Job go.
-DELETED = Gone(Reason.DELETED, "the Job was deleted before it ended")
+DELETED = EndReason(Reason.DELETED, "the Job was deleted before it ended")
 #: The Job does not exist; it may have ended before it was deleted.
-LOST = Gone(Reason.DELETED, "the Job is gone, and its end was not seen")
+LOST = EndReason(Reason.DELETED, "the Job is gone, and its end was not seen")
 #: The Job exists and is no run of the Schedule any more.
-RELEASED = Gone(
+RELEASED = EndReason(
     Reason.RELEASED,
     "the Job was released: its owner reference or slot was removed, and its end is not seen",
 )
@@ -76,7 +76,7 @@ def ended(job: jobs.Job, owner: Owner, slot_us: int, now_us: int) -> RunEvent | 
     )
 
 
-def gone(job: jobs.Job, run: RunningJob, why: Gone, now_us: int) -> RunEvent:
+def gone(job: jobs.Job, run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
     """The end of a run whose Job was seen to go; no other event of it will come."""
     owner = Owner(run.namespace, run.schedule_name, run.uid)
     return msgspec.structs.replace(
@@ -90,7 +90,7 @@ def gone(job: jobs.Job, run: RunningJob, why: Gone, now_us: int) -> RunEvent:
     )
 
 
-def missing(run: RunningJob, why: Gone, now_us: int) -> RunEvent:
+def missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
     """The end of a run whose Job was not found, or is none of its Schedule's any more."""
     return RunEvent(
         uid=run.uid,

@@ -80,7 +80,7 @@ class Observation:
     without_slot: Owner | None = None
 
 
-class JobState:
+class WatchedJobs:
     """Jobs by their Schedule."""
 
     def __init__(self) -> None:

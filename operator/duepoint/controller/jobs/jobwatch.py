@@ -19,7 +19,7 @@ from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.jobs.deletedjobs import GRACE_SECONDS, DeletedJobs
 from duepoint.controller.jobs.history import History, Wanted
-from duepoint.controller.jobs.jobstate import JobState, Observation
+from duepoint.controller.jobs.jobstate import Observation, WatchedJobs
 from duepoint.controller.jobs.replacements import Replacements
 from duepoint.controller.jobs.withoutpods import JobsWithoutPods
 from duepoint.controller.runningjobs import RunningJob
@@ -73,21 +73,21 @@ class JobWatch:
         #: Namespaces that were not listed yet; None = the cluster.
         self._unlisted: set[str | None] = set(namespaces or (None,))
         self.listed = asyncio.Event()
-        self._jobs = JobState()
+        self._jobs = WatchedJobs()
         self._replacements = Replacements(reporter, clock, catch_up=catch_up)
         self._deleted = DeletedJobs(
             api=api,
             clock=clock,
-            job_state=self._jobs,
+            watched=self._jobs,
             states=states,
             replacements=self._replacements,
             observe=self._observe_found,
         )
         self._without_pods = JobsWithoutPods(
-            api=api, clock=clock, job_state=self._jobs, states=states, reporter=reporter
+            api=api, clock=clock, watched=self._jobs, states=states, reporter=reporter
         )
         self._history = History(
-            api=api, clock=clock, job_state=self._jobs, states=states, wanted=wanted, keeps=keeps
+            api=api, clock=clock, watched=self._jobs, states=states, wanted=wanted, keeps=keeps
         )
 
     async def run(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.jobs.jobstate import JobState, JobWithoutPods
+from duepoint.controller.jobs.jobstate import JobWithoutPods, WatchedJobs
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.slotlist import instant
 from duepoint.controller.status.states import ScheduleStates
@@ -37,13 +37,13 @@ class JobsWithoutPods:
         *,
         api: port.Api,
         clock: Clock,
-        job_state: JobState,
+        watched: WatchedJobs,
         states: ScheduleStates,
         reporter: Reporter,
     ) -> None:
         self._api = api
         self._clock = clock
-        self._job_state = job_state
+        self._watched = watched
         self._states = states
         self._reporter = reporter
         self._reported: set[str] = set()
@@ -66,7 +66,7 @@ class JobsWithoutPods:
 
     def _oldest(self, schedule_uid: str) -> JobWithoutPods | None:
         owner = self._states.owner(schedule_uid)
-        return None if owner is None else self._job_state.without_pods(owner)
+        return None if owner is None else self._watched.without_pods(owner)
 
     async def _look(self, schedule_uid: str) -> float | None:
         job = self._oldest(schedule_uid)
@@ -97,8 +97,8 @@ class JobsWithoutPods:
             return None
 
 
-def _reference(job: JobWithoutPods) -> events.Object:
-    return events.Object(
+def _reference(job: JobWithoutPods) -> events.ObjectReference:
+    return events.ObjectReference(
         namespace=job.namespace, name=job.name, uid=job.uid, kind="Job", api_version="batch/v1"
     )
 
@@ -107,7 +107,7 @@ def _message(job: JobWithoutPods, refusal: str) -> str:
     beginning = f"Job {job.name} has no Pod since {instant(job.since_us)}"
     if not refusal:
         look = f"kubectl describe job -n {job.namespace} {job.name}"
-        return f"{beginning}; `{look}` may tell why"
+        return f"{beginning}; `{look}` may say why"
     # Each attempt names another Pod; a message that changes with it would be new for ever.
     text = re.sub(rf' "{re.escape(job.name)}-[^"]*"', "", refusal.strip())[:_MESSAGE_LIMIT]
     advice = podrefusals.advice(refusal)

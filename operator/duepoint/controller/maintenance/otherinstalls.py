@@ -57,7 +57,7 @@ class OtherInstalls:
         self._news.set()
         telemetry.other_installs.set(1)
 
-    async def run(self, tell: Callable[[events.News], None]) -> None:
+    async def run(self, tell: Callable[[events.Event], None]) -> None:
         """Look until cancelled; ``tell`` takes news of the object at which a proof was found."""
         while True:
             self._news.clear()
@@ -70,7 +70,7 @@ class OtherInstalls:
             elif (seconds := self._forgets_in()) is not None and seconds <= 0:
                 self._forget()
 
-    async def _look(self, seen: Observed, tell: Callable[[events.News], None]) -> None:
+    async def _look(self, seen: Observed, tell: Callable[[events.Event], None]) -> None:
         try:
             found = await self._read(seen)
         except kube_errors.ApiError as trouble:
@@ -115,9 +115,9 @@ def _is_other(name: str, own: str) -> bool:
     return bool(name) and name != own
 
 
-def _about(seen: Observed, own: str, other: str) -> events.News:
-    return events.News(
-        regarding=events.Object(namespace=seen.namespace, name=seen.name, uid=seen.uid),
+def _about(seen: Observed, own: str, other: str) -> events.Event:
+    return events.Event(
+        regarding=events.ObjectReference(namespace=seen.namespace, name=seen.name, uid=seen.uid),
         reason=Reason.OTHER_INSTALL,
         action="Reconcile",
         note=f"the installations {own} and {other} both look after this Schedule. {_REMEDY}",

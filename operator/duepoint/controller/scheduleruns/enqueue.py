@@ -14,7 +14,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.controller.scheduleruns import runstatus
-from duepoint.controller.scheduleruns.inventory import Held
+from duepoint.controller.scheduleruns.inventory import HeldOccurrence
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
@@ -88,7 +88,7 @@ class Enqueuer:
         seal = self._queue.definitions.digest(known.namespace, sealed)
         return dataclasses.replace(record, payload=payload, seal=seal)
 
-    async def withdraw(self, run: ScheduleRunState) -> tuple[Held, ...]:
+    async def withdraw(self, run: ScheduleRunState) -> tuple[HeldOccurrence, ...]:
         """No open slot of it is in the queue any more; those that waited there.
 
         Jobs that run, and what a worker has claimed, are left alone.
@@ -98,12 +98,12 @@ class Enqueuer:
             return ()
         run_uid, kind = run.seen.uid, wanted.kind
         open_slots = [
-            Held(run_uid=run_uid, slot_us=slot_us, kind=kind, known=known)
+            HeldOccurrence(run_uid=run_uid, slot_us=slot_us, kind=kind, known=known)
             for slot_us in run.course.open
         ]
         return await self.withdraw_all(open_slots)
 
-    async def withdraw_all(self, held: Iterable[Held]) -> tuple[Held, ...]:
+    async def withdraw_all(self, held: Iterable[HeldOccurrence]) -> tuple[HeldOccurrence, ...]:
         """None of these is in the queue any more; those that waited there."""
         return tuple(
             [

@@ -25,7 +25,7 @@ _CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldOccurrence:
     """An occurrence in the queue that belongs to a ScheduleRun."""
 
     run_uid: str
@@ -38,7 +38,7 @@ class Held:
         return points.manual(self.known.id, self.slot_us, self.run_uid, self.kind)
 
 
-def withdrawn(held: Held, now_us: int) -> RunEvent:
+def withdrawn(held: HeldOccurrence, now_us: int) -> RunEvent:
     """The end of a slot that waited for its next attempt when its ScheduleRun was deleted."""
     known = held.known
     return RunEvent(
@@ -61,7 +61,7 @@ def withdrawn(held: Held, now_us: int) -> RunEvent:
 class Inventory:
     """Occurrences by the uid of their ScheduleRun."""
 
-    by_run: dict[str, list[Held]] = field(default_factory=dict)
+    by_run: dict[str, list[HeldOccurrence]] = field(default_factory=dict)
 
     def slots_of(self, run_uid: str) -> frozenset[int]:
         """Slots of one ScheduleRun."""
@@ -93,7 +93,7 @@ async def _read(queue: DelayQueue, shard: messages.ShardId, inventory: Inventory
             if (definition := known.get(occurrence.schedule_id)) is None:
                 continue
             run_uid = occurrence.record.run_uid
-            held = Held(
+            held = HeldOccurrence(
                 run_uid=run_uid, slot_us=occurrence.slot_us, kind=occurrence.kind, known=definition
             )
             inventory.by_run.setdefault(run_uid, []).append(held)

@@ -31,7 +31,7 @@ from duepoint.schedules.slots import Slots
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class InventoryFacts:
     """What an inventory says of slots that may have been enqueued.
 
     Attributes:
@@ -129,7 +129,7 @@ class ScheduleRunState:
     enqueuing: asyncio.Lock = field(default_factory=asyncio.Lock)
     orphaned: Orphaned | None = None
     planned: int | None = None
-    facts: Facts | None = None
+    facts: InventoryFacts | None = None
     early: list[tuple[RunEvent, Acknowledgement | None]] = field(default_factory=list)
     guarded: set[int] = field(default_factory=set)
     acks: list[Acknowledgement] = field(default_factory=list)
@@ -178,7 +178,7 @@ def run_of(
 
 
 def adopt_published(run: ScheduleRunState, seen: ObservedRun) -> None:
-    """The state goes on from the status that the API server has."""
+    """The state continues from the status that the API server has."""
     run.seen = seen
     run.course = runstatus.course(seen.status)
     run.ended_us = runstatus.ended_us(seen.status)
@@ -238,7 +238,7 @@ def _parallel(run: ScheduleRunState) -> int:
 
 
 def may_wait(run: ScheduleRunState) -> bool:
-    """Whether its slot waits for other runs of the Schedule, whatever the Schedule's policy."""
+    """Whether its slot waits for other runs of the Schedule, by its own policy."""
     if run.wanted is None or run.ended_us is not None or not run.course.open:
         return False
     slots = run.wanted.slots
@@ -322,7 +322,7 @@ def is_unknown(run: ScheduleRunState) -> bool:
     return bool(run.course.in_standing(Standing.UNKNOWN))
 
 
-def suspect_lost(run: ScheduleRunState, facts: Facts) -> None:
+def suspect_lost(run: ScheduleRunState, facts: InventoryFacts) -> None:
     """An enqueued slot that is neither in the queue nor known to have ended may be lost."""
     for slot_us, slot in run.course.open.items():
         is_meant = facts.about is None or slot_us in facts.about
@@ -359,7 +359,7 @@ def _resolve(run: ScheduleRunState, slot_us: int, job: jobs.Job | None, *, is_he
     elif not slot.job_name:
         slot.standing = Standing.WANTED
     elif slot.is_replaced:
-        _end(run, slot_us, RunState.REPLACED, jobevents.Gone(Reason.REPLACED, ""))
+        _end(run, slot_us, RunState.REPLACED, jobevents.EndReason(Reason.REPLACED, ""))
     else:
         _end(run, slot_us, RunState.FAILED, jobevents.LOST)
 
@@ -375,11 +375,11 @@ def apply_job(run: ScheduleRunState, slot_us: int, job: jobs.Job) -> None:
 
 def fail(run: ScheduleRunState, slot_us: int, message: str, now_us: int) -> None:
     """The slot has failed now, without an event."""
-    _end(run, slot_us, RunState.FAILED, jobevents.Gone(Reason.DELETED, message), now_us)
+    _end(run, slot_us, RunState.FAILED, jobevents.EndReason(Reason.DELETED, message), now_us)
 
 
 def _end(
-    run: ScheduleRunState, slot_us: int, state: RunState, why: jobevents.Gone, now_us: int = 0
+    run: ScheduleRunState, slot_us: int, state: RunState, why: jobevents.EndReason, now_us: int = 0
 ) -> None:
     event = RunEvent(
         uid=run.schedule_uid,

@@ -111,7 +111,7 @@ class ScheduleRunStates:
     # -- queries ---------------------------------------------------------------------------------
 
     def has_waiting(self, known: Definition) -> bool:
-        """Whether a ScheduleRun may wait for runs of this Schedule, whatever its own policy."""
+        """Whether a ScheduleRun may wait for runs of this Schedule, independent of its policy."""
         return any(map(runstate.may_wait, self.of_schedule(known.namespace, known.name)))
 
     def has_ended(self, run_uid: str, slot_us: int) -> bool | None:

@@ -15,12 +15,7 @@ acknowledged, and a Job may leave the history, only once the status shows the en
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
@@ -33,60 +28,33 @@ from duepoint.controller.scheduleruns import (
     inventory,
     observed,
     orphaned,
+    publishing,
     runstate,
     runstatus,
 )
+from duepoint.controller.scheduleruns.leaving import Definitions, LeavingSchedules
 from duepoint.controller.scheduleruns.observed import ObservedRun
-from duepoint.controller.scheduleruns.runstate import (
-    Orphaned,
-    ScheduleRunState,
-    Snapshot,
-    Withdrawn,
-)
-from duepoint.controller.scheduleruns.runstates import (
-    TOMBSTONES,
-    ScheduleRunStates,
-    is_job_of_a_run,
-)
-from duepoint.controller.status.writer import Rendered, StatusWriter
+from duepoint.controller.scheduleruns.publishing import RunPublisher
+from duepoint.controller.scheduleruns.runstate import Orphaned, ScheduleRunState
+from duepoint.controller.scheduleruns.runstates import ScheduleRunStates, is_job_of_a_run
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
-from duepoint.kube import jobs, port, scheduleruns, schedules, status
+from duepoint.kube import jobs, port, scheduleruns
 from duepoint.runs.run import RunEvent
-from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
-from duepoint.schedules.definition import Definition
 from duepoint.schedules.manualruns import Wanted
 
 PART = "scheduleruns"
 
 _WORKERS = 8
-#: Between two writes of the status of a ScheduleRun that goes on.
-_INTERVAL_SECONDS = 1.0
-#: A ScheduleRun whose Schedule is missing looks for it this often, beside being told of it.
+#: A ScheduleRun whose Schedule is missing looks for it this often; events cause earlier looks.
 _ABSENT_SECONDS = 60.0
 _NOT_READY_SECONDS = 15.0
-
-#: Reads the definition in the queue of a Schedule (uid, namespace); raises QueueUnavailable.
-Definitions = Callable[[str, str], Awaitable[Definition | None]]
-
-
-@dataclass(slots=True)
-class _Leaving:
-    """A deleted Schedule.
-
-    Attributes:
-        withdrawn: its occurrences of ScheduleRuns, by the uid of that and the slot.
-        is_complete: whether these are all that the queue held.
-    """
-
-    withdrawn: dict[tuple[str, int], Withdrawn] = field(default_factory=dict)
-    is_complete: bool = False
 
 
 class ScheduleRuns:
@@ -111,11 +79,10 @@ class ScheduleRuns:
         health: services.Health,
         events: TermEvents,
         writes_per_second: float = 50,
-        record: Callable[[kube_events.News], None] = lambda _event: None,
+        record: Callable[[kube_events.Event], None] = lambda _event: None,
     ) -> None:
         self._api = api
         self._queue = queue
-        self._epoch = epoch
         self._definitions = definitions
         self._catch_up = catch_up
         self._namespaces = namespaces
@@ -124,29 +91,31 @@ class ScheduleRuns:
         self._events = events
         self._record = record
         self._enqueuer = enqueue.Enqueuer(queue, epoch)
-        self._writer = StatusWriter(
+        self.states = ScheduleRunStates(events.jobs_released)
+        self._leaving = LeavingSchedules(
+            queue=queue, definitions=definitions, epoch=epoch, states=self.states
+        )
+        self._publisher = RunPublisher(
             api=api,
-            source=self,
+            states=self.states,
             clock=clock,
             health=health,
             part=PART,
             per_second=writes_per_second,
-            holds_bursts=False,
+            look=self._look_soon,
+            outdated=self.request,
         )
-        self.states = ScheduleRunStates(events.jobs_released)
         self._tasks: WorkQueue[str] = WorkQueue(clock)
         self._withdrawing: dict[str, ScheduleRunState] = {}
         self._early_seen: dict[str, ObservedRun] = {}
         self._early_events: list[tuple[RunEvent, Acknowledgement | None]] = []
-        #: Deleted Schedules that leave the queue or have left it, by uid.
-        self._leaving: OrderedDict[str, _Leaving] = OrderedDict()
         self._requested = asyncio.Event()
 
     async def run(self) -> None:
         """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.run(self._handle, _WORKERS))
-            group.create_task(self._writer.run())
+            group.create_task(self._publisher.run())
             self.request()
             while True:
                 await self._requested.wait()
@@ -189,55 +158,22 @@ class ScheduleRuns:
         if run is None or run.ended_us is not None or not runstate.is_about(run, event):
             return
         if runstate.apply(run, enqueue.for_slot(event, slot_us), ack):
-            self._tasks.put(uid, uid)
+            self._look_soon(uid)
 
     def schedule_changed(self, seen: Observed) -> None:
         """The queue holds this state of a Schedule now, or nothing of it any more."""
         if not seen.deleted:
-            self._leaving.pop(seen.uid, None)
+            self._leaving.restored(seen.uid)
         for run in self.states.of_schedule(seen.namespace, seen.name):
-            self._tasks.put(run.seen.uid, run.seen.uid)
+            self._look_soon(run.seen.uid)
+
+    async def schedule_leaves(self, seen: Observed) -> None:
+        """A deleted Schedule is about to leave the queue; raises QueueUnavailable."""
+        await self._leaving.leave(seen)
 
     def request(self) -> None:
         """Slots may have been lost: take an inventory."""
         self._requested.set()
-
-    # -- a deleted Schedule ----------------------------------------------------------------------
-
-    async def schedule_leaves(self, seen: Observed) -> None:
-        """The occurrences of ScheduleRuns leave the queue before their deleted Schedule does.
-
-        Each is withdrawn by itself, because the queue then says whether a worker held it. Raises
-        QueueUnavailable; a repeated call continues.
-        """
-        leaving = self._leaving.setdefault(seen.uid, _Leaving())
-        if len(self._leaving) > TOMBSTONES:
-            self._leaving.popitem(last=False)
-        named = self.states.of_schedule(seen.namespace, seen.name)
-        begun = [run for run in named if run.begins_with == seen.uid]
-        if self.states.is_complete and not begun:
-            return
-        for run in begun:
-            async with run.enqueuing:  # slots that are being enqueued now are in the queue, or not
-                pass
-        known = await self._definitions(seen.uid, seen.namespace)
-        if known is not None:
-            await self._withdraw_all(known, leaving)
-
-    async def _withdraw_all(self, known: Definition, leaving: _Leaving) -> None:
-        for shard in sharding.homes(known.id, self._queue.layouts.known()):
-            async for occurrence in self._queue.occurrences.all_occurrences(shard, of=known.id):
-                if occurrence.kind not in points.RUN_KINDS:
-                    continue
-                record, slot_us = occurrence.record, occurrence.slot_us
-                key = record.run_uid, slot_us
-                # Where the answer is lost, or it has just ended, a worker may have held it.
-                leaving.withdrawn[key] = Withdrawn(is_held=True, attempts=record.attempt)
-                point = points.manual(known.id, slot_us, record.run_uid, occurrence.kind)
-                armed = await self._queue.occurrences.withdraw(known, point, self._epoch)
-                if armed is messages.Armed.APPLIED:
-                    leaving.withdrawn[key] = Withdrawn(is_held=False, attempts=record.attempt)
-        leaving.is_complete = True
 
     # -- the inventory ---------------------------------------------------------------------------
 
@@ -273,16 +209,18 @@ class ScheduleRuns:
         for run in self.states:
             if run.ended_us is None and run.wanted is not None:
                 uid = run.seen.uid
-                self._apply(run, runstate.Facts(held=found.slots_of(uid), about=known.get(uid)))
+                self._apply(
+                    run, runstate.InventoryFacts(held=found.slots_of(uid), about=known.get(uid))
+                )
         self.states.is_complete = True
         self._apply_early_events()
         await self._withdraw_ghosts(found, listed)
 
-    def _apply(self, run: ScheduleRunState, facts: runstate.Facts) -> None:
+    def _apply(self, run: ScheduleRunState, facts: runstate.InventoryFacts) -> None:
         if facts.about or facts.about is None:
             runstate.suspect_lost(run, facts)
             if runstate.is_unknown(run) or facts.about is None:
-                self._tasks.put(run.seen.uid, run.seen.uid)
+                self._look_soon(run.seen.uid)
 
     def _compare(self, listed: Mapping[str, ObservedRun], before: frozenset[str]) -> None:
         for uid in before - listed.keys():
@@ -312,7 +250,7 @@ class ScheduleRuns:
             if uid not in self.states and uid not in listed:
                 await self._report_withdrawn(await self._enqueuer.withdraw_all(held))
 
-    async def _report_withdrawn(self, waiting: Collection[inventory.Held]) -> None:
+    async def _report_withdrawn(self, waiting: Collection[inventory.HeldOccurrence]) -> None:
         """These deliveries waited for another attempt, and no worker will report their end."""
         if waiting:
             await self._catch_up()  # earlier outcomes of these slots come first
@@ -325,19 +263,24 @@ class ScheduleRuns:
         wanted, refusal = _read(seen)
         run = runstate.run_of(seen, wanted, refusal)
         if not seen.status or not run.is_published:
-            run.facts = runstate.Facts(held=frozenset())  # new: no slot can be in the queue
+            run.facts = runstate.InventoryFacts(
+                held=frozenset()
+            )  # new: no slot can be in the queue
         self.states.add(run)
-        self._tasks.put(seen.uid, seen.uid)
+        self._look_soon(seen.uid)
 
     def _remove(self, uid: str) -> None:
         run = self.states.remove(uid)
-        self._writer.forget(uid)
+        self._publisher.forget(uid)
         if run is None:
             return
         _settle(run)
         if run.ended_us is None:  # a look that is under way may be opening slots
             self._withdrawing[uid] = run
-            self._tasks.put(uid, uid)
+            self._look_soon(uid)
+
+    def _look_soon(self, uid: str) -> None:
+        self._tasks.put(uid, uid)
 
     async def _handle(self, uid: str) -> float | None:
         run = self.states.get(uid)
@@ -376,7 +319,7 @@ class ScheduleRuns:
         self._warn(run)
         run.verdict, wait = await self._proceed(run)
         if run.seen.uid in self.states:
-            self._publish(run, run.verdict)
+            self._publisher.publish(run, run.verdict)
         return wait
 
     async def _proceed(self, run: ScheduleRunState) -> tuple[runstatus.RunVerdict, float | None]:
@@ -414,13 +357,8 @@ class ScheduleRuns:
         is_first = former is None or former.conditions[0].reason is not Reason.SCHEDULE_DELETED
         if is_first or orphaned.is_patience_over(run, now):
             await self._catch_up()  # outcomes that came before count before anything is missed
-        leaving = self._leaving.get(run.begins_with)
-        if leaving is not None and leaving.is_complete:
-            state.withdrawn = {
-                slot_us: withdrawn
-                for (run_uid, slot_us), withdrawn in leaving.withdrawn.items()
-                if run_uid == run.seen.uid
-            }
+        if (withdrawn := self._leaving.withdrawn(run.begins_with, run.seen.uid)) is not None:
+            state.withdrawn = withdrawn
         owner = jobs.Owner(*run.schedule_key, run.begins_with)
         labelled = await jobs.labelled(self._api, *run.schedule_key)
         # Jobs that lost their owner with the Schedule are runs of it all the same.
@@ -486,7 +424,7 @@ class ScheduleRuns:
         run.is_warned = True
         mark = gitopsmarks.mark_of(run.seen.labels, run.seen.annotations)
         if mark and run.wanted is not None and run.wanted.ttl_seconds is not None:
-            self._record(_kept_in_git(run.seen, mark))
+            self._record(publishing.kept_in_git(run.seen, mark))
 
     async def _outlive(self, run: ScheduleRunState) -> float | None:
         """It has ended: delete it when its time to live is over."""
@@ -498,76 +436,6 @@ class ScheduleRuns:
         if left > 0:
             return left
         await scheduleruns.delete(self._api, run.seen.namespace, run.seen.name, run.seen.uid)
-        return None
-
-    # -- statuses (``writer.Source``) ------------------------------------------------------------
-
-    def _publish(self, run: ScheduleRunState, verdict: runstatus.RunVerdict) -> None:
-        """The status is written: at once, but for one of a run that goes on, and within the rate.
-
-        The first slot waits for the first status, so that one does not wait for the rate.
-        """
-        uid = run.seen.uid
-        fields = runstatus.rendered(
-            verdict,
-            run.course,
-            planned=run.planned,
-            schedule_uid=run.begins_with,
-            generation=run.seen.generation,
-            now_us=self._clock.now_us(),
-            previous=run.published,
-        )
-        run.desired = Snapshot(
-            fields=fields, open=frozenset(run.course.open), has_ended=verdict.has_ended
-        )
-        self._writer.acknowledge(uid, *run.take_acks())
-        wait, is_beginning = 0.0, bool(run.begins_with) and not run.has_begun
-        if verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING):
-            written_at = run.published_at
-            if written_at is not None and not is_beginning:
-                wait = max(0.0, written_at + _INTERVAL_SECONDS - self._clock.monotonic())
-        self._writer.changed(uid, wait, unlimited=is_beginning)
-
-    async def render(self, uid: str) -> Rendered | None:
-        run = self.states.get(uid)
-        if run is None or run.desired is None:
-            return None
-        run.writing, run.published_at = run.desired, self._clock.monotonic()
-        if run.writing.fields == run.published:
-            self._record_published(run, run.writing)
-            return None
-        named = status.Object(
-            namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
-        )
-        return Rendered(named, run.writing.fields)
-
-    def written(
-        self,
-        uid: str,
-        fields: Mapping[str, Any],
-        version: int,  # noqa: ARG002 - of ``Source``
-    ) -> None:
-        run = self.states.get(uid)
-        if run is not None and run.writing is not None:
-            had_begun = run.has_begun
-            run.published = dict(fields)
-            self._record_published(run, run.writing)
-            if run.has_begun and not had_begun:
-                self._tasks.put(uid, uid)
-
-    def _record_published(self, run: ScheduleRunState, written: Snapshot) -> None:
-        self.states.release(run, written.open | run.course.open.keys())
-        if written.has_ended:
-            encoded = msgspec.json.encode(written.fields)
-            run.ended_us = runstatus.ended_us(encoded) or self._clock.now_us()
-            self._tasks.put(run.seen.uid, run.seen.uid)
-
-    def refused(self, uid: str) -> None:
-        if (run := self.states.get(uid)) is not None:
-            run.is_outdated = True
-            self.request()
-
-    def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
         return None
 
 
@@ -601,20 +469,3 @@ def _next_wait(run: ScheduleRunState | None) -> float:
     if run.waits is None:
         run.waits = services.backoff(first_seconds=0.5, most_seconds=15.0)
     return next(run.waits)
-
-
-def _kept_in_git(seen: ObservedRun, mark: str) -> kube_events.News:
-    note = (
-        f"it carries {mark} and spec.ttlSecondsAfterFinished: once deleted, it is made again from "
-        "Git and runs again, for ever. Make it with kubectl create or duepoint trigger, or as a "
-        "sync hook, and do not keep it in Git"
-    )
-    return kube_events.News(
-        regarding=kube_events.Object(
-            namespace=seen.namespace, name=seen.name, uid=seen.uid, kind=schedules.RUN_KIND
-        ),
-        reason="TrackedInGit",
-        action="Reconcile",
-        note=note,
-        warning=True,
-    )

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from duepoint.controller.status import slotlist
 from duepoint.kube import jobbuilder, schedules
+from duepoint.kube.jobs import Owner
 from duepoint.runs import running as runnings
 from duepoint.runs.running import Key, Running
 
@@ -24,15 +24,6 @@ MOST_LISTED = 20
 #: ScheduleRun, ten hexadecimal digits. The Schedule's name itself may end in digits.
 _SLOT = re.compile(r"-([0-9]+)(-[0-9a-f]{10})?")
 _SLOT_PATH = re.compile(r"slots\[(.+)\]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """The Schedule that the runs belong to."""
-
-    namespace: str
-    name: str
-    uid: str
 
 
 def rendered(

@@ -1,7 +1,8 @@
-"""What is worth an Event: warnings and changes, never every run.
+"""The changes of a Schedule that are Kubernetes Events: problems and recoveries, not every run.
 
-Compares a Schedule before and after something became known, so that what is told twice is news
-once. The recorder makes few Events of many news; what people count on stands in the status. Pure.
+Compares a Schedule before and after something became known, so an event that arrives twice is
+reported once. The recorder groups them by object and reason; exact numbers stand in the status.
+Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from duepoint.controller.report import Report
 from duepoint.controller.status.slotlist import instant
 from duepoint.kube import jobs
-from duepoint.kube.events import News, Object
+from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.receiver import Receiver
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.runs.summary import Summary
@@ -28,14 +29,16 @@ JOB_MADE_AGAIN = "JobMadeAgain"
 #: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
 #: that cannot be accepted is an InvalidSchedule.
 _OF_MISSED = frozenset({Reason.QUOTA_EXCEEDED, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
-#: What a worker may not read, or does not find: somebody has to act.
+#: A worker may not read a Secret, or does not find it: a user has to act.
 _OF_SECRETS = frozenset({Reason.MISSING_SECRET, Reason.SECRET_FORBIDDEN})
 _OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
 #: A slot that is skipped is what the spec asks for, except where it was meant to wait for its turn.
 _UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
 
 
-def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) -> Iterator[News]:
+def of_event(
+    about: ObjectReference, event: RunEvent, before: Summary, after: Summary
+) -> Iterator[Event]:
     """What a run event has changed."""
     slot = instant(event.slot_us)
     if event.state is RunState.PENDING and event.reason == Reason.QUOTA_EXCEEDED:
@@ -59,7 +62,7 @@ def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) ->
     yield from _of_receiver(about, before.receiver, after.receiver)
 
 
-def of_check(about: Object, check: RunEvent, before: RunEvent | None) -> Iterator[News]:
+def of_check(about: ObjectReference, check: RunEvent, before: RunEvent | None) -> Iterator[Event]:
     """What a look at the Secrets of a generation has found, where it was not found before."""
     if check.reason not in _OF_SECRETS:
         return
@@ -78,18 +81,20 @@ def has_any(report: Report) -> bool:
         report.missed
         or report.skipped
         or is_complete
-        or any(told.type is ConditionType.STALLED for told in report.conditions)
+        or any(one.type is ConditionType.STALLED for one in report.conditions)
     )
 
 
-def of_report(about: Object, report: Report) -> Iterator[News]:
-    """What a look at the spec has found, where nobody was told of this before."""
+def of_report(about: ObjectReference, report: Report) -> Iterator[Event]:
+    """What the reconciler found in a spec, where that was not published before."""
     if not has_any(report):
         return
-    for told in report.conditions:
-        if told.type is ConditionType.STALLED:
-            reason = told.reason if told.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
-            yield _warning(about, "Reconcile", reason, told.message)
+    for condition in report.conditions:
+        if condition.type is ConditionType.STALLED:
+            reason = (
+                condition.reason if condition.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
+            )
+            yield _warning(about, "Reconcile", reason, condition.message)
     if report.missed:
         note = f"slots that it names and that lay in the past: {report.missed}"
         yield _warning(about, "Reconcile", RUN_MISSED, note)
@@ -101,9 +106,9 @@ def of_report(about: Object, report: Report) -> Iterator[News]:
         yield _change(about, Reason.COMPLETED, "no slot is left")
 
 
-def of_job_without_slot(about: Object, job_name: str, job_uid: str) -> News:
+def of_job_without_slot(about: ObjectReference, job_name: str, job_uid: str) -> Event:
     """A Job that says that it is a run of the Schedule, and does not say of which slot."""
-    return News(
+    return Event(
         regarding=about,
         reason=JOB_WITHOUT_SLOT,
         action="Watch",
@@ -117,9 +122,9 @@ def of_job_without_slot(about: Object, job_name: str, job_uid: str) -> News:
     )
 
 
-def of_refused_pods(about: Object, job: Object, message: str) -> News:
+def of_refused_pods(about: ObjectReference, job: ObjectReference, message: str) -> Event:
     """A Job gets no Pods."""
-    return News(
+    return Event(
         regarding=about,
         reason=Reason.PODS_REFUSED,
         action="Run",
@@ -129,9 +134,9 @@ def of_refused_pods(about: Object, job: Object, message: str) -> News:
     )
 
 
-def of_job_made_again(about: Object, job: Object) -> News:
+def of_job_made_again(about: ObjectReference, job: ObjectReference) -> Event:
     """A slot that had ended runs once more."""
-    return News(
+    return Event(
         regarding=about,
         reason=JOB_MADE_AGAIN,
         action="Run",
@@ -142,8 +147,8 @@ def of_job_made_again(about: Object, job: Object) -> News:
     )
 
 
-def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
-    """A receiver that is gone, or left alone, as of now; of the same generation it is told once."""
+def _of_receiver(about: ObjectReference, before: Receiver, after: Receiver) -> Iterator[Event]:
+    """A receiver that is gone, or whose circuit is open, once for each generation."""
     for reason, was, note in (
         (Reason.ENDPOINT_GONE, before.gone, after.gone),
         (Reason.CIRCUIT_OPEN, before.waits, after.waits),
@@ -170,11 +175,11 @@ def _slots(count: int, newest: str) -> str:
     return f"the slot of {newest} was" if count == 1 else f"{count} slots up to {newest} were"
 
 
-def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
+def _of_run(about: ObjectReference, event: RunEvent, reason: str, note: str) -> Event:
     related = None
     if event.job_name:
         related = _job(about, event.job_name, event.job_uid)
-    return News(
+    return Event(
         regarding=about,
         reason=reason,
         action="Run",
@@ -184,18 +189,20 @@ def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
     )
 
 
-def _of_skip(about: Object, event: RunEvent, note: str) -> News:
+def _of_skip(about: ObjectReference, event: RunEvent, note: str) -> Event:
     unwanted = event.reason in _UNWANTED_SKIPS
-    return News(regarding=about, reason=RUN_SKIPPED, action="Run", note=note, warning=unwanted)
+    return Event(regarding=about, reason=RUN_SKIPPED, action="Run", note=note, warning=unwanted)
 
 
-def _job(about: Object, name: str, uid: str) -> Object:
-    return Object(namespace=about.namespace, name=name, uid=uid, kind="Job", api_version="batch/v1")
+def _job(about: ObjectReference, name: str, uid: str) -> ObjectReference:
+    return ObjectReference(
+        namespace=about.namespace, name=name, uid=uid, kind="Job", api_version="batch/v1"
+    )
 
 
-def _warning(about: Object, action: str, reason: str, note: str) -> News:
-    return News(regarding=about, reason=reason, action=action, note=note, warning=True)
+def _warning(about: ObjectReference, action: str, reason: str, note: str) -> Event:
+    return Event(regarding=about, reason=reason, action=action, note=note, warning=True)
 
 
-def _change(about: Object, reason: str, note: str) -> News:
-    return News(regarding=about, reason=reason, action="Reconcile", note=note)
+def _change(about: ObjectReference, reason: str, note: str) -> Event:
+    return Event(regarding=about, reason=reason, action="Reconcile", note=note)

@@ -1,16 +1,15 @@
-"""The shards' ``runs`` streams, read as the one consumer of a group and handed to the reporter.
-
-What a lost claim told counts for the runs alone: its slots are still others' to end. That a server
-went back is told in the streams, too, in its place among the outcomes; what it then shows again was
-handed on before and is only acknowledged.
+"""The shards' ``runs`` streams, read as the only consumer of a group and passed to the reporter.
 
 An entry is acknowledged when the statuses that its events changed have been written, so a crash
-loses nothing: what was read and not acknowledged is read again first, as a replay. Before the
-first, the slots that are open in the queue are read, because news of those may have been
-acknowledged long ago. A status needs
-its object, so reading begins once a complete list has been seen; the events of a uid that is
-unknown then belong to a Schedule that is gone. Bounded: with too many entries outstanding, reading
+loses nothing: what was read and not acknowledged is read again first, as a replay. Before the first
+entry, the open slots in the queue are read, because their events may have been acknowledged long
+ago. A status needs its object, so reading begins once a complete list has been seen; the events of
+an unknown uid then belong to a Schedule that is gone. With too many entries outstanding, reading
 waits for the writer.
+
+The outcomes of a lost claim count among the runs alone: its slots are other workers' to end. A note
+that a server went back stands in its place among the outcomes; entries that the server then shows
+again were passed on before and are only acknowledged.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class Outcomes:
             await self._ledger.close()
 
     async def catch_up(self) -> None:
-        """Every outcome that was told before the call has been handed on; raises QueueUnavailable.
+        """Every outcome up to the call has been passed on; raises QueueUnavailable.
 
         What a read that broke off has taken from the stream is among them. However much is
         outstanding: who waits for this may be the one that settles it.
@@ -152,7 +151,7 @@ class Outcomes:
             await self._wait_for_room()
 
     async def _read_once(self, shards: tuple[messages.ShardId, ...] | None) -> bool:
-        """One reader at a time: what is read is handed on before anybody else finds nothing new."""
+        """One reader at a time: what one reads is passed on before the next finds nothing new."""
         async with self._reading:
             if self._is_interrupted:
                 # What a reading took that broke off is older than what follows.
@@ -224,8 +223,8 @@ class Outcomes:
             if not entry.is_lost:
                 self._reporter.event(event, replayed=replayed, ack=ack)
             elif event.state in _RUNS:
-                told = msgspec.structs.replace(event, settled_us=0, completed=False)
-                self._reporter.event(told, replayed=replayed, ack=ack, is_lost=True)
+                run_only = msgspec.structs.replace(event, settled_us=0, completed=False)
+                self._reporter.event(run_only, replayed=replayed, ack=ack, is_lost=True)
 
     def _finished(self, entry: messages.OutcomeEntry) -> None:
         self._done.append(entry)

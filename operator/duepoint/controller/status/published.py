@@ -2,7 +2,7 @@
 
 A takeover looks at the status of every object, so ``of``, ``answered_generation`` and the other
 functions on JSON text decode only the fields that a decision needs. ``summary`` reads everything
-that counting needs from a decoded status, so that a new leader goes on where the last one stopped.
+that counting needs from a decoded status, so a new leader continues where the last one stopped.
 A text or a field that Duepoint did not write counts as absent. Pure.
 """
 
@@ -292,7 +292,7 @@ def _note(condition: Mapping[str, Any] | None) -> Note | None:
 
 
 def conditions_of(status: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The published conditions; whatever else the list holds is left out."""
+    """The published conditions; other entries of the list are left out."""
     return [one for one in _listed(status.get("conditions")) if isinstance(one, dict)]
 
 

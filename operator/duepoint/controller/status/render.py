@@ -17,6 +17,7 @@ from duepoint.controller import plan, statusconditions
 from duepoint.controller.status import activelist, published, slotlist
 from duepoint.controller.status.slotlist import instant
 from duepoint.controller.status.state import ScheduleState
+from duepoint.kube import jobs
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot, OpenSlots
 from duepoint.runs.receiver import Receiver
@@ -127,7 +128,7 @@ def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any])
     if references is None:
         listed = last.get("active")
         references = tuple(listed) if isinstance(listed, list) else ()
-    owner = activelist.Owner(namespace=state.namespace, name=state.name, uid=state.uid)
+    owner = jobs.Owner(state.namespace, state.name, state.uid)
     return activelist.rendered(runs.running, owner, references)
 
 

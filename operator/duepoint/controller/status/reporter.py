@@ -65,7 +65,7 @@ class Reporter:
         events: TermEvents,
         is_arming: Callable[[], bool] = lambda: False,
         writes_per_second: float = 50,
-        record: Callable[[kube_events.News], None] = lambda _event: None,
+        record: Callable[[kube_events.Event], None] = lambda _event: None,
         managed_by: str = "",
     ) -> None:
         self._states = states
@@ -280,7 +280,7 @@ class Reporter:
     # -- Jobs ------------------------------------------------------------------------------------
 
     def job_runs(self, event: RunEvent) -> None:
-        """A Job is observed as active: its run has started, whatever became of the event."""
+        """A Job is observed as active: its run has started, even if no event says so."""
         known = self._states.get(event.uid)
         if known is None or folding.is_running(known, event):
             return
@@ -310,7 +310,7 @@ class Reporter:
         if (known := self._states.get(uid)) is not None:
             self._record(changes.of_job_without_slot(known.object, job_name, job_uid))
 
-    def pods_refused(self, uid: str, job: kube_events.Object | None, message: str) -> None:
+    def pods_refused(self, uid: str, job: kube_events.ObjectReference | None, message: str) -> None:
         """A Job of the Schedule gets no Pods, for this reason; None: no Job is without Pods."""
         known = self._states.get(uid)
         if known is None or known.refused_pods == message:
@@ -377,7 +377,7 @@ class Reporter:
                 self._changed_by_run(uid)
         self._held = {uid for uid in self._held if uid in self._states}
 
-    # -- statuses (``writer.Source``) ------------------------------------------------------------
+    # -- statuses (``writer.StatusSource``) ------------------------------------------------------
 
     async def render(self, uid: str) -> Rendered | None:
         await self._states.definition(uid)
@@ -389,7 +389,7 @@ class Reporter:
         fields = render.status_at(known, now_us)
         if fields == known.last() and not self._corrections.is_due(known):
             return None
-        named = status.Object(namespace=known.namespace, name=known.name, uid=uid)
+        named = status.StatusTarget(namespace=known.namespace, name=known.name, uid=uid)
         return Rendered(named, fields)
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
@@ -424,6 +424,6 @@ class Reporter:
         """A change that may be followed by another one at once."""
         self._writer.changed(uid, max(_START_SECONDS, self._writer.rest(uid)))
 
-    def _record_all(self, recorded: Iterable[kube_events.News]) -> None:
+    def _record_all(self, recorded: Iterable[kube_events.Event]) -> None:
         for event in recorded:
             self._record(event)

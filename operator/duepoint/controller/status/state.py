@@ -18,7 +18,6 @@ import msgspec
 from duepoint.controller import plan, runningjobs, statusconditions
 from duepoint.controller.observed import UNKNOWN, Observed
 from duepoint.controller.report import Report
-from duepoint.controller.runningjobs import RunningJob
 from duepoint.controller.status import compressed, published, slotlist
 from duepoint.kube import events
 from duepoint.runs import summary as summaries
@@ -111,8 +110,8 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     _compressed: bytes = compressed.EMPTY
 
     @property
-    def object(self) -> events.Object:
-        return events.Object(namespace=self.namespace, name=self.name, uid=self.uid)
+    def object(self) -> events.ObjectReference:
+        return events.ObjectReference(namespace=self.namespace, name=self.name, uid=self.uid)
 
     # -- published -------------------------------------------------------------------------------
 
@@ -207,25 +206,6 @@ class ScheduleState(msgspec.Struct, kw_only=True):
                     OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)
                 )
 
-    def running_jobs(self) -> Iterator[RunningJob]:
-        """The Jobs that are believed to be running."""
-        if self.summary is not None or self.may_show_running:
-            running = self.runs().running
-            yield from runningjobs.of_running(
-                running, uid=self.uid, namespace=self.namespace, name=self.name
-            )
-
-    def published_jobs(self) -> Iterable[str]:
-        """The names of the Jobs that the published status shows as running."""
-        if not self.may_show_running:
-            return
-        status = self.last()
-        last_run = status.get("lastRun")
-        if isinstance(last_run, dict) and last_run.get("outcome") == RunState.RUNNING:
-            yield str(last_run.get("jobName") or "")
-        for reference in status.get("active") or ():
-            yield str(reference.get("name") or "")
-
     def shows_active(self) -> bool:
         """Whether active Jobs are known, or the published status counts some."""
         is_published = self.may_show_running and bool(self.last().get("activeCount"))
@@ -266,7 +246,7 @@ def state_of(seen: Observed, managed_by: str = "", *, now_us: int = 0) -> Schedu
 
 
 def adopt_published(state: ScheduleState, status: bytes, now_us: int) -> None:
-    """The API server has another status than was known; the state goes on from it."""
+    """The API server has another status than was known; the state continues from it."""
     state.published = status
     _load_open(state, now_us)
     state._forget_runs()  # noqa: SLF001 - the functions of this module are its methods

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
+from duepoint.controller import runningjobs
 from duepoint.controller.runningjobs import RunningJob
 from duepoint.controller.status import folding
 from duepoint.controller.status.state import ScheduleState
@@ -125,12 +126,22 @@ class ScheduleStates:
         for state in self:
             may_run = state.summary is not None or state.may_show_running
             if may_run and namespace in (None, state.namespace) and state.runs().running.jobs:
-                yield state.uid, tuple(state.running_jobs())
+                named = runningjobs.of_running(
+                    state.runs().running, uid=state.uid, namespace=state.namespace, name=state.name
+                )
+                yield state.uid, tuple(named)
 
     def published_jobs(self, uid: str) -> frozenset[str]:
         """The Jobs of a Schedule that its published status shows as running."""
         state = self._states.get(uid)
-        return frozenset() if state is None else frozenset(state.published_jobs())
+        if state is None or not state.may_show_running:
+            return frozenset()
+        status = state.last()
+        names = [str(reference.get("name") or "") for reference in status.get("active") or ()]
+        last_run = status.get("lastRun")
+        if isinstance(last_run, dict) and last_run.get("outcome") == RunState.RUNNING:
+            names.append(str(last_run.get("jobName") or ""))
+        return frozenset(names)
 
     def is_over(self, job: RunningJob) -> bool:
         """Whether the run of this Job is not believed to be active any more."""

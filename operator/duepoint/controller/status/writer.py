@@ -1,15 +1,15 @@
 """The only writer of statuses, of Schedules and of ScheduleRuns.
 
-An owner of statuses (``Source``) says that a status has changed, how soon it is to be written and
-which acknowledgements depend on it. The writer asks for the status when its turn has come, so it is
-always written in its newest state, and replaces it as a whole, guarded by the object's uid. A
+An owner of statuses (``StatusSource``) says that a status has changed, how soon it is to be written
+and which acknowledgements depend on it. The writer asks for the status when its turn has come, so
+it is always written in its newest state, and replaces it as a whole, guarded by the object's uid. A
 status that would be the same is not written. All writes keep to a rate, and to fewer at a time
 while the API server is slow; large objects take turns of their own, with rests.
 
-What follows an answer depends on the answer: a write that failed is repeated without a read,
-whatever became of it; one that found another object under the name is dropped; one that the
-schema's guards refused comes from a leader that is behind, is dropped too, and its source is told.
-An acknowledgement is settled when a write that covers it has ended in one of the three final ways.
+What follows an answer depends on the answer. A write that failed is repeated without a read, which
+is harmless. One that found another object under the name is dropped. One that the schema's guards
+refused comes from a leader that is behind: it is dropped too, and its source learns of it. An
+acknowledgement is settled when a write that covers it has ended in one of these final ways.
 """
 
 from __future__ import annotations
@@ -42,17 +42,23 @@ _ARMING_SECONDS = 0.25
 #: A burst of changes goes on for as long as further ones come within this.
 _STILL_SECONDS = 1.0
 _PARALLEL_WRITES = 16
+#: Values of the metric's label.
+_RESULTS = {
+    status.StatusWritten: "written",
+    status.ObjectReplaced: "replaced",
+    status.StatusRefused: "refused",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
     """A status to write."""
 
-    object: status.Object
+    object: status.StatusTarget
     fields: Mapping[str, Any]
 
 
-class Source(Protocol):
+class StatusSource(Protocol):
     """The owner of the statuses; all by the uid of their object."""
 
     async def render(self, uid: str) -> Rendered | None:
@@ -60,7 +66,7 @@ class Source(Protocol):
         ...
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
-        """The API server has this status now; ``version`` as ``status.Written`` has it."""
+        """The API server has this status now; ``version`` as ``status.StatusWritten`` has it."""
         ...
 
     def refused(self, uid: str) -> None:
@@ -105,7 +111,7 @@ class StatusWriter:
         self,
         *,
         api: port.Api,
-        source: Source,
+        source: StatusSource,
         clock: Clock,
         health: services.Health,
         part: str,
@@ -365,11 +371,11 @@ class StatusWriter:
             return False
         self._health.well(self._part)
         pending.waits = None
-        telemetry.status_writes_total.labels(type(answer).__name__.lower()).inc()
-        if isinstance(answer, status.Written):
+        telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
+        if isinstance(answer, status.StatusWritten):
             pending.interval = pending.interval.written(self._clock.monotonic())
             self._source.written(uid, rendered.fields, answer.version)
-        elif isinstance(answer, status.Refused):
+        elif isinstance(answer, status.StatusRefused):
             telemetry.logger.warning(
                 "status refused",
                 namespace=rendered.object.namespace,
@@ -382,7 +388,7 @@ class StatusWriter:
 
     async def _patch(
         self, rendered: Rendered, pending: _Pending
-    ) -> status.Written | status.Replaced | status.Refused:
+    ) -> status.StatusWritten | status.ObjectReplaced | status.StatusRefused:
         began = self._clock.monotonic()
         try:
             return await status.write(self._api, rendered.object, rendered.fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.controller.jobs.jobstate import JobState
+from duepoint.controller.jobs.jobstate import WatchedJobs
 from duepoint.kube import jobs, port, schedules
 from tests.support.builders import at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
@@ -46,7 +46,7 @@ def job(
 
 
 def test_a_finished_job_that_waits_for_its_deletion_ends_its_run_once():
-    state = JobState()
+    state = WatchedJobs()
     assert state.observe(job("j1", deleting=True), NOW).ended is not None
     assert state.observe(job("j1", deleting=True), NOW).ended is None
     assert state.finished(OWNER) == ()
@@ -54,7 +54,7 @@ def test_a_finished_job_that_waits_for_its_deletion_ends_its_run_once():
 
 
 def test_the_name_of_a_job_that_was_deleted_once_it_had_ended_is_free():
-    state = JobState()
+    state = WatchedJobs()
     state.observe(job("j1", deleting=True), NOW)
     assert state.has(OWNER, NAME)
     state.remove(job("j1", deleting=True), NOW)
@@ -62,7 +62,7 @@ def test_the_name_of_a_job_that_was_deleted_once_it_had_ended_is_free():
 
 
 def test_a_finished_job_that_loses_its_owner_while_it_is_deleted_breaks_nothing():
-    state = JobState()
+    state = WatchedJobs()
     state.observe(job("j1", deleting=True), NOW)
     state.observe(job("j2", "12:10"), NOW)
     state.remove(job("j2", "12:10"), NOW)
@@ -72,7 +72,7 @@ def test_a_finished_job_that_loses_its_owner_while_it_is_deleted_breaks_nothing(
 
 
 def test_a_list_that_shows_a_job_made_anew_keeps_its_name():
-    state = JobState()
+    state = WatchedJobs()
     state.observe(job("old", ended=False), NOW)
     state.observe(job("new", ended=False), NOW)
     assert state.retain(None, {"new"}) == {OWNER}
@@ -81,7 +81,7 @@ def test_a_list_that_shows_a_job_made_anew_keeps_its_name():
 
 
 def test_a_job_that_has_ended_does_not_run():
-    state = JobState()
+    state = WatchedJobs()
     state.observe(job("j1", ended=False), NOW)
     assert state.is_active(OWNER, NAME)
     state.observe(job("j1"), NOW)

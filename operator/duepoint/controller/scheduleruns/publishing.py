@@ -1,0 +1,152 @@
+"""The statuses of ScheduleRuns, published through ``status.writer``.
+
+A look at a ScheduleRun makes a snapshot of its status; the newest one is written, at most once a
+second while the ScheduleRun goes on and at once when something else changes. The first slot waits
+for the first status, so that one does not wait for the rate. Once a snapshot is published, Jobs
+whose end it shows are released, and a ScheduleRun that it shows as begun or ended is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from duepoint import services
+from duepoint.clock import Clock
+from duepoint.controller.scheduleruns import runstatus
+from duepoint.controller.scheduleruns.observed import ObservedRun
+from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Snapshot
+from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
+from duepoint.controller.status.writer import Rendered, StatusWriter
+from duepoint.kube import events, port, schedules, status
+from duepoint.schedules.conditions import Reason
+
+#: Between two writes of the status of a ScheduleRun that goes on.
+_INTERVAL_SECONDS = 1.0
+
+
+class RunPublisher:
+    """Publishes for the leader of one term; the ``StatusSource`` of a writer.
+
+    Args:
+        look: called with the uid of a ScheduleRun that is to be looked at.
+        outdated: called when a newer writer has been there.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: port.Api,
+        states: ScheduleRunStates,
+        clock: Clock,
+        health: services.Health,
+        part: str,
+        per_second: float,
+        look: Callable[[str], None],
+        outdated: Callable[[], None],
+    ) -> None:
+        self._states = states
+        self._clock = clock
+        self._look = look
+        self._outdated = outdated
+        self._writer = StatusWriter(
+            api=api,
+            source=self,
+            clock=clock,
+            health=health,
+            part=part,
+            per_second=per_second,
+            holds_bursts=False,
+        )
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._writer.run()
+
+    def forget(self, uid: str) -> None:
+        """The ScheduleRun is gone."""
+        self._writer.forget(uid)
+
+    def publish(self, run: ScheduleRunState, verdict: runstatus.RunVerdict) -> None:
+        """The status that follows from the state is to be published."""
+        uid = run.seen.uid
+        fields = runstatus.rendered(
+            verdict,
+            run.course,
+            planned=run.planned,
+            schedule_uid=run.begins_with,
+            generation=run.seen.generation,
+            now_us=self._clock.now_us(),
+            previous=run.published,
+        )
+        run.desired = Snapshot(
+            fields=fields, open=frozenset(run.course.open), has_ended=verdict.has_ended
+        )
+        self._writer.acknowledge(uid, *run.take_acks())
+        wait, is_beginning = 0.0, bool(run.begins_with) and not run.has_begun
+        goes_on = verdict.conditions[0].reason in (Reason.RUNNING, Reason.RETRYING)
+        if goes_on and run.published_at is not None:
+            wait = max(0.0, run.published_at + _INTERVAL_SECONDS - self._clock.monotonic())
+        self._writer.changed(uid, wait, unlimited=is_beginning)
+
+    async def render(self, uid: str) -> Rendered | None:
+        run = self._states.get(uid)
+        if run is None or run.desired is None:
+            return None
+        run.writing, run.published_at = run.desired, self._clock.monotonic()
+        if run.writing.fields == run.published:
+            self._record(run, run.writing)
+            return None
+        named = status.StatusTarget(
+            namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
+        )
+        return Rendered(named, run.writing.fields)
+
+    def written(
+        self,
+        uid: str,
+        fields: Mapping[str, Any],
+        version: int,  # noqa: ARG002 - of ``StatusSource``
+    ) -> None:
+        run = self._states.get(uid)
+        if run is not None and run.writing is not None:
+            had_begun = run.has_begun
+            run.published = dict(fields)
+            self._record(run, run.writing)
+            if run.has_begun and not had_begun:
+                self._look(uid)
+
+    def _record(self, run: ScheduleRunState, published: Snapshot) -> None:
+        self._states.release(run, published.open | run.course.open.keys())
+        if published.has_ended:
+            encoded = msgspec.json.encode(published.fields)
+            run.ended_us = runstatus.ended_us(encoded) or self._clock.now_us()
+            self._look(run.seen.uid)
+
+    def refused(self, uid: str) -> None:
+        if (run := self._states.get(uid)) is not None:
+            run.is_outdated = True
+            self._outdated()
+
+    def next_change_in(self, uid: str) -> float | None:  # noqa: ARG002 - by events only
+        return None
+
+
+def kept_in_git(seen: ObservedRun, mark: str) -> events.Event:
+    """A warning: a ScheduleRun with a time to live that is kept in Git runs again and again."""
+    note = (
+        f"it carries {mark} and spec.ttlSecondsAfterFinished: once deleted, it is made again from "
+        "Git and runs again, for ever. Make it with kubectl create or duepoint trigger, or as a "
+        "sync hook, and do not keep it in Git"
+    )
+    return events.Event(
+        regarding=events.ObjectReference(
+            namespace=seen.namespace, name=seen.name, uid=seen.uid, kind=schedules.RUN_KIND
+        ),
+        reason="TrackedInGit",
+        action="Reconcile",
+        note=note,
+        warning=True,
+    )
