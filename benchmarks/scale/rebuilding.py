@@ -26,7 +26,7 @@ from benchmarks.scale import place, source
 from duepoint import clock as clocks
 from duepoint import services
 from duepoint.controller.schedules import dryruns, reconcile, reconciler, resync
-from duepoint.controller.status import reporter
+from duepoint.controller.status import reporter, states
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue
 from duepoint.kube import port, schedules, times
@@ -88,7 +88,11 @@ class _Leader:
         )
         events = TermEvents()
         reports = reporter.Reporter(
-            api=api, definitions=performs.stored, clock=clock, health=health, events=events
+            api=api,
+            states=states.ScheduleStates(performs.stored),
+            clock=clock,
+            health=health,
+            events=events,
         )
         self._queue = queue
         self._brings = reconciler.Reconciler(

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 from duepoint import agreedclock, errors, services, settings, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.jobs.runends import RunEnds
 from duepoint.controller.maintenance import fallbacks, layoutnote
 from duepoint.controller.maintenance.collector import Collector
 from duepoint.controller.maintenance.endings import Endings
@@ -29,14 +29,17 @@ from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
 from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, Sweeper
 from duepoint.controller.scheduleruns import scheduleruns
+from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconciler import Reconciler
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.schedules.resyncer import Resyncer
-from duepoint.controller.status.openreader import OpenReader
+from duepoint.controller.sighting import Sighting
+from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import messages, port
@@ -217,21 +220,23 @@ class Leadership:
             managed_by=self._others.own,
             own_streams=self._own_streams,
         )
+        states = ScheduleStates(reconcile.stored)
         reporter = Reporter(
             api=api,
-            definitions=reconcile.stored,
+            states=states,
             clock=clock,
             health=health,
             events=news,
             is_arming=lambda: not listed.is_set(),
             writes_per_second=chosen.status_writes_per_second,
-            tell=recorder.note,
+            record=recorder.note,
             managed_by=self._others.own,
         )
         outcomes = Outcomes(
             queue=queue,
+            states=states,
             reporter=reporter,
-            open_slots=OpenReader(queue=queue, reporter=reporter, clock=clock),
+            open_slots=OpenSlotReader(queue=queue, states=states, reporter=reporter, clock=clock),
             consumer=chosen.identity,
             clock=clock,
             health=health,
@@ -248,29 +253,30 @@ class Leadership:
             health=health,
             events=news,
             writes_per_second=chosen.status_writes_per_second,
-            tell=recorder.note,
+            record=recorder.note,
         )
         jobs = JobWatch(
             api=api,
+            states=states,
             reporter=reporter,
             wanted=reconcile.wanted,
-            keeps=runs.keeps,
+            keeps=runs.states.keeps,
             catch_up=outcomes.catch_up,
             namespaces=namespaces,
             clock=clock,
             health=health,
             events=news,
         )
-        ends = RunEnds(
+        ends = Completions(
             queue=queue,
-            definitions=reporter.definition,
-            is_waited_for=runs.has_waiting,
+            definitions=states.definition,
+            is_waited_for=runs.states.has_waiting,
             epoch=epoch,
             clock=clock,
         )
         reconciler = Reconciler(
             reconcile=reconcile,
-            read=functools.partial(schedules.read, api),
+            read=functools.partial(_read, api),
             reports=reporter,
             health=health,
             clock=clock,
@@ -293,12 +299,12 @@ class Leadership:
             events=news,
             listed=listed,
         )
+        run_reads = RunReads(api=api, is_wanted=runs.is_wanted, offer=runs.offer, clock=clock)
         kopf = KopfThread(
             credentials=self._credentials,
             namespaces=namespaces,
-            offer=reconciler.offer,
-            offer_run=runs.offer,
-            is_compared=lambda: resyncer.has_succeeded,
+            observe=reconciler.observe,
+            observe_run=run_reads.observe,
             clock=clock,
             health=health,
             events=news,
@@ -306,7 +312,7 @@ class Leadership:
         sweeper = Sweeper(
             queue=queue,
             epoch=epoch,
-            watermark_us=reporter.watermark_us,
+            watermark_us=states.watermark_us,
             clock=clock,
             roll_seconds=self._timings.roll_seconds,
         )
@@ -325,7 +331,7 @@ class Leadership:
         fallback = Fallbacks(
             queue=queue,
             epoch=epoch,
-            knowledge=Endings(reporter=reporter, jobs=jobs, runs=runs),
+            knowledge=Endings(states=states, jobs=jobs, runs=runs.states),
             holds=reporter,
             catch_up=outcomes.catch_up,
             ready=jobs.listed.wait,
@@ -345,14 +351,14 @@ class Leadership:
         news.run_started.subscribe(jobs.run_started)
         news.run_replacing.subscribe(jobs.run_replacing)
         news.slot_withdrawn.subscribe(reporter.withdrawn)
-        news.job_ended.subscribe(ends.note)
+        news.job_ended.subscribe(ends.job_ended)
         news.jobs_released.subscribe(jobs.look)
         news.template_proven.subscribe(reconciler.prove)
         news.status_written.subscribe(jobs.look)
         news.generation_refused.subscribe(reconciler.refuse)
         news.mark_replaced.subscribe(self._others.suspect)
         news.points_held.subscribe(fallback.look)
-        news.claims_lost.subscribe(jobs.note_upheaval)
+        news.claims_lost.subscribe(jobs.claims_lost)
         news.index_doubted.subscribe(sweeper.doubt, resyncer.request, fallback.look)
         news.index_damaged.subscribe(resyncer.request)
         news.layout_read.subscribe(partitioner.look)
@@ -365,6 +371,7 @@ class Leadership:
                 reporter.run,
                 resyncer.run,
                 functools.partial(self._others.run, recorder.note),
+                run_reads.run,
                 index.run,
                 recorder.run,
                 gauges.run,
@@ -383,6 +390,10 @@ class Leadership:
                 fallback.run,
             ),
         )
+
+
+async def _read(api: kube_port.Api, seen: Sighting) -> schedules.Schedule | None:
+    return await schedules.read(api, seen.namespace, seen.name, not_before=seen.version)
 
 
 async def _after(ready: asyncio.Event, run: Run) -> None:

@@ -19,10 +19,10 @@ from duepoint.delayqueue.messages import Layout
 from duepoint.runs.run import RunEvent
 
 if TYPE_CHECKING:
-    from duepoint.controller.jobs.unended import Unended
     from duepoint.controller.schedules.report import Report
     from duepoint.controller.sighting import Sighting
-    from duepoint.controller.status.receipts import Receipt
+    from duepoint.controller.status.acknowledgements import Acknowledgement
+    from duepoint.controller.status.runningjobs import RunningJob
 
 P = ParamSpec("P")
 
@@ -99,9 +99,9 @@ class TermEvents:
     schedule_widened: Signal[[str]] = field(default_factory=Signal)
     objects_compared: Signal[[]] = field(default_factory=Signal)
 
-    run_changed: Signal[[RunEvent, Receipt | None]] = field(default_factory=Signal)
-    run_started: Signal[[Unended]] = field(default_factory=Signal)
-    run_replacing: Signal[[RunEvent, Receipt | None]] = field(default_factory=Signal)
+    run_changed: Signal[[RunEvent, Acknowledgement | None]] = field(default_factory=Signal)
+    run_started: Signal[[RunningJob]] = field(default_factory=Signal)
+    run_replacing: Signal[[RunEvent, Acknowledgement | None]] = field(default_factory=Signal)
     slot_withdrawn: Signal[[RunEvent]] = field(default_factory=Signal)
     job_ended: Signal[[str, str]] = field(default_factory=Signal)
     jobs_released: Signal[[str]] = field(default_factory=Signal)

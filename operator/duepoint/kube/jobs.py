@@ -159,10 +159,7 @@ async def create(
     """
     for _ in range(_CREATE_ROUNDS):
         try:
-            answer = await api.request(
-                "POST", collection(namespace), body or job, timeout_seconds=timeout_seconds
-            )
-            return Created(_existing(answer, "POST").uid)
+            return Created(await _post(api, namespace, body or job, timeout_seconds))
         except errors.Conflict as conflict:
             if not conflict.already_exists:
                 continue  # a quota was updated by somebody else meanwhile
@@ -186,19 +183,28 @@ async def create_new(
 ) -> None:
     """Create the Job of these bytes; every other answer, Conflict among them, is raised.
 
-    For whoever asks ``create`` about what was not created here. Neither warnings of unknown fields,
-    which a dry run told of before, nor the Job in the answer: together they cost the API server a
-    twentieth of a creation.
+    For whoever asks ``create`` about what was not created here.
+    """
+    await _post(api, namespace, body, timeout_seconds)
+
+
+async def _post(
+    api: port.Api, namespace: str, job: bytes | Mapping[str, Any], timeout_seconds: float
+) -> str:
+    """The uid of a Job that was created.
+
+    Neither warnings of unknown fields, which a dry run told of before, nor the Job in the answer:
+    together they cost the API server a twentieth of a creation, and more of a large one.
     """
     answer = await api.request(
         "POST",
         collection(namespace),
-        body,
+        job,
         query={"fieldValidation": "Ignore"},
         accept=port.JSON_METADATA,
         timeout_seconds=timeout_seconds,
     )
-    _existing(answer, "POST")
+    return _existing(answer, "POST").uid
 
 
 async def _compare(

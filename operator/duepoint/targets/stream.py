@@ -4,7 +4,7 @@ Owns the fields of an entry, which consumers store: fields may be added, never r
 and the XADD belong to the queue, which offers narrow functions for them. Where one server holds
 queue and streams, the settlement of the point appends its entry: exactly once. On a cluster the
 entry comes first, at least once: after a lost reply it is appended again with the same ``id``, by
-which a consumer tells. So it is in another Redis (``streamelsewhere``).
+which a consumer tells. So it is in another Redis (``externalstream``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, batches, identity, streamelsewhere, target
+from duepoint.targets import answers, batches, externalstream, identity, target
 
 _SECOND_US = 1_000_000
 
@@ -52,7 +52,7 @@ class StreamTarget:
         self,
         streams: Streams,
         clock: clocks.Clock,
-        elsewhere: streamelsewhere.Elsewhere | None = None,
+        elsewhere: externalstream.ExternalStreams | None = None,
         own: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._streams = streams
@@ -162,7 +162,7 @@ class StreamTarget:
         seconds: float,
     ) -> outcome.Outcome:
         fields = entry(firing, self._clock.now_us())
-        wanted = streamelsewhere.Append(
+        wanted = externalstream.Append(
             key=stream.name,
             max_length=stream.max_length,
             fields=tuple(part for pair in fields.items() for part in pair),
@@ -179,7 +179,7 @@ class StreamTarget:
         message = f"entry {answer} in stream {stream.name}"
         return outcome.Delivered(accepted_us=self._clock.now_us(), message=message)
 
-    def _other(self) -> streamelsewhere.Elsewhere:
+    def _other(self) -> externalstream.ExternalStreams:
         if self._elsewhere is None:
             raise errors.Bug("this worker was not told how to reach another Redis")
         return self._elsewhere

@@ -19,12 +19,13 @@ from typing import TypeVar
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.firing import claimedchains, rearming
 from duepoint.delayqueue.port import Queue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
-from duepoint.schedules import actions, briefs
+from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import batches
@@ -163,7 +164,7 @@ class BatchRoad:
     ) -> plainwork.PlainWork | None:
         """None where the definitions cannot be read now: the usual road has the patience."""
         try:
-            found = await self._queue.read_briefs(claim.shard, chains.members)
+            found = await self._queue.read_columns(claim.shard, chains.members)
         except (errors.TryLater, errors.WorldChanged):
             return None
         for namespace, target in {(kind.namespace, kind.target) for kind in found.kind_of.values()}:
@@ -180,7 +181,7 @@ class BatchRoad:
     def _is_settled(self, action: actions.Action) -> bool:
         return self._settled is not None and self._settled.settles(action)
 
-    def _action_of(self, kind: briefs.Kind) -> actions.Action | None:
+    def _action_of(self, kind: codec.Kind) -> actions.Action | None:
         action = self._actions.known(kind.namespace, kind.target)
         if not isinstance(action, actions.Action) or self._target is None:
             return None  # perhaps there was no room to keep it: each reads it when it begins
@@ -390,7 +391,7 @@ def _observe(accepted_us: Sequence[int], slots_us: Sequence[int]) -> None:
         zip(accepted_us, slots_us, strict=True)
     ).items():
         late[max(0, at_us - slot_us) / 1_000_000] += count
-    telemetry.observe_many(telemetry.start_lateness_seconds, late)
+    telemetry.start_lateness_seconds.observe_many(late)
     telemetry.slots_total.labels("Started", "").inc(len(slots_us))
 
 

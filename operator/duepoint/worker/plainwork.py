@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from duepoint import errors
-from duepoint.schedules import actions, briefs, points, policies, slots
+from duepoint.delayqueue.definitions import codec
+from duepoint.schedules import actions, points, policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.worker import assignment
 
@@ -28,7 +29,7 @@ class PlainKind(NamedTuple):
         is_anchored: its slots hang on when a schedule was made.
     """
 
-    kind: briefs.Kind
+    kind: codec.Kind
     action: actions.Action
     limit_us: int
     age_us: int
@@ -141,7 +142,7 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _slot_and_next(
-    kind: briefs.Kind, due_us: int, created_us: int
+    kind: codec.Kind, due_us: int, created_us: int
 ) -> tuple[int, int, int | None] | None:
     """The slot of a due, and the due of the slot after it; None where there is not both.
 
@@ -162,7 +163,7 @@ def _slot_and_next(
 
 
 def choose(
-    found: briefs.Briefs, dues: Sequence[int], plain: Mapping[Hashable, PlainKind], now_us: int
+    found: codec.Columns, dues: Sequence[int], plain: Mapping[Hashable, PlainKind], now_us: int
 ) -> PlainWork:
     """Sort the rows of a fresh claim of chains.
 
@@ -195,7 +196,7 @@ def _steps_of(known: _Steps, kinds: Sequence[Hashable], dues: Sequence[int]) -> 
 def _add_anchored(
     steps: list[_Step | None],
     known: _Steps,
-    found: briefs.Briefs,
+    found: codec.Columns,
     dues: Sequence[int],
     plain: Mapping[Hashable, PlainKind],
 ) -> None:
@@ -206,7 +207,7 @@ def _add_anchored(
             steps[row] = known.judge(one, dues[row], found.created_us[row])
 
 
-def _plain(group: _Group, found: briefs.Briefs, steps: Sequence[_Step | None]) -> Plain:
+def _plain(group: _Group, found: codec.Columns, steps: Sequence[_Step | None]) -> Plain:
     rows = group.rows
 
     def picked(column: Sequence[_ValueT]) -> Sequence[_ValueT]:
@@ -239,8 +240,8 @@ def is_plain(rule: rules.Rule) -> bool:
 
 
 def plain_kinds(
-    found: Mapping[Hashable, briefs.Kind],
-    action_of: Callable[[briefs.Kind], actions.Action | None],
+    found: Mapping[Hashable, codec.Kind],
+    action_of: Callable[[codec.Kind], actions.Action | None],
     limit_us: Callable[[actions.Action], int],
 ) -> dict[Hashable, PlainKind]:
     """The kinds that can be fired together; ``action_of`` gives None where the target cannot."""
@@ -260,7 +261,7 @@ def plain_kinds(
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
-def _nature(kind: briefs.Kind) -> tuple[int, bool] | None:
+def _nature(kind: codec.Kind) -> tuple[int, bool] | None:
     """The greatest age of its slots and whether it is anchored; None where it is not plain."""
     if not is_plain(kind.rule):
         return None

@@ -16,7 +16,7 @@ import pytest
 from duepoint.kube import jobs
 from duepoint.runs.run import RunState
 from tests.support.builders import at
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000

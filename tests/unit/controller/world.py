@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import functools
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,21 +15,22 @@ import msgspec
 
 from duepoint import errors, services
 from duepoint.controller import sighting
+from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.jobs.runends import RunEnds
 from duepoint.controller.maintenance.endings import Endings
 from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
-from duepoint.controller.scheduleruns import runsighting
+from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules import dryruns, plan
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconciler import Reconciler
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.status import outcomes
-from duepoint.controller.status.openreader import OpenReader
+from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
@@ -87,21 +87,25 @@ class World:
             managed_by=self.managed_by,
             own_streams=self.own_streams,
         )
+        self.states = ScheduleStates(self.reconcile.stored)
         self.reporter = Reporter(
             api=self.api,
-            definitions=self.reconcile.stored,
+            states=self.states,
             clock=self.clock,
             health=self.health,
             events=self.events,
             is_arming=lambda: self.is_arming,
             writes_per_second=self.writes_per_second,
-            tell=self.news.append,
+            record=self.news.append,
             managed_by=self.managed_by,
         )
         self.outcomes = Outcomes(
             queue=self.queue,
+            states=self.states,
             reporter=self.reporter,
-            open_slots=OpenReader(queue=self.queue, reporter=self.reporter, clock=self.clock),
+            open_slots=OpenSlotReader(
+                queue=self.queue, states=self.states, reporter=self.reporter, clock=self.clock
+            ),
             consumer="operator-0",
             clock=self.clock,
             health=self.health,
@@ -117,33 +121,37 @@ class World:
             clock=self.clock,
             health=self.health,
             events=self.events,
-            tell=self.news.append,
+            record=self.news.append,
         )
         self.jobwatch = JobWatch(
             api=self.api,
+            states=self.states,
             reporter=self.reporter,
             wanted=self.reconcile.wanted,
-            keeps=self.runs.keeps,
+            keeps=self.runs.states.keeps,
             catch_up=lambda: self.catch_up(),  # noqa: PLW0108 - tests replace it
             namespaces=namespaces,
             clock=self.clock,
             health=self.health,
             events=self.events,
         )
-        self.ends = RunEnds(
+        self.ends = Completions(
             queue=self.queue,
-            definitions=self.reporter.definition,
-            is_waited_for=self.runs.has_waiting,
+            definitions=self.states.definition,
+            is_waited_for=self.runs.states.has_waiting,
             epoch=messages.Epoch(epoch),
             clock=self.clock,
         )
         self.reconciler = Reconciler(
             reconcile=self.reconcile,
-            read=functools.partial(schedules.read, self.api),
+            read=self._read,
             reports=self.reporter,
             health=self.health,
             clock=self.clock,
             events=self.events,
+        )
+        self.run_reads = RunReads(
+            api=self.api, is_wanted=self.runs.is_wanted, offer=self.runs.offer, clock=self.clock
         )
         self.resync = Resync(
             api=self.api,
@@ -157,7 +165,7 @@ class World:
         self.fallbacks = Fallbacks(
             queue=self.queue,
             epoch=messages.Epoch(epoch),
-            knowledge=Endings(reporter=self.reporter, jobs=self.jobwatch, runs=self.runs),
+            knowledge=Endings(states=self.states, jobs=self.jobwatch, runs=self.runs.states),
             holds=self.reporter,
             catch_up=self.outcomes.catch_up,
             ready=self.jobwatch.listed.wait,
@@ -172,6 +180,7 @@ class World:
             for work in (
                 self.reconciler.run(),
                 self.reporter.run(),
+                self.run_reads.run(),
                 self.others.run(self.news.append),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
@@ -210,39 +219,35 @@ class World:
         self.events.run_started.subscribe(self.jobwatch.run_started)
         self.events.run_replacing.subscribe(self.jobwatch.run_replacing)
         self.events.slot_withdrawn.subscribe(self.reporter.withdrawn)
-        self.events.job_ended.subscribe(self.ends.note)
+        self.events.job_ended.subscribe(self.ends.job_ended)
         self.events.jobs_released.subscribe(self.jobwatch.look)
         self.events.template_proven.subscribe(self.reconciler.prove)
         self.events.status_written.subscribe(self.jobwatch.look)
         self.events.generation_refused.subscribe(self.reconciler.refuse)
         self.events.mark_replaced.subscribe(self.others.suspect)
         self.events.points_held.subscribe(self.fallbacks.look)
-        self.events.claims_lost.subscribe(self.jobwatch.note_upheaval)
+        self.events.claims_lost.subscribe(self.jobwatch.claims_lost)
 
     async def catch_up(self) -> None:
         """What Jobs that were cut short wait for; tests put their own in its place."""
         await self.outcomes.catch_up()
+
+    async def _read(self, seen: sighting.Sighting) -> schedules.Schedule | None:
+        return await schedules.read(self.api, seen.namespace, seen.name, not_before=seen.version)
 
     async def _play_kopf(self, version: str) -> None:
         path = schedules.collection()
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.Schedule, version):
                 if self.watches:
-                    self._offer(change)
+                    self.reconciler.observe(_shown(change))
 
     async def _play_kopf_of_runs(self, version: str) -> None:
         path = schedules.collection(plural=schedules.RUN_PLURAL)
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.ScheduleRun, version):
                 if self.watches:
-                    seen = runsighting.of_listed(change.item)
-                    is_gone = change.type is port.ChangeType.DELETED
-                    self.runs.offer(dataclasses.replace(seen, deleted=seen.deleted or is_gone))
-
-    def _offer(self, change: port.Change) -> None:
-        seen = sighting.of_listed(change.item)
-        is_gone = change.type is port.ChangeType.DELETED
-        self.reconciler.offer(msgspec.structs.replace(seen, deleted=seen.deleted or is_gone))
+                    self.run_reads.observe(_shown(change))
 
     # -- what tests do -----------------------------------------------------------------------
 
@@ -328,6 +333,17 @@ class World:
 
     def status_writes(self) -> int:
         return sum(verb == "PATCH" for verb, _ in self.api.requests)
+
+
+def _shown(change: port.Change) -> sighting.Sighting:
+    """The metadata of a change, as kopf's handlers hand it over."""
+    metadata = msgspec.to_builtins(change.item.metadata)
+    return sighting.of_change(change.type.value, metadata)
+
+
+def observed(body: dict[str, Any]) -> sighting.Sighting:
+    """An object as the API server answers with it."""
+    return sighting.of_object(msgspec.json.decode(json.dumps(body), type=schedules.Schedule))
 
 
 def slots_after(held: Definition, count: int) -> list[int]:

@@ -206,13 +206,13 @@ POST = actions.Action(target=actions.WebhookAction(url="https://example.com/"))
 )
 async def test_a_small_burst_goes_together_where_streams_were_met_before(monkeypatch, action, asks):
     place = await _place(FEW, action)
-    read, asked = place.queue.read_briefs, []
+    read, asked = place.queue.read_columns, []
 
     async def counting(shard, chains):
         asked.append((place.clock.now_us() // (60 * SECOND), len(chains)))
         return await read(shard, chains)
 
-    monkeypatch.setattr(place.queue, "read_briefs", counting)
+    monkeypatch.setattr(place.queue, "read_columns", counting)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(185)
     assert bool(asked) is asks

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from duepoint import clock as clocks
 from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.sighting import Sighting
+from duepoint.controller.status import published
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, port, schedules
 from duepoint.schedules.conditions import Reason
@@ -28,26 +27,6 @@ PART = "installation"
 #: Between two looks, and from the last proof to forgetting it.
 _LOOK_SECONDS = 30.0
 _FORGET_SECONDS = 900.0
-
-
-class _Mark(msgspec.Struct, rename="camel"):
-    managed_by: str = ""
-
-
-_mark = msgspec.json.Decoder(_Mark)
-
-
-def mark(managed_by: str) -> bytes:
-    """What the JSON text of a status of ours holds; nothing where we have no name."""
-    return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""
-
-
-def named(status: bytes) -> str:
-    """The installation that wrote a status, by its JSON text; "" where it does not say."""
-    try:
-        return _mark.decode(status).managed_by
-    except msgspec.DecodeError:
-        return ""
 
 
 class OtherInstalls:
@@ -68,7 +47,7 @@ class OtherInstalls:
 
     def suspect(self, seen: Sighting) -> None:
         """A Schedule whose status we had written is not marked as ours."""
-        if self._suspect is None and _is_other(named(seen.status), self.own):
+        if self._suspect is None and _is_other(published.managed_by(seen.status), self.own):
             self._suspect = seen
             self._news.set()
 
@@ -97,7 +76,7 @@ class OtherInstalls:
         except kube_errors.ApiError as trouble:
             telemetry.logger.debug("a status was not read", error=str(trouble))
             return
-        other = "" if found is None else named(bytes(found.status))
+        other = "" if found is None else published.managed_by(bytes(found.status))
         if _is_other(other, self.own):
             self._find(other, f"writes the status of Schedule {seen.identity}")
             tell(_about(seen, self.own, other))

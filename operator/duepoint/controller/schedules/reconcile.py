@@ -20,10 +20,10 @@ from msgspec import structs
 
 from duepoint import errors
 from duepoint.controller import sighting
-from duepoint.controller.maintenance import otherinstalls
 from duepoint.controller.schedules import dryruns, fingerprints, plan, verdicts
 from duepoint.controller.schedules.report import Report
 from duepoint.controller.sighting import Sighting
+from duepoint.controller.status import published
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
@@ -89,7 +89,7 @@ class Reconcile:
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._queue = queue
-        self._mark = otherinstalls.mark(managed_by)
+        self._mark = published.mark(managed_by)
         self._key = queue.digest("", b"fingerprint")
         self._dry_runs = dry_runs
         self._epoch = epoch

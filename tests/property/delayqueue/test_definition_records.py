@@ -1,0 +1,88 @@
+"""Definitions come back as they were stored, and other bytes are refused."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duepoint.delayqueue.definitions import codec
+from duepoint.schedules import definition
+from duepoint.schedules import rule as rules
+from tests.support.builders import a_definition
+
+sizes = st.integers(0, 2**40)
+
+
+@given(
+    uid=st.one_of(st.uuids().map(str), st.text(min_size=1, max_size=40)),
+    name=st.text(min_size=1, max_size=52),
+    generation=sizes,
+    state=st.sampled_from(definition.State),
+    numbers=st.tuples(sizes, sizes, st.one_of(st.none(), sizes)),
+    not_before_us=st.integers(0, 2**52),
+)
+def test_a_record_comes_back_as_it_was(uid, name, generation, state, numbers, not_before_us):
+    namespace, target, rule = numbers
+    original = a_definition(
+        uid=uid, name=name, generation=generation, state=state, not_before_us=not_before_us
+    )
+    packed = codec.unpack(codec.pack(original, namespace=namespace, target=target, rule=rule))
+    assert (packed.namespace, packed.target) == (namespace, target)
+    assert packed.rule == (rules.text(original.rule) if rule is None else rule)
+    assert packed.timing_version == original.timing_version
+    restored = packed.resolved(
+        namespace=original.namespace, rule=original.rule, target=original.target
+    )
+    assert restored == original
+
+
+@given(st.binary(max_size=120))
+def test_any_other_bytes_are_refused_without_another_error(record):
+    try:
+        codec.unpack(record)
+    except codec.UnknownFormat:
+        return
+
+
+@given(
+    uid=st.one_of(st.uuids().map(str), st.text(min_size=1, max_size=40)),
+    name=st.text(min_size=1, max_size=52),
+    generation=sizes,
+    collision=st.integers(0, 300),
+    most=st.sampled_from([None, 3]),
+    state=st.sampled_from(definition.State),
+    numbers=st.tuples(sizes, sizes, st.one_of(st.none(), sizes)),
+    fingerprint=st.binary(min_size=4, max_size=4),
+)
+def test_an_identity_is_that_of_the_whole_record(
+    uid, name, generation, collision, most, state, numbers, fingerprint
+):
+    namespace, target, rule = numbers
+    timing = rules.Timing(schedules=("0 9 * * *",), max_runs=most)
+    original = a_definition(
+        uid=uid,
+        name=name,
+        generation=generation,
+        collision=collision,
+        state=state,
+        rule=rules.Rule(timing=timing),
+        fingerprint=fingerprint,
+    )
+    record = codec.pack(original, namespace=namespace, target=target, rule=rule)
+    expected = (uid, namespace, name, generation, collision, fingerprint)
+    assert codec.unpack(record).identity == expected
+    assert codec.identities([record])[0] in {None, expected}
+
+
+@given(st.binary(max_size=120), st.binary(max_size=40))
+def test_bytes_that_are_no_record_have_no_identity(head, tail):
+    usual = codec.pack(a_definition(), namespace=1, target=2, rule=3)
+    for data in (head, usual + tail, usual[: len(head)] + tail):
+        found, neighbour = codec.identities([data, usual])
+        assert neighbour == codec.unpack(usual).identity
+        try:
+            packed = codec.unpack(data)
+        except codec.UnknownFormat:
+            assert found is None
+        else:
+            assert found in {None, packed.identity}
