@@ -98,7 +98,7 @@ async def job_():
 
 @contextlib.asynccontextmanager
 async def stream_in_memory():
-    gate = Gate((await queueing.memory_harness()).queue)
+    gate = Gate((await queueing.memory_harness()).queue.settlements)
     yield behind(gate, stream.StreamTarget(gate, clock.SystemClock()), firings.a_stream())
 
 

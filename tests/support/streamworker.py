@@ -20,7 +20,7 @@ from tests.support import queueing
 async def main(url: str, prefix: str, name: str, lease_seconds: float) -> None:
     clock = clocks.SystemClock()
     queue = queueing.a_queue(url, prefix)
-    streams = stream.StreamTarget(queue, clock)
+    streams = stream.StreamTarget(queue.settlements, clock)
     targets = target.Targets(job=streams, webhook=streams, stream=streams)
     bounds = dispatcher.Bounds(concurrency=64, lease_seconds=lease_seconds)
     work = dispatcher.Dispatcher(queue, targets, clock, bounds)

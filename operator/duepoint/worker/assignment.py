@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import activeruns
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots

@@ -19,9 +19,9 @@ from typing import TypeVar
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.claims import claimedchains, nextdues
 from duepoint.delayqueue.definitions import codec
-from duepoint.delayqueue.firing import claimedchains, rearming
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
@@ -67,7 +67,7 @@ class BatchRoad:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: DelayQueue,
         target: targets.Target,
         clock: Clock,
         known: ActionCache,
@@ -164,7 +164,7 @@ class BatchRoad:
     ) -> plainwork.PlainWork | None:
         """None where the definitions cannot be read now: the usual road has the patience."""
         try:
-            found = await self._queue.read_columns(claim.shard, chains.members)
+            found = await self._queue.definitions.read_columns(claim.shard, chains.members)
         except (errors.TryLater, errors.WorldChanged):
             return None
         for namespace, target in {(kind.namespace, kind.target) for kind in found.kind_of.values()}:
@@ -352,7 +352,7 @@ def _closing(
         slots_us=run.column(done.slots_us),
         messages=run.column(done.messages),
     )
-    return settler.Closing(rearmed=rearming.Rearmed(done.members, done.following), events=(told,))
+    return settler.Closing(rearmed=nextdues.Rearmed(done.members, done.following), events=(told,))
 
 
 def _closing_of_jobs(
@@ -380,7 +380,7 @@ def _closing_of_jobs(
             done.uids, done.names, done.generations, done.slots_us, done.jobs, strict=True
         )
     ]
-    return settler.Closing(rearmed=rearming.Rearmed(done.members, done.following), events=told)
+    return settler.Closing(rearmed=nextdues.Rearmed(done.members, done.following), events=told)
 
 
 def _observe(accepted_us: Sequence[int], slots_us: Sequence[int]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent, RunState
@@ -79,7 +79,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: DelayQueue,
         target: targets.CheckedTarget,
         clock: Clock,
         bounds: Bounds,
@@ -248,7 +248,7 @@ class Dispatcher:
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         while self._clock.monotonic() < claim.held_until:
             try:
-                read = await self._queue.read_definitions(claim.shard, unread)
+                read = await self._queue.definitions.read_definitions(claim.shard, unread)
             except errors.TryLater as trouble:
                 settler.put_off("definitions not read", trouble)
                 await self._clock.sleep(next(waits))
@@ -319,7 +319,7 @@ class Dispatcher:
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         while self._clock.monotonic() < settler.claim.held_until:
             try:
-                return await self._queue.split(settler.claim, splits)
+                return await self._queue.settlements.split(settler.claim, splits)
             except errors.TryLater as trouble:
                 settler.put_off("chains not split yet", trouble)
                 await self._clock.sleep(next(waits))
@@ -348,7 +348,7 @@ class Dispatcher:
             action = await self._actions.load(shard, known.namespace, known.target)
         if not attempt.record.payload or isinstance(action, ActionUnreadable):
             return action
-        return overrides.with_payload(action, attempt, self._queue.digest)
+        return overrides.with_payload(action, attempt, self._queue.definitions.digest)
 
     async def _try_each(
         self,
@@ -619,7 +619,7 @@ class Dispatcher:
         """What has ended is settled; the rest is due again at once, for another worker."""
         try:
             await settler.flush()
-            await self._queue.release(settler.claim)
+            await self._queue.claims.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
 
@@ -632,7 +632,7 @@ class Dispatcher:
         last_try = self._clock.monotonic() + _COME_BACK_SECONDS
         while self._clock.monotonic() < last_try:
             try:
-                await self._queue.release(settler.claim)
+                await self._queue.claims.release(settler.claim)
             except errors.TryLater:
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged:

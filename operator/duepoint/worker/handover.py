@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import appending
+from duepoint.delayqueue.streams import appending
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason

@@ -20,9 +20,10 @@ from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.claims import nextdues, retrylimit
+from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import activeruns, crowding, rearming
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run, unanswered
@@ -55,7 +56,7 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[rearming.Pair] = ()
+    rearmed: Sequence[nextdues.Pair] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
@@ -271,7 +272,7 @@ def _retry(
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)
     if tried.kind is actions.JobAction:
-        origin["target"] = crowding.JOB
+        origin["target"] = retrylimit.JOB
     return messages.Occurrence(
         point=point,
         record=record,
@@ -495,7 +496,7 @@ def _origin(known: definitions.Definition) -> dict[str, str]:
 class Settler:
     """Settles what has become of one claim, in as few scripts as its attempts allow."""
 
-    def __init__(self, queue: Queue, clock: Clock, claim: messages.Claim) -> None:
+    def __init__(self, queue: DelayQueue, clock: Clock, claim: messages.Claim) -> None:
         self._queue = queue
         self._clock = clock
         self.claim = claim
@@ -607,7 +608,7 @@ class Settler:
         self._left = pending
         try:
             for known, listed in runs.values():
-                await self._queue.leave(self.claim, known, listed)
+                await self._queue.concurrency.leave(self.claim, known, listed)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("ends of runs not told", error=str(trouble))
 
@@ -618,7 +619,7 @@ class Settler:
 
         Asked for as long as the claim is held, since a lost answer may hide that they are in. Then
         the queue knows, and whoever reclaims the points finds out. Raises ``scripting.WrongType``
-        and ``scripting.Refused`` as ``port.Queue.deliver`` does: nothing was done.
+        and ``scripting.Refused`` as ``DelayQueue.deliver`` does: nothing was done.
         """
         async with self._turn:
             self._number += 1
@@ -630,7 +631,7 @@ class Settler:
         waits = services.backoff(first_seconds=0.05, most_seconds=1.0)
         while not self.lost and self._clock.monotonic() < self.claim.held_until:
             try:
-                return await self._queue.deliver(self.claim, settlement, *entries)
+                return await self._queue.settlements.deliver(self.claim, settlement, *entries)
             except scripting.Refused:
                 raise
             except errors.TryLater as trouble:
@@ -647,7 +648,7 @@ class Settler:
         last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
         while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
-                self._note(await self._queue.settle(self.claim, settlement), settlement)
+                self._note(await self._queue.settlements.settle(self.claim, settlement), settlement)
                 break
             except errors.TryLater as trouble:
                 self.put_off("settlement put off", trouble)
@@ -673,7 +674,7 @@ def _settlement(gathered: Iterable[Closing], *, number: int) -> messages.Settlem
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=rearming.joined(closed.rearmed for closed in listed),
+        rearmed=nextdues.joined(closed.rearmed for closed in listed),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),

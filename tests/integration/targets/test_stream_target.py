@@ -14,7 +14,7 @@ from tests.support import builders, firings, queueing
 @pytest.fixture
 async def fire(redis_server, key_prefix):
     made = await queueing.redis_harness(redis_server.url, key_prefix)
-    target = stream.StreamTarget(made.queue, clock.SystemClock())
+    target = stream.StreamTarget(made.queue.settlements, clock.SystemClock())
 
     async def one(action=None, **changes):
         return await target.fire(firings.a_firing(action or firings.a_stream(), **changes))
@@ -65,7 +65,7 @@ async def test_a_key_of_another_type_is_not_touched(fire, looked_at, key_prefix)
 
 async def test_a_server_that_is_gone_or_full_is_asked_again(own_server, key_prefix):
     made = await queueing.redis_harness(own_server.url, key_prefix)
-    target = stream.StreamTarget(made.queue, clock.SystemClock())
+    target = stream.StreamTarget(made.queue.settlements, clock.SystemClock())
     with own_server.client() as client:
         client.config_set("maxmemory", "1")
     full = await target.fire(firings.a_firing(firings.a_stream()))

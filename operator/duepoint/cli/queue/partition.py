@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duepoint import errors
-from duepoint.cli import output
+from duepoint.cli import options, output
 from duepoint.cli.queue import connection
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def partition(
     if shards is None and not status:
         raise errors.InvalidSetting("--shards", "is missing; write --shards 256, or --status")
     wanted = None if shards is None or status else _power_of_two(shards)
-    patience = None if timeout is None else connection.whole("--timeout", timeout, most=10**7)
+    patience = None if timeout is None else options.whole("--timeout", timeout, most=10**7)
     shown = _Shown(shape, wanted)
 
     async def ask(opened: DelayQueue) -> int:
         if wanted is not None:
-            _check_answer(await opened.ask_partition(wanted), wanted)
+            _check_answer(await opened.resharding.ask(wanted), wanted)
         if status or no_wait:
-            shown.tell(await opened.partitioning())
+            shown.tell(await opened.resharding.progress())
             shown.end()
             return 1
         return await _watch(opened, shown, wanted, patience)
@@ -126,7 +126,7 @@ async def _seen(opened: DelayQueue) -> messages.Partitioning:
     last = time.monotonic() + _AWAY_SECONDS
     while True:
         try:
-            return await opened.partitioning()
+            return await opened.resharding.progress()
         except errors.TryLater:
             if time.monotonic() >= last:
                 raise

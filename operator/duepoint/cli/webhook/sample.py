@@ -1,0 +1,331 @@
+"""``duepoint webhook test``: one delivery of a Schedule's webhook, made as a worker makes it.
+
+The request is composed and sent by the worker's own code at one fixed time, so that what is shown
+is what is sent, byte for byte. What the spec refers to comes from the command line first, then from
+a cluster where one was named, read with the user's rights. Values of secrets are not shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import json
+import sys
+import time
+import urllib.parse
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar, cast
+
+import msgspec
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.cli import cluster, options, output
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import port, secrets
+from duepoint.net import dialling, egressrules, http1
+from duepoint.runs import outcome
+from duepoint.schedules import actions, slots
+from duepoint.schedules.spec import ScheduleSpec
+from duepoint.targets import (
+    answers,
+    consent,
+    endpoints,
+    materials,
+    outgoing,
+    references,
+    secretcache,
+    servicecache,
+    target,
+    webhook,
+)
+
+#: This machine's own addresses are where people try things out.
+_LOOPBACK = tuple(ipaddress.ip_network(one) for one in ("127.0.0.1/32", "::1/128"))
+V = TypeVar("V")
+_UID = "00000000-0000-4000-8000-000000000000"
+
+
+#: Keys by the name of the Secret or ConfigMap.
+Objects = Mapping[str, Mapping[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What to send, and where its parts are."""
+
+    spec: ScheduleSpec
+    slot_us: int
+    url: str | None
+    objects: Objects = field(repr=False)
+    token: str | None = field(repr=False)
+    kubeconfig: str | None
+    context: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What was composed, and what came of it.
+
+    Attributes:
+        accepted: None where nothing was sent on purpose.
+    """
+
+    method: str
+    url: str
+    headers: list[tuple[str, str]]
+    body: bytes | None
+    accepted: bool | None
+    told: str
+    status: int | None = None
+    seconds: float = 0.0
+
+
+class _FixedClock(clocks.SystemClock):
+    """The wall stands still, so that what is shown and what is sent are the same."""
+
+    def __init__(self) -> None:
+        self._now_us = super().now_us()
+
+    def now_us(self) -> int:
+        return self._now_us
+
+
+async def run(sample: Sample, *, send: bool) -> Shown:
+    """Compose the sample and, unless told otherwise, send it.
+
+    Raises:
+        errors.InvalidSetting: something that it refers to was not given.
+    """
+    clock = _FixedClock()
+    async with _cluster(sample) as api:
+        found = _webhook(sample)
+        source = _vault(sample, api, clock)
+        kept = None if found.is_plain else await source.of(sample.spec.namespace, found)
+        if isinstance(kept, answers.Trouble):
+            raise errors.InvalidSetting(sample.spec.identity, _told(kept.message, api))
+        firing = _firing(sample, found)
+        services = servicecache.of(api or cast("port.Api", _NoCluster()), clock)
+        url = kept.url if kept is not None and found.url_secret is not None else found.url
+        located = msgspec.structs.replace(found, url=url)
+        where = await endpoints.locate(services, sample.spec.namespace, located)
+        if isinstance(where, answers.Trouble):
+            raise errors.InvalidSetting(sample.spec.identity, _told(where.message, api))
+        request = outgoing.compose(firing, found, kept, clock.now_us())
+        shown = _shown(request, _url_shown(str(where.url), found), kept)
+        if not send:
+            return shown
+        dialler = dialling.Dialler(
+            egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True)
+        )
+        replies: list[http1.Response] = []
+        sender = webhook.WebhookTarget(dialler, services, source, clock, on_reply=replies.append)
+        try:
+            shown = await _sent(sender, firing, shown)
+            return _with_text(shown, replies, found, kept)
+        finally:
+            await sender.close()
+
+
+async def _sent(sender: webhook.WebhookTarget, firing: target.Firing, shown: Shown) -> Shown:
+    began = time.monotonic()
+    answer = await sender.fire(firing)
+    accepted = isinstance(answer, outcome.Delivered)
+    told = f"answered {answer.http_status}" if accepted else answer.message
+    seconds = time.monotonic() - began
+    status = answer.http_status
+    return dataclasses.replace(shown, accepted=accepted, told=told, status=status, seconds=seconds)
+
+
+def _with_text(
+    shown: Shown,
+    replies: list[http1.Response],
+    found: actions.WebhookAction,
+    kept: materials.Materials | None,
+) -> Shown:
+    """A refusal in the receiver's own words: whoever asks here could have asked the receiver."""
+    if shown.accepted or not replies:
+        return shown
+    plain = (header.value for header in found.headers)
+    text = answers.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
+    return dataclasses.replace(shown, told=f"{shown.told}: {text}") if text else shown
+
+
+def objects(literal: tuple[str, ...], files: tuple[str, ...]) -> Objects:
+    """What ``--secret`` and ``--secret-file`` say together; raises errors.InvalidSetting."""
+    found: dict[str, dict[str, bytes]] = {}
+    for text in literal:
+        name, key, value = _assigned("--secret", text)
+        found.setdefault(name, {})[key] = value.encode()
+    for text in files:
+        name, key, path = _assigned("--secret-file", text)
+        found.setdefault(name, {})[key] = options.content("--secret-file", path)
+    return found
+
+
+def _assigned(option: str, text: str) -> tuple[str, str, str]:
+    named, equals, value = text.partition("=")
+    name, slash, key = named.partition("/")
+    if not (equals and slash and name and key):
+        # Not quoted: it may be the secret itself.
+        raise errors.InvalidSetting(option, "write NAME/KEY=..., such as billing-hook/secret=...")
+    return name, key, value
+
+
+# -- what it is made of --------------------------------------------------------------------------
+
+
+def _webhook(sample: Sample) -> actions.WebhookAction:
+    found = sample.spec.action.target
+    if not isinstance(found, actions.WebhookAction):
+        raise errors.Bug("a sample of something that is no webhook")
+    if sample.url is None:
+        return found
+    if not sample.url.startswith(("http://", "https://")):
+        message = f"{errors.quoted(sample.url)}: write http://... or https://..."
+        raise errors.InvalidSetting("--url", message)
+    tls = found.tls if sample.url.startswith("https:") else None
+    return msgspec.structs.replace(found, url=sample.url, url_secret=None, service=None, tls=tls)
+
+
+def _firing(sample: Sample, found: actions.WebhookAction) -> target.Firing:
+    spec = sample.spec
+    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
+    now = clocks.SystemClock().monotonic()
+    return target.Firing(
+        action=msgspec.structs.replace(spec.action, target=found),
+        namespace=spec.namespace,
+        name=spec.name,
+        uid=spec.uid or _UID,
+        generation=spec.generation,
+        slot_us=sample.slot_us,
+        due_us=sample.slot_us,
+        previous_us=timeline.previous_before(sample.slot_us),
+        trigger="Manual",
+        attempt=1,
+        run_uid=f"webhook test {time.time_ns()}",
+        time_zone=spec.rule.timing.time_zone,
+        not_after_monotonic=now + found.timeout_seconds,
+    )
+
+
+def _audience(sample: Sample) -> str:
+    auth = _webhook(sample).auth
+    return auth.audience if isinstance(auth, actions.AccountToken) else ""
+
+
+def _life(value: V) -> secretcache.Life[V]:
+    return secretcache.Life(value=value, fresh_seconds=600, usable_seconds=600, size=1)
+
+
+def _vault(sample: Sample, api: port.Api | None, clock: clocks.Clock) -> materials.Vault:
+    async def look(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Data]:
+        kind, name = key
+        if name in sample.objects:  # given by the person who asks, and so for this receiver
+            return _life(secrets.Data(sample.objects[name], {consent.SEND_TO: "*"}))
+        if kind == references.ACCOUNT and sample.token is not None:
+            return _life(secrets.Data({}, {consent.TOKEN_AUDIENCES: _audience(sample)}))
+        if api is None:
+            raise kube_errors.NotFound(name)
+        return _life(await secrets.read(api, kind, namespace, name))
+
+    async def token(namespace: str, key: tuple[str, str]) -> secretcache.Life[secrets.Token]:
+        if sample.token is not None:
+            return _life(secrets.Token(text=sample.token, expires_us=0))
+        if api is None:
+            raise kube_errors.NotFound(key[0])
+        return _life(await secrets.token(api, namespace, *key))
+
+    rules = materials.Rules(insecure_tls=True)
+    objects, tokens = secretcache.Memory(look, clock), secretcache.Memory(token, clock)
+    return materials.Vault(objects, tokens, clock, rules)
+
+
+class _NoCluster:
+    """Stands where an API server would; Services are the only thing asked of it."""
+
+    async def request(self, verb: str, path: str, *_: object, **__: object) -> bytes:
+        raise kube_errors.Unavailable(f"{verb} {path}: no cluster was named")
+
+
+@contextlib.asynccontextmanager
+async def _cluster(sample: Sample) -> AsyncIterator[port.Api | None]:
+    """The API server that was named on the command line, and no other."""
+    if sample.kubeconfig is None and sample.context is None:
+        yield None
+        return
+    path = None if sample.kubeconfig is None else Path(sample.kubeconfig)
+    place = cluster.Place(kubeconfig=path, context=sample.context, namespace=None)
+    async with cluster.session(place) as found:
+        yield found.api
+
+
+def _told(message: str, api: port.Api | None) -> str:
+    if api is not None:
+        return message
+    told = message.replace("does not exist; create it", "is not known here")
+    return (
+        f"{told}; write --secret-file NAME/KEY=FILE, --token-file or --url, or --kubeconfig FILE "
+        "to look there"
+    )
+
+
+# -- what is shown -------------------------------------------------------------------------------
+
+
+def _url_shown(url: str, found: actions.WebhookAction) -> str:
+    """Of a URL that is a credential, scheme and host."""
+    if found.url_secret is None:
+        return url
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}/[redacted]"
+
+
+def _shown(request: outgoing.Request, url: str, kept: materials.Materials | None) -> Shown:
+    hidden = () if kept is None else kept.unspeakable
+    return Shown(
+        method=request.method,
+        url=url,
+        headers=[(name, _without(value, hidden)) for name, value in request.headers],
+        body=request.body,
+        accepted=None,
+        told="not sent",
+    )
+
+
+def _without(value: str, hidden: tuple[str, ...]) -> str:
+    for secret in sorted(filter(None, hidden), key=len, reverse=True):
+        value = value.replace(secret, "[redacted]")
+    return value
+
+
+def show(shown: Shown, shape: str) -> None:
+    """Print the request and what came of it."""
+    body = (shown.body or b"").decode(errors="replace")
+    if shape == "json":
+        row = {
+            "method": shown.method,
+            "url": shown.url,
+            "headers": dict(shown.headers),
+            "body": body,
+            "accepted": shown.accepted,
+            "status": shown.status,
+            "message": shown.told,
+        }
+        sys.stdout.write(json.dumps(row) + "\n")
+        return
+    output.say(f"{shown.method} {shown.url}")
+    for name, value in shown.headers:
+        output.say(f"{name}: {value}")
+    output.say()
+    output.say(body)
+    output.say()
+    if shown.accepted is None:
+        output.say(shown.told)
+    elif shown.accepted:
+        output.say(f"accepted: {shown.told} after {shown.seconds:.3f} s")
+    else:
+        output.complain(f"not accepted: {shown.told}")

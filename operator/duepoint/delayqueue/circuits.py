@@ -1,0 +1,111 @@
+"""What all workers know of receivers in trouble: circuits, and receivers that are gone.
+
+Healthy receivers are not in there, so the one hash is small; who knows its version gets it whole
+only when it has changed. It is worth nothing after a loss: what is wrong with a receiver is found
+out again by calling it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from duepoint import errors
+from duepoint.delayqueue import index
+from duepoint.delayqueue.wire import scripting
+from duepoint.runs import circuit, run
+
+#: Receivers and Schedules that are remembered; further ones are called as if they were well.
+MOST_KNOWN = 10_000
+
+_HOST, _GONE = b"h", b"g"
+
+
+class Circuits:
+    """What all workers know of receivers in trouble."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+    ) -> None:
+        self._index = index
+
+    async def report(
+        self,
+        news: Sequence[circuit.News] = (),
+        gone: Sequence[circuit.Gone] = (),
+        *,
+        known: int = -1,
+        rule: circuit.Rule,
+    ) -> circuit.Board:
+        """Tell, ask, and learn what has changed since the version that is known; -1 = none is."""
+        arguments = scripting.Arguments(
+            known=known,
+            most=MOST_KNOWN,
+            buckets=circuit.BUCKETS,
+            rule={
+                name.removesuffix("_us"): value for name, value in dataclasses.asdict(rule).items()
+            },
+        )
+        arguments.put("gone", [(arguments.position(f"g{one.uid}"), one.generation) for one in gone])
+        arguments.put(
+            "news",
+            [
+                (
+                    arguments.position(f"h{one.host}"),
+                    *(one.calls, one.probe_us, one.ask_us, run.cut(one.cause, run.CAUSE_LIMIT)),
+                )
+                for one in news
+            ],
+        )
+        reply = await self._index.gathered.run(
+            arguments.call("circuits", [self._index.keys.circuits, self._index.keys.troubled])
+        )
+        return _board(reply, known)
+
+    async def read(self) -> circuit.Board:
+        """All that is known, for those who only look."""
+        (found,) = await self._index.read(
+            "read the circuits", ("HGETALL", self._index.keys.circuits)
+        )
+        pairs = (
+            found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+        )
+        hosts, gone = _sorted_out(pairs)
+        return circuit.Board(version=0, now_us=0, hosts=hosts, gone=gone)
+
+
+def _board(reply: Any, known: int) -> circuit.Board:  # noqa: ANN401 - a raw reply
+    version, now, probes, fields = reply
+    board = circuit.Board(
+        version=int(version), now_us=int(now), probes=tuple(int(one) for one in probes)
+    )
+    if board.version == known:
+        return board
+    hosts, gone = _sorted_out(zip(fields[::2], fields[1::2], strict=True))
+    return dataclasses.replace(board, hosts=hosts, gone=gone)
+
+
+def _sorted_out(
+    pairs: Iterable[tuple[bytes, bytes]],
+) -> tuple[dict[str, circuit.Circuit], dict[str, int]]:
+    hosts: dict[str, circuit.Circuit] = {}
+    gone: dict[str, int] = {}
+    for field, value in pairs:
+        kind, name = field[:1], field[1:].decode(errors="replace")
+        if kind == _HOST:
+            hosts[name] = _decoded(value, circuit.Circuit)
+        elif kind == _GONE:
+            gone[name] = _decoded(value, int)
+    return hosts, gone
+
+
+def _decoded(value: bytes, type_: Any) -> Any:  # noqa: ANN401 - a type, and one of it
+    try:
+        return msgspec.msgpack.decode(value, type=type_)
+    except msgspec.DecodeError as error:
+        raise errors.QueueUnavailable(f"a circuit cannot be read: {error}") from error

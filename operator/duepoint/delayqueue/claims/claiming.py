@@ -1,0 +1,444 @@
+"""Taking due points under a lease: claim, extend, release, isolate.
+
+A claim passes the lanes that were said to be due by the last reply (or by a wake-up); when the
+server knows better it names them and is asked again at once. Validity is counted on the monotonic
+clock from before the request, so that a slow reply never lengthens a lease. Definitions of the
+points that were foreseen are read behind the claim in the same round trip: on one connection the
+server answers in order, so they are as new as if they had been asked for after the reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import os
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from duepoint import errors, telemetry
+from duepoint.delayqueue import index, layouts, messages, port, sharding
+from duepoint.delayqueue.claims import claimedchains, prefetch
+from duepoint.delayqueue.definitions import reading, records
+from duepoint.delayqueue.resharding import moves
+from duepoint.delayqueue.wire import scripting, serverclock
+from duepoint.schedules import points
+
+#: How far this machine's clock may be ahead of the server's before it delays a due.
+CLOCK_TOLERANCE_US = 5_000
+#: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
+STANDBY_DUE_DELAY_US = (200_000, 500_000)
+STANDBY_EXPIRY_DELAY_US = (0, 100_000)
+#: Rounds of "name other lanes": two in practice, more only while edits move the heads.
+_ROUNDS = 4
+_MOST_LANES = 64
+_MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
+#: A shard that is only on its way to another node is looked at again after so long.
+_MOVING_WAIT_SECONDS = 0.1
+#: A look that came too early by less than this would come too early again.
+_LEAST_WAIT_SECONDS = 0.0002
+#: Shorter members than a schedule id are strangers; they are their own key among the lanes.
+_ID_LENGTH = 8
+
+
+log = structlog.get_logger(__name__)
+
+#: The highest mark of a shard, and when it was told last that it is that.
+_Mark = tuple[int, float]
+_NO_MARK: _Mark = (0, -math.inf)
+
+_Buckets = dict[str, list[points.ScheduleId]]
+
+
+class Claims:
+    """Takes due points under a lease: claim, extend, release, isolate."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        reader: reading.Reader,
+        moves: moves.Moves,
+        prefetch: prefetch.Foresight,
+        server_clock: serverclock.ServerClock,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._reader = reader
+        self._moves = moves
+        self._prefetch = prefetch
+        self._server_clock = server_clock
+        self._lanes: dict[messages.ShardId, list[bytes]] = {}
+        self._is_outdated = False
+        self._puzzling: set[messages.ShardId] = set()
+        #: The highest mark that each shard has told; one that is lower later went back.
+        self._marks: dict[messages.ShardId, _Mark] = {}
+
+    async def claim(
+        self,
+        shards: Sequence[messages.ShardId],
+        *,
+        worker: str,
+        batch: int = port.BATCH,
+        lease_seconds: float = port.LEASE_SECONDS,
+        standby: Collection[messages.ShardId] = (),
+        wary: bool = False,
+    ) -> list[messages.Claimed]:
+        """Look at these shards in one round trip; one answer per shard, in their order.
+
+        Shards in ``standby`` have another preferred worker: their dues are taken only when
+        200-500 ms late, their expired claims 0-100 ms late. ``wary``: what has lost two owners
+        already is left alone, and the answer says so. A shard that cannot be looked at says why
+        in its answer, and is raised only where none of them can be.
+        """
+        if self._is_outdated:
+            self._is_outdated = False
+            raise scripting.LayoutChanged("the index has been cut anew")
+        answers: dict[messages.ShardId, messages.Claimed] = {}
+        failed: dict[messages.ShardId, errors.DuepointError] = {}
+        asked = list(shards)
+        dues = self._foreseen(shards)
+        expected = {shard: self._reader.by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
+        for _ in range(_ROUNDS):
+            if not asked:
+                break
+            ids = [messages.ClaimId(os.urandom(12)) for _ in asked]
+            foreseen = {shard: expected[shard] for shard in asked if shard in expected}
+            started = self._index.clock.monotonic()
+            replies = await self._index.scripts.run_many(
+                [
+                    *(
+                        self._claim_call(
+                            shard,
+                            id_,
+                            worker=worker,
+                            batch=batch,
+                            lease_seconds=lease_seconds,
+                            standby=shard in standby,
+                            wary=wary,
+                        )
+                        for shard, id_ in zip(asked, ids, strict=True)
+                    ),
+                    *(
+                        scripting.Read(command)
+                        for shard, by_bucket in foreseen.items()
+                        for command in self._reader.definition_commands(shard, by_bucket)
+                    ),
+                ]
+            )
+            known = self._definitions_behind(foreseen, replies[len(asked) :])
+            again = []
+            for shard, id_, reply in zip(asked, ids, replies, strict=False):
+                if isinstance(reply, errors.DuepointError):
+                    self._put_off(shard, reply, answers, failed)
+                elif reply[0] == b"lanes":
+                    self._lanes[shard] = reply[1]
+                    again.append(shard)
+                elif reply[0] == b"move":
+                    await self._moves.finish_overdue(shard, reply[1])
+                    again.append(shard)
+                else:
+                    answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
+            asked = again
+        if failed and not answers:
+            raise next(iter(failed.values()))
+        for shard, taken in dues.items():
+            if (answer := answers.get(shard)) is not None and answer.claim is None:
+                self._prefetch.give_back(shard, taken)
+        # Claims that were made are handed out first; the next look tells that a shard is no more.
+        troubles = failed.values()
+        self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in troubles)
+        return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
+
+    def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+        """The shards of servers that hold none of these; none where there is one server."""
+        by_meta = {
+            self._index.shard(shard).meta: shard
+            for shard in sharding.all_shards(self._index.known_layout())
+        }
+        homes = [
+            [by_meta[meta] for meta in at]
+            for at in self._index.servers.homes(tuple(by_meta)).values()
+        ]
+        return tuple(shard for home in homes if not {*home} & {*shards} for shard in home)
+
+    def _put_off(
+        self,
+        shard: messages.ShardId,
+        trouble: errors.DuepointError,
+        answers: dict[messages.ShardId, messages.Claimed],
+        failed: dict[messages.ShardId, errors.DuepointError],
+    ) -> None:
+        """What is the matter with this shard alone holds up no other one."""
+        if isinstance(trouble, scripting.ShardMoving):
+            answers[shard] = _look_again(shard, trouble, after_seconds=_MOVING_WAIT_SECONDS)
+        elif not isinstance(trouble, (errors.Bug, scripting.Damaged)):
+            failed[shard] = trouble
+        else:  # something is in it that no script of ours expects
+            answers[shard] = _look_again(shard)
+            telemetry.unreadable_total.labels("shard").inc()
+            if shard not in self._puzzling:
+                self._puzzling.add(shard)
+                log.error("shard cannot be claimed from", shard=shard, error=str(trouble))
+
+    def _foreseen(
+        self, shards: Sequence[messages.ShardId]
+    ) -> dict[messages.ShardId, dict[points.ScheduleId, int]]:
+        until_us = self._index.clock.now_us() + CLOCK_TOLERANCE_US
+        return {shard: ids for shard in shards if (ids := self._prefetch.take(shard, until_us))}
+
+    def _definitions_behind(
+        self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
+    ) -> dict[messages.ShardId, messages.KnownDefinitions]:
+        """What was read behind the claims; a shard made anew meanwhile is read as ever."""
+        known: dict[messages.ShardId, messages.KnownDefinitions] = {}
+        answers = iter(replies)
+        for shard, by_bucket in foreseen.items():
+            own = list(itertools.islice(answers, 1 + len(by_bucket)))
+            with contextlib.suppress(errors.WorldChanged, errors.TryLater):
+                known[shard] = self._reader.known_already(shard, by_bucket, own)
+        return known
+
+    async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
+        """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
+        names = self._index.shard(claim.shard)
+        arguments = self._claim_arguments(
+            claim, lease=_us(lease_seconds), latest=_us(2 * port.LONGEST_LEASE_SECONDS)
+        )
+        lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
+        started = self._index.clock.monotonic()
+        try:
+            reply = await self._index.scripts.run(
+                arguments.call("extend", [names.meta, names.claims, *lanes])
+            )
+        except scripting.LayoutChanged:
+            if await self._layouts.may_hold(claim.shard):
+                raise
+            return None
+        if reply[0] == b"lost":
+            return None
+        token, now = int(reply[1]), int(reply[2])
+        return dataclasses.replace(
+            claim, token_us=token, held_until=started + (token - now) / 1_000_000
+        )
+
+    async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
+        """These members (None = all still held) are there for others at once; how many.
+
+        Occurrences are due again at their dues. Chains keep when they were claimed first, and have
+        lost no owner (``Claim.first_us``, ``reclaimed``).
+        Where the claim was lost, its owner says with None that it lives and could not reach the
+        queue: none of its points is suspected any more of having ended it (``Claim.alone``).
+        """
+        names = self._index.shard(claim.shard)
+        lanes = claimedchains.lanes_of(claim)
+        arguments = self._claim_arguments(
+            claim, all=members is None, lanes=[str(lane) for lane in lanes]
+        )
+        arguments.put("members", arguments.run(members or ()))
+        arguments.put("given", arguments.position(os.urandom(12)))
+        former: dict[int, list[bytes | str]] = {lane: [] for lane in lanes}
+        for point in claim.points if members is None else ():
+            former[claim.lanes[point.schedule_id]].append(point.member)
+        arguments.put("former", [arguments.run(former[lane]) for lane in lanes])
+        keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
+        keys += [names.lane(lane) for lane in lanes]
+        try:
+            released, _ = await self._index.scripts.run(arguments.call("release", keys))
+        except scripting.LayoutChanged:
+            if await self._layouts.may_hold(claim.shard):
+                raise
+            return 0
+        return int(released)
+
+    async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
+        """Note whether this worker has nothing in hand but the claim; False = the claim is lost.
+
+        A point is suspected of having ended its owner only if that was noted when the claim ran
+        out and the point was all that was left of it (``Claim.alone``).
+        """
+        names = self._index.shard(claim.shard)
+        arguments = self._claim_arguments(claim, alone=alone)
+        try:
+            held = await self._index.scripts.run(
+                arguments.call("alone", [names.meta, names.claims, names.leases])
+            )
+        except scripting.LayoutChanged:
+            if await self._layouts.may_hold(claim.shard):
+                raise
+            return False
+        return bool(held)
+
+    def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
+        """A wake-up said that this lane has the shard's head."""
+        lanes = self._lanes.setdefault(shard, [])
+        text = str(lane).encode()
+        if text not in lanes:
+            lanes.insert(0, text)
+            del lanes[_MOST_LANES:]
+
+    def _claim_arguments(self, claim: messages.Claim, **named: object) -> scripting.Arguments:
+        arguments = scripting.Arguments(layout=sharding.layout_of(claim.shard), **named)
+        arguments.put("id", arguments.position(claim.id))
+        return arguments
+
+    def _claim_call(
+        self,
+        shard: messages.ShardId,
+        claim_id: messages.ClaimId,
+        *,
+        worker: str,
+        batch: int,
+        lease_seconds: float,
+        standby: bool,
+        wary: bool,
+    ) -> scripting.Call:
+        names = self._index.shard(shard)
+        lanes = self._lanes.get(shard, [])
+        mark, told_at = self._marks.get(shard, _NO_MARK)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard),
+            worker=worker,
+            lease=_us(lease_seconds),
+            cap=self._index.clock.now_us() + CLOCK_TOLERANCE_US,
+            batch=min(batch, _MOST_POINTS),
+            lanes=[lane.decode() for lane in lanes],
+            due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
+            expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
+            wary=wary,
+            mark=mark,
+            **({"mark_age": _us(self._index.clock.monotonic() - told_at)} if mark else {}),
+            ran=names.ran,
+        )
+        arguments.put("id", arguments.position(claim_id))
+        arguments.name_server()
+        keys = [names.meta, names.heads, names.claims, names.leases, names.occrec, names.runs]
+        keys += [names.lane(int(lane)) for lane in lanes]
+        return arguments.call("claim", keys)
+
+    def _answer(
+        self,
+        shard: messages.ShardId,
+        claim_id: messages.ClaimId,
+        reply: list[Any],
+        started: float,
+        known: messages.KnownDefinitions,
+    ) -> messages.Claimed:
+        # The wait was computed about half way between question and answer.
+        passed = (self._index.clock.monotonic() - started) / 2
+        self._puzzling.discard(shard)
+        if reply[0] == b"idle":
+            self._lanes[shard] = _lanes_among(reply[2])
+            return messages.Claimed(
+                shard=shard,
+                claim=None,
+                wait_seconds=_seconds(reply[1], passed),
+                left_alone=bool(reply[3]),
+            )
+        self._server_clock.note_answer(int(reply[3]), asked=started)
+        _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
+        lanes, left, first, mark, back = others
+        if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
+            self._marks[shard] = int(mark), self._index.clock.monotonic()
+        self._lanes[shard] = _lanes_among(lanes)
+        claim = messages.Claim(
+            id=claim_id,
+            shard=shard,
+            reclaimed=attempts,
+            alone=alone,
+            first_us=int(first),
+            now_us=int(cap),
+            token_us=int(token),
+            held_until=started + (int(token) - int(now)) / 1_000_000,
+            definitions=known,
+            back_us=int(back),
+            **_records(occurrences),
+            **_points(found),
+        )
+        return messages.Claimed(
+            shard=shard,
+            claim=claim,
+            wait_seconds=_seconds(wait, passed),
+            more=bool(more),
+            left_alone=bool(left),
+        )
+
+
+def _lanes_among(heads: list[bytes]) -> list[bytes]:
+    """The heads that name lanes; others are removed by the script when they are due."""
+    return [head for head in heads if head.isdigit()]
+
+
+def _points(found_by_lane: list[Any]) -> dict[str, Any]:
+    """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
+    if (chains := claimedchains.from_lanes(found_by_lane)) is not None:
+        return {
+            "points": chains,
+            "strangers": (),
+            "lanes": claimedchains.LanesOfChains(found_by_lane),
+        }
+    known: list[points.DuePoint] = []
+    strangers: list[tuple[bytes, float]] = []
+    lanes: dict[bytes, int] = {}
+    for lane, found in zip(found_by_lane[::2], found_by_lane[1::2], strict=True):
+        number = int(lane)
+        for member, score in zip(found[::2], found[1::2], strict=True):
+            due = float(score)
+            lanes[member[:_ID_LENGTH]] = number
+            point = points.parse_member(member, int(due)) if due >= 0 else None
+            if point is None:
+                strangers.append((member, due))
+            else:
+                known.append(point)
+    if strangers:
+        telemetry.unreadable_total.labels("member").inc(len(strangers))
+    known.sort(key=lambda point: point.due_us)
+    return {"points": tuple(known), "strangers": tuple(strangers), "lanes": lanes}
+
+
+def _records(occurrences: list[bytes]) -> dict[str, Any]:
+    """Records, and members of those that cannot be read, of a reply {member, record, ...}."""
+    found: dict[bytes, messages.OccurrenceRecord] = {}
+    unreadable: set[bytes] = set()
+    for member, record in zip(occurrences[::2], occurrences[1::2], strict=True):
+        try:
+            found[member] = records.unpack(record)
+        except records.UnknownFormat:
+            unreadable.add(member)
+    if unreadable:
+        telemetry.unreadable_total.labels("record").inc(len(unreadable))
+    return {"records": found, "unreadable": frozenset(unreadable)}
+
+
+def _look_again(
+    shard: messages.ShardId,
+    trouble: errors.DuepointError | None = None,
+    *,
+    after_seconds: float = port.AWAY_SECONDS,
+) -> messages.Claimed:
+    return messages.Claimed(
+        shard=shard,
+        claim=None,
+        wait_seconds=after_seconds,
+        trouble=trouble if isinstance(trouble, errors.TryLater) else None,
+    )
+
+
+def _seconds(wait_us: bytes | int, passed_seconds: float) -> float | None:
+    """What is left of a wait, never nothing; None where there is nothing to wait for."""
+    wait = int(wait_us)
+    return None if wait < 0 else max(wait / 1_000_000 - passed_seconds, _LEAST_WAIT_SECONDS)
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1_000_000)
+
+
+def _between(bounds: Iterable[int]) -> int:
+    low, high = bounds
+    return random.randint(low, high)  # noqa: S311 - spreads load

@@ -1,0 +1,269 @@
+"""Dead letters that are wanted back, or gone for good.
+
+A replayed letter becomes an occurrence of its Schedule, due at once, in the script that removes
+the letter: so it runs again once, under the id that the slot always had. Its attempts and its age
+count anew from the replay, by ``OccurrenceRecord.replayed_us``. A few hundred are purged at a time.
+What is counted of a namespace's letters goes with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import heapq
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from duepoint.delayqueue import index, keys, messages, sharding
+from duepoint.delayqueue.definitions import codec, reading, records
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+
+_LETTERS_TOGETHER = 200
+#: Letters that one script removes; their payloads are not in them, so this is quick.
+PURGED_TOGETHER = 500
+
+Where = tuple[messages.ShardId, definitions.Definition]
+
+
+class Replayed(enum.StrEnum):
+    """What became of a letter."""
+
+    APPLIED = "replayed"
+    UNCHANGED = "waiting"
+    UNKNOWN = "gone"
+    GONE = "absent"
+    BUSY = "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """What a letter says of its slot; enough to run it again."""
+
+    namespace: str
+    uid: str
+    kind: points.PointKind
+    slot_us: int
+    run_tag: points.RunTag
+    record: messages.OccurrenceRecord
+
+
+def slot_of(letter: messages.DeadEntry) -> Slot | None:
+    """None where the letter does not say which slot it is of: it could not be read when buried."""
+    entry = letter.entry
+    point = points.parse_member(letter.member, 0) if letter.member else None
+    slot_us = _whole(entry.get("slot_us"))
+    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
+        slot_us = point.slot_us
+    if slot_us is None or slot_us >= points.DUE_LIMIT_US:
+        return None
+    if not entry.get("uid") or not entry.get("namespace"):
+        return None
+    if point is not None and point.kind is points.PointKind.CHECK:
+        return None  # nothing was to be delivered
+    is_run = point is not None and point.kind in points.RUN_KINDS
+    if bool(entry.get("run_uid")) != is_run:
+        return None  # the id of its event hangs on the ScheduleRun
+    return Slot(
+        namespace=entry["namespace"],
+        uid=entry["uid"],
+        kind=point.kind if is_run and point is not None else points.PointKind.RETRY,
+        slot_us=slot_us,
+        run_tag=point.run_tag if is_run and point is not None else points.NO_RUN,
+        record=_record(entry),
+    )
+
+
+def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
+    """The slot as it was before its first attempt; with what its ScheduleRun wanted otherwise."""
+    kept = messages.OccurrenceRecord()
+    if packed := entry.get("record"):
+        try:
+            kept = records.unpack(bytes.fromhex(packed))
+        except ValueError:  # also of records.UnknownFormat
+            kept = messages.OccurrenceRecord()
+    return dataclasses.replace(
+        kept,
+        attempt=0,
+        trigger=entry.get("trigger") or kept.trigger,
+        run_uid=entry.get("run_uid", ""),
+        last_error="",
+        last_cause="",
+    )
+
+
+class DeadLetters:
+    """Dead letters: reading, replaying and purging them."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+
+    async def all(self) -> AsyncIterator[messages.DeadEntry]:
+        """Every dead letter, newest first, read as it is asked for."""
+        shards = sharding.all_shards(self._index.known_layout())
+        read = await asyncio.gather(*(self._some_letters(shard, "+") for shard in shards))
+        unread = dict(zip(shards, read, strict=True))
+        newest = [(_age(found[0]), shard) for shard, found in unread.items() if found]
+        heapq.heapify(newest)
+        while newest:
+            _, shard = heapq.heappop(newest)
+            letter = unread[shard].pop(0)
+            yield letter
+            if not unread[shard]:
+                unread[shard] = await self._some_letters(shard, f"({letter.id}")
+            if unread[shard]:
+                heapq.heappush(newest, (_age(unread[shard][0]), shard))
+
+    async def dropped(self) -> dict[str, int]:
+        """How many letters of each namespace went because it had more than it may keep."""
+        shards = sharding.all_shards(self._index.known_layout())
+        found = await self._index.read(
+            "read how many dead letters went",
+            *(("HGETALL", self._index.shard(shard).letter_sums) for shard in shards),
+        )
+        dropped: Counter[str] = Counter()
+        for raw in found:
+            for name, count in _fields(raw).items():
+                if name.startswith(b"d:"):
+                    dropped[name[2:].decode(errors="replace")] += int(count)
+        return dict(sorted(dropped.items()))
+
+    async def find(
+        self, layout: int, shard_number: int, entry_id: str
+    ) -> messages.DeadEntry | None:
+        """The letter with this id; None where it is not there (any more)."""
+        wanted = (layout, shard_number)
+        for shard in sharding.all_shards(self._index.known_layout()):
+            if (sharding.layout_of(shard), sharding.index_of(shard)) == wanted:
+                return await self._letter(shard, entry_id)
+        return None
+
+    async def _letter(self, shard: messages.ShardId, entry_id: str) -> messages.DeadEntry | None:
+        (found,) = await self._index.read(
+            "read a dead letter", ("XRANGE", self._index.shard(shard).dead, entry_id, entry_id)
+        )
+        return _letter(shard, *found[0]) if found else None
+
+    async def _some_letters(self, shard: messages.ShardId, before: str) -> list[messages.DeadEntry]:
+        """Newest first, from ``before`` (an id after a bracket, or ``+``) on."""
+        (found,) = await self._index.read(
+            "read dead letters",
+            ("XREVRANGE", self._index.shard(shard).dead, before, "-", "COUNT", _LETTERS_TOGETHER),
+        )
+        return [_letter(shard, entry_id, fields) for entry_id, fields in found]
+
+    async def replay(
+        self, letter: messages.DeadEntry, slot: Slot, where: Where, now_us: int
+    ) -> Replayed:
+        """The letter's slot is due again, and the letter gone; or why not.
+
+        Args:
+            slot: of the letter, by ``slot_of``.
+            where: the shard and the definition of the letter's Schedule.
+            now_us: from here on its age counts anew.
+        """
+        shard, known = where
+        if self._index.servers.is_cluster and shard != letter.shard:
+            return Replayed.BUSY  # the letter follows its schedule when the move is over
+        lane = await self._reader.lane_of(shard, known.namespace)
+        if lane is None:
+            return Replayed.GONE
+        reply: bytes = await self._index.scripts.run(
+            self._replay_call(letter, slot, where, lane, now_us)
+        )
+        return Replayed.BUSY if reply == b"ABSENT" else Replayed[reply.decode()]
+
+    async def purge(self, letters: Sequence[messages.DeadEntry]) -> int:
+        """These letters are gone; how many were there."""
+        by_shard: dict[messages.ShardId, list[str]] = {}
+        for letter in letters:
+            by_shard.setdefault(letter.shard, []).append(letter.id)
+        removed = 0
+        for shard, ids in by_shard.items():
+            for first in range(0, len(ids), PURGED_TOGETHER):
+                part = ids[first : first + PURGED_TOGETHER]
+                removed += await self._index.scripts.run(self._purge_call(shard, part))
+        return removed
+
+    def _purge_call(self, shard: messages.ShardId, ids: Sequence[str]) -> scripting.Call:
+        names = self._index.shard(shard)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
+        arguments.put("letters", arguments.run(ids))
+        return arguments.call("purge", [names.meta, *_letter_keys(names)])
+
+    async def count(self) -> int:
+        """How many dead letters there are."""
+        shards = sharding.all_shards(self._index.known_layout())
+        counts = await self._index.read(
+            "count dead letters", *(("XLEN", self._index.shard(shard).dead) for shard in shards)
+        )
+        return sum(counts)
+
+    def _replay_call(
+        self, letter: messages.DeadEntry, slot: Slot, where: Where, lane: int, now_us: int
+    ) -> scripting.Call:
+        shard, known = where
+        names = self._index.shard(shard)
+        point = points.DuePoint(
+            schedule_id=known.id,
+            timing_version=known.timing_version,
+            kind=slot.kind,
+            due_us=now_us,
+            slot_us=slot.slot_us,
+            run_tag=slot.run_tag,
+        )
+        record = dataclasses.replace(slot.record, first_try_us=now_us, replayed_us=now_us)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), lane=str(lane), letter=letter.id
+        )
+        arguments.put("id", arguments.position(known.id))
+        arguments.put("uid", arguments.position(codec.packed_uid(known.uid)))
+        arguments.put("member", arguments.position(point.member))
+        arguments.put("record", arguments.position(records.pack(record)))
+        named = [
+            names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
+            names.bucket_of(known.id, self._index.buckets), names.leases,
+            *_letter_keys(self._index.shard(letter.shard)),
+        ]  # fmt: skip
+        return arguments.call("replay", named)
+
+
+def _letter_keys(names: keys.ShardKeys) -> tuple[str, str, str]:
+    return names.dead, names.letters, names.letter_sums
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+def _age(letter: messages.DeadEntry) -> tuple[int, int]:
+    milliseconds, _, number = letter.id.partition("-")
+    return -int(milliseconds), -int(number or 0)
+
+
+def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
+    return dict(raw) if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+
+
+def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401 - the library parses some commands
+    fields = _fields(raw)
+    member = fields.pop(b"member", b"")
+    return messages.DeadEntry(
+        shard=shard,
+        id=entry_id.decode(),
+        member=member,
+        entry={
+            name.decode(errors="replace"): value.decode(errors="replace")
+            for name, value in fields.items()
+        },
+    )

@@ -1,0 +1,291 @@
+"""Looking at single points: the next ones, and those of one schedule.
+
+Only reading commands. The next points come from the lanes' heads and not from a walk. A schedule
+is found by its uid at once; by its name alone it is looked for among the definitions of its
+namespace, up to a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+from collections.abc import Iterable, Sequence
+
+from duepoint import errors
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import reading, records
+from duepoint.delayqueue.inspection import counts, views
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+
+_BUCKETS_TOGETHER = 64
+#: Definitions of a namespace that are read to find one by its name.
+NAMES_READ = 1_000_000
+_CLAIMED = points.DUE_LIMIT_US
+
+
+class TooMany(errors.DuepointError):
+    """What was asked for would cost a walk through too much."""
+
+
+class Upcoming:
+    """Single points: the next ones, and those of one schedule."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        counts: counts.Counts,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._counts = counts
+
+    async def next_points(
+        self, count: int, *, namespace: str | None = None
+    ) -> list[views.PointSight]:
+        """The ``count`` points that are due first, in that order, of those that nobody holds."""
+        heads = await self._counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
+        # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
+        first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))
+        chunk = max(8, 2 * count // max(1, len(first)))
+        walks = [_Walk(self, shard, lane, chunk) for _, shard, lane in first]
+        await asyncio.gather(*(walk.read() for walk in walks))
+        found: list[tuple[messages.ShardId, int, bytes, int]] = []
+        queue = [(walk.buffer[0][1], index) for index, walk in enumerate(walks) if walk.buffer]
+        heapq.heapify(queue)
+        while queue and len(found) < count:
+            _, index = heapq.heappop(queue)
+            walk = walks[index]
+            member, due = walk.buffer.pop(0)
+            found.append((walk.shard, walk.lane, member, due))
+            if not walk.buffer:
+                await walk.read()
+            if walk.buffer:
+                heapq.heappush(queue, (walk.buffer[0][1], index))
+        return await self._described(found)
+
+    async def schedule_view(
+        self, namespace: str, *, name: str | None = None, uid: str | None = None
+    ) -> views.ScheduleSight | None:
+        """The schedule of this namespace with this uid or this name; None = not in the queue.
+
+        Raises TooMany where a name is looked for among more than ``NAMES_READ`` definitions.
+        """
+        found = (
+            await self._find_uid(namespace, uid)
+            if uid is not None
+            else await self._find_name(namespace, name or "")
+        )
+        if found is None:
+            return None
+        shard, known = found
+        return await self._schedule_view(shard, known)
+
+    # -- points ------------------------------------------------------------------------------------
+
+    async def _heads(
+        self, shard: messages.ShardId, count: int, namespace: str | None
+    ) -> list[tuple[float, messages.ShardId, int]]:
+        names = self._index.shard(shard)
+        if namespace is None:
+            (found,) = await self._index.read(
+                "look at the heads", ("ZRANGE", names.heads, 0, count, "WITHSCORES")
+            )
+            return [(due, shard, lane) for lane, due in counts.lanes_of(counts.scored(found))]
+        number = await self._reader.lane_of(shard, namespace)
+        if number is None:
+            return []
+        (score,) = await self._index.read("look at the heads", ("ZSCORE", names.heads, str(number)))
+        return [] if score is None else [(counts.finite(score), shard, number)]
+
+    async def points_of_lane(
+        self, shard: messages.ShardId, lane: int, offset: int, count: int
+    ) -> list[tuple[bytes, int]]:
+        """Unclaimed members of a lane with their dues, from the ``offset``-th on."""
+        (found,) = await self._index.read(
+            "look at the points",
+            (
+                "ZRANGE", self._index.shard(shard).lane(lane), "-inf", f"({_CLAIMED}", "BYSCORE",
+                "LIMIT", offset, count, "WITHSCORES",
+            ),
+        )  # fmt: skip
+        return [(member, int(score)) for member, score in counts.scored(found) if member]
+
+    async def _described(
+        self, found: Sequence[tuple[messages.ShardId, int, bytes, int]]
+    ) -> list[views.PointSight]:
+        """What stands behind (shard, lane, member, due), in the same order."""
+        by_shard: dict[messages.ShardId, list[tuple[int, bytes, int]]] = {}
+        for shard, lane, member, due in found:
+            by_shard.setdefault(shard, []).append((lane, member, due))
+        seen: dict[tuple[messages.ShardId, bytes], views.PointSight] = {}
+        for shard, members in by_shard.items():
+            for member, sight in await self.describe(shard, members):
+                seen[shard, member] = sight
+        return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
+
+    async def describe(
+        self, shard: messages.ShardId, found: Sequence[tuple[int, bytes, int]]
+    ) -> list[tuple[bytes, views.PointSight]]:
+        parsed = [
+            (lane, member, due, points.parse_member(member, due)) for lane, member, due in found
+        ]
+        known = await self._reader.read_definitions(
+            shard, {point.schedule_id for *_, point in parsed if point is not None}
+        )
+        namespaces = await self._counts.names_of(shard, sorted({lane for lane, *_ in parsed}))
+        states = await self._records_of(shard, [member for _, member, *_ in parsed])
+        return [
+            (
+                member,
+                views.PointSight(
+                    shard=shard,
+                    namespace=namespaces.get(lane, ""),
+                    point=point,
+                    due_us=due,
+                    known=known.get(point.schedule_id),
+                    record=states.get(member),
+                ),
+            )
+            for lane, member, due, point in parsed
+            if point is not None
+        ]
+
+    async def _records_of(
+        self, shard: messages.ShardId, members: Sequence[bytes]
+    ) -> dict[bytes, messages.OccurrenceRecord]:
+        occurrences = [member for member in members if len(member) > points.CHAIN_LENGTH]
+        if not occurrences:
+            return {}
+        (found,) = await self._index.read(
+            "look at the occurrences", ("HMGET", self._index.shard(shard).occrec, *occurrences)
+        )
+        known: dict[bytes, messages.OccurrenceRecord] = {}
+        for member, record in zip(occurrences, found, strict=True):
+            if record is not None:
+                with contextlib.suppress(records.UnknownFormat):
+                    known[member] = records.unpack(record)
+        return known
+
+    # -- one schedule ------------------------------------------------------------------------------
+
+    async def _find_uid(
+        self, namespace: str, uid: str
+    ) -> tuple[messages.ShardId, definitions.Definition] | None:
+        for collision in range(8):
+            schedule_id = points.schedule_id(uid, namespace, collision=collision)
+            found = await self._find_id(schedule_id)
+            if found is None or found[1].uid == uid:
+                return found
+        return None
+
+    async def _find_id(
+        self, schedule_id: points.ScheduleId
+    ) -> tuple[messages.ShardId, definitions.Definition] | None:
+        for shard in sharding.homes(schedule_id, self._index.known_layout()):
+            known = (await self._reader.read_here(shard, [schedule_id])).get(schedule_id)
+            if known is not None:
+                return shard, known
+        return None
+
+    async def _find_name(
+        self, namespace: str, name: str
+    ) -> tuple[messages.ShardId, definitions.Definition] | None:
+        wanted = name.encode()
+        read = 0
+        for shard in sharding.all_shards(self._index.known_layout()):
+            lane = await self._reader.lane_of(shard, namespace)
+            if lane is None:
+                continue
+            buckets = self._counts.bucket_names(shard, [namespace])
+            for first in range(0, len(buckets), _BUCKETS_TOGETHER):
+                chunk = buckets[first : first + _BUCKETS_TOGETHER]
+                replies = await self._index.read(
+                    "look for a name", *(("HGETALL", each) for each in chunk)
+                )
+                read += sum(len(reply) for reply in replies)
+                for schedule_id in _ending_with(replies, wanted):
+                    known = await self._reader.definition(shard, schedule_id)
+                    if known and (known.namespace, known.name) == (namespace, name):
+                        return shard, known
+                if read > NAMES_READ:
+                    raise TooMany(
+                        f"{namespace}/{name} is not among the first {NAMES_READ} schedules of its"
+                        " namespace; name it by its uid (kubectl get schedule -o"
+                        " jsonpath={.metadata.uid})"
+                    )
+        return None
+
+    async def _schedule_view(
+        self, shard: messages.ShardId, known: definitions.Definition
+    ) -> views.ScheduleSight:
+        names = self._index.shard(shard)
+        lane = await self._reader.lane_of(shard, known.namespace)
+        last = known.id + b"\xff" * 18
+        time, occurrences = await self._index.read(
+            "look at a schedule",
+            ("TIME",),
+            (
+                "ZRANGE", names.occ, b"[" + known.id, b"[" + last, "BYLEX",
+                "LIMIT", 0, 2 * messages.OPEN_RETRIES,
+            ),
+        )  # fmt: skip
+        members = [known.id + known.timing_version, *occurrences]
+        (scores,) = await self._index.read(
+            "look at a schedule", ("ZMSCORE", names.lane(lane or 0), *members)
+        )
+        there = [
+            (lane or 0, member, int(counts.finite(score)))
+            for member, score in zip(members, scores, strict=True)
+            if score is not None
+        ]
+        described = [_without_band(sight) for _, sight in await self.describe(shard, there)]
+        described.sort(key=lambda sight: sight.due_us or 0)
+        return views.ScheduleSight(
+            shard=shard, known=known, points=tuple(described), now_us=counts.time_us(time)
+        )
+
+
+class _Walk:
+    """One lane's unclaimed points, in pieces."""
+
+    def __init__(self, queue: Upcoming, shard: messages.ShardId, lane: int, chunk: int) -> None:
+        self.shard = shard
+        self.lane = lane
+        self.buffer: list[tuple[bytes, int]] = []
+        self._queue = queue
+        self._chunk = chunk
+        self._offset = 0
+
+    async def read(self) -> None:
+        self.buffer = await self._queue.points_of_lane(
+            self.shard, self.lane, self._offset, self._chunk
+        )
+        self._offset += self._chunk
+
+
+def _ending_with(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.ScheduleId]:
+    """Schedules whose record ends with this name, which is where a record keeps it."""
+    return [
+        points.ScheduleId(schedule_id)
+        for reply in replies
+        for schedule_id, record in reply.items()
+        if record.endswith(name)
+    ]
+
+
+def _without_band(sight: views.PointSight) -> views.PointSight:
+    """A held point's score is its lease, not its due."""
+    if sight.due_us is None or sight.due_us < _CLAIMED:
+        return sight
+    return views.PointSight(
+        shard=sight.shard,
+        namespace=sight.namespace,
+        point=sight.point,
+        due_us=None,
+        known=sight.known,
+        record=sight.record,
+    )

@@ -1,0 +1,155 @@
+"""The layout of the index, and who is alive.
+
+The operator makes the index (``open_layout``); everybody reads it. Shards are initialised before
+the layout record names them, so that nobody meets a half-made index; a shard that was emptied
+alone is made anew the same way.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from duepoint import errors
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
+from duepoint.delayqueue.wire import scripting
+
+RECORD_FORMAT = 1
+#: Consumer group of the status writer; made with each shard.
+STATUS_GROUP = "status"
+#: A worker that has not said so for this long is not alive.
+WORKER_TTL_SECONDS = 25.0
+#: An installation that was not heard of for so long has gone, and another one takes its index over.
+SILENCE_SECONDS = 300.0
+
+
+class Membership:
+    """Makes the index, and says who is alive."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+
+    async def open(
+        self,
+        shards: int,
+        epoch: messages.Epoch,
+        *,
+        noted: messages.Layout | None = None,
+        by: str = "",
+    ) -> messages.Layout:
+        """The existing layout, every shard of it initialised; made as ``noted`` when absent.
+
+        Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
+        is a power of two. ``by`` is the installation that opens it, where it says who it is.
+        Raises ``scripting.Foreign`` where the index is of another cluster, or where another
+        installation has opened it and has not been silent for five minutes.
+        """
+        existing = await self._layouts.record()
+        if existing is None:
+            await self._compare_owner_of_shards(noted or messages.Layout(number=1, shards=shards))
+        wanted = existing or noted or messages.Layout(number=1, shards=shards)
+        await self.make_shards(wanted, epoch)
+        arguments = scripting.Arguments(
+            layout=wanted.number,
+            shards=wanted.shards,
+            buckets=self._index.buckets,
+            epoch=epoch,
+            incarnation=_new_incarnation(),
+            silence=int(SILENCE_SECONDS * 1_000_000),
+        )
+        if by:
+            arguments.put("by", by)
+        if wanted.former is not None:
+            arguments.put("former", wanted.former.number)
+            arguments.put("former_shards", wanted.former.shards)
+        reply = await self._index.scripts.run(arguments.call("open", [self._index.keys.layout]))
+        opened = self._layouts.remember(reply)
+        if opened != wanted:  # somebody else was first, with another wish
+            await self.make_shards(opened, epoch)
+        return opened
+
+    async def _compare_owner_of_shards(self, layout: messages.Layout) -> None:
+        """The layout record may be lost alone: the shards say whose index it was."""
+        names = (
+            self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            for shard in sharding.all_shards(layout)
+        )
+        marks = await self._index.read(
+            "read whose index it is", *(("HGET", name.meta, "owner") for name in names)
+        )
+        for mark in filter(None, marks):
+            self._layouts.compare_owner(mark.decode(errors="replace"))
+
+    async def stay(self, by: str) -> bool:
+        """The installation that opened the index lives; False where another one opened it last."""
+        call = scripting.Arguments(by=by).call("stay", [self._index.keys.layout])
+        return bool(await self._index.scripts.run(call))
+
+    async def beat(self, worker: str) -> messages.Beat:
+        """Say that this worker lives for the next 25 s; who else does, and what the index is."""
+        await self._index.servers.keepalive()
+        # A failover and back leaves connections alive, to a server that has lost what it held last.
+        await self._index.servers.refresh()
+        arguments = scripting.Arguments(
+            worker=worker,
+            ttl=int(WORKER_TTL_SECONDS * 1_000_000),
+            knows=0 if self._index.layout is None else self._index.layout.number,
+        )
+        reply = await self._index.scripts.run(
+            arguments.call(
+                "beat", [self._index.keys.layout, self._index.keys.workers, self._index.keys.seen]
+            )
+        )
+        time_us, incarnation, number, shards, workers, former, former_shards = reply
+        was = messages.Layout(number=former, shards=former_shards) if former else None
+        return messages.Beat(
+            workers=tuple(sorted(name.decode(errors="replace") for name in workers)),
+            layout=messages.Layout(number=number, shards=shards, former=was)
+            if number and shards
+            else None,
+            incarnation=incarnation.decode(),
+            time_us=int(time_us),
+        )
+
+    async def goodbye(self, worker: str) -> None:
+        await self._index.read("say goodbye", ("ZREM", self._index.keys.workers, worker))
+
+    async def make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
+        """Every shard exists; of a former layout those that are closed are left so."""
+        shards = sharding.all_shards(layout)
+        calls = []
+        for shard in shards:
+            is_former = sharding.layout_of(shard) != layout.number
+            arguments = scripting.Arguments(
+                layout=sharding.layout_of(shard),
+                incarnation=_new_incarnation(),
+                epoch=epoch,
+                format=RECORD_FORMAT,
+                group=STATUS_GROUP,
+                state="draining" if is_former else "filling" if layout.former else "open",
+            )
+            names = self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            calls.append(arguments.call("init", fixed_keys(names)))
+        for shard, reply in zip(shards, await self._index.scripts.run_many(calls), strict=True):
+            is_closed = isinstance(reply, scripting.LayoutChanged)
+            if isinstance(reply, errors.DuepointError) and not (
+                is_closed and sharding.layout_of(shard) != layout.number
+            ):
+                raise reply
+
+
+def fixed_keys(names: keys.ShardKeys) -> list[str]:
+    return [
+        names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
+        names.blobs, names.interned, names.runs, names.dead,
+        names.letters, names.letter_sums,
+    ]  # fmt: skip
+
+
+def _new_incarnation() -> str:
+    return secrets.token_hex(8)

@@ -1,0 +1,180 @@
+"""Removing blobs and interned texts that no definition uses any more.
+
+An edit of what a Schedule does stores a new blob and leaves the old one: others may share it, and
+counting users would cost every write. So the leader looks now and then: it reads all definitions
+of a shard, then the names of its blobs, and hands those that nobody uses to one fenced script,
+which marks them; those that have been marked for a day are removed. Rules and digests that have
+numbers go the same way; who stores a definition meanwhile takes the marks off, and asks for another
+number where one is gone. Nothing is removed from a shard that holds a definition which cannot be
+read here, nor while the queue is cut anew: what those use is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, reading
+from duepoint.delayqueue.inspection import counts
+from duepoint.delayqueue.wire import scripting
+
+#: How long a blob has to be unused: as long as a delivery may be retried.
+PATIENCE_SECONDS = 86_400.0
+_BUCKETS_TOGETHER = 32
+_NUMBERS_TOGETHER = 500
+#: Blobs come with their contents, of some kilobytes each; a small table comes whole.
+_BLOBS_TOGETHER = 50
+_NAMES_TOGETHER = 200
+_TEXTS_TOGETHER = 300
+_DIGEST_LENGTH = 24
+
+
+class Collector:
+    """Removes what no definition uses any more."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        counts: counts.Counts,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._counts = counts
+
+    async def collect(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> AsyncIterator[messages.Collected]:
+        """One look at a shard, in small steps: the caller rests between them."""
+        used: set[int] = set()
+        targets: set[int] = set()
+        buckets = self._counts.bucket_names(shard, (await self._reader.namespaces(shard)).values())
+        for first in range(0, len(buckets), _BUCKETS_TOGETHER):
+            chunk = buckets[first : first + _BUCKETS_TOGETHER]
+            replies = await self._index.read(
+                "look for what is used", *(("HGETALL", each) for each in chunk)
+            )
+            found = _numbers(record for reply in replies for record in reply.values())
+            if found is None or self._index.known_layout().former is not None:
+                return
+            used |= found[0]
+            targets |= found[1]
+            yield messages.Collected()
+        digests: set[bytes] = set()
+        numbers = sorted(targets)
+        for first in range(0, len(numbers), _NUMBERS_TOGETHER):
+            part = numbers[first : first + _NUMBERS_TOGETHER]
+            some = await self._digests(shard, part)
+            if some is None:
+                return
+            digests |= some
+            yield messages.Collected()
+        cursor = 0
+        while True:
+            ((cursor, blobs),) = await self._index.read(
+                "look at the blobs",
+                ("HSCAN", self._index.shard(shard).blobs, cursor, "COUNT", _BLOBS_TOGETHER),
+            )
+            for names in _parts(sorted(blobs)):
+                yield await self._mark(shard, epoch, names, digests, patience_seconds)
+            if int(cursor) == 0:
+                break
+        async for step in self._collect_texts(shard, epoch, used, patience_seconds):
+            yield step
+
+    async def _collect_texts(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        used: set[int],
+        patience_seconds: float,
+    ) -> AsyncIterator[messages.Collected]:
+        """Rules and digests that no definition names; a namespace's number is its lane's, too."""
+        names = self._index.shard(shard)
+        cursor = 0
+        while True:
+            ((cursor, fields),) = await self._index.read(
+                "look at the texts", ("HSCAN", names.interned, cursor, "COUNT", _TEXTS_TOGETHER)
+            )
+            numbers = {
+                int(name[2:]) for name, text in fields.items() if _is_collectable(name, text)
+            }
+            marked = {int(name[2:]) for name in fields if name.startswith(b"m:")}
+            unused, used_again = sorted(numbers - used), sorted(marked & used)
+            if unused or used_again:
+                arguments = scripting.Arguments(
+                    layout=sharding.layout_of(shard),
+                    epoch=epoch,
+                    patience=int(patience_seconds * 1e6),
+                    unused=unused,
+                    used=used_again,
+                )
+                call = arguments.call("collecttexts", [names.meta, names.interned])
+                _, removed = await self._index.scripts.run(call)
+                yield messages.Collected(texts_removed=removed)
+            if int(cursor) == 0:
+                return
+
+    async def _digests(self, shard: messages.ShardId, numbers: list[int]) -> set[bytes] | None:
+        """The names behind numbers; None where one is not known (any more)."""
+        (texts,) = await self._index.read(
+            "look for what is used",
+            ("HMGET", self._index.shard(shard).interned, *(f"n:{number}" for number in numbers)),
+        )
+        kind = interning.Kind.TARGET.encode()
+        if not all(text is not None and text.startswith(kind) for text in texts):
+            return None
+        return {text[len(kind) :] for text in texts}
+
+    async def _mark(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        blobs: Iterable[bytes],
+        digests: set[bytes],
+        patience_seconds: float,
+    ) -> messages.Collected:
+        names = {name for name in blobs if len(name) == _DIGEST_LENGTH}
+        marked = {name[1:] for name in blobs if name.startswith(b":")}
+        unused, used_again = names - digests, marked & digests
+        if not unused and not used_again:
+            return messages.Collected()
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, patience=int(patience_seconds * 1e6)
+        )
+        arguments.put("unused", arguments.run(sorted(unused)))
+        arguments.put("used", arguments.run(sorted(used_again)))
+        keys = [self._index.shard(shard).meta, self._index.shard(shard).blobs]
+        newly, removed, _ = await self._index.scripts.run(arguments.call("collect", keys))
+        return messages.Collected(marked=newly, removed=removed)
+
+
+def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:
+    """What these definitions name by number, and what they do; None where one cannot be read."""
+    used: set[int] = set()
+    targets: set[int] = set()
+    try:
+        for record in records:
+            numbers = codec.numbers(record)
+            used.update(numbers)
+            targets.add(numbers[1])
+    except codec.UnknownFormat:
+        reading.log.warning("a definition cannot be read: nothing of its shard is removed")
+        return None
+    return used, targets
+
+
+def _is_collectable(name: bytes, text: bytes) -> bool:
+    kinds = (interning.Kind.RULE.encode(), interning.Kind.TARGET.encode())
+    return name.startswith(b"n:") and text.startswith(kinds)
+
+
+def _parts(names: list[bytes]) -> Iterator[list[bytes]]:
+    """What one call of the script looks at."""
+    for first in range(0, len(names), _NAMES_TOGETHER):
+        yield names[first : first + _NAMES_TOGETHER]

@@ -1,0 +1,359 @@
+"""What a draining shard gives away in one pass, in bounded steps: schedules, what follows, letters.
+
+A pass goes over all buckets, then over the lanes (occurrences that a worker held when their
+definition went, and points of nobody), then over the dead letters. Where it goes on is its cursor:
+``d`` and a bucket, ``p`` and a lane, ``x`` for the letters. What a worker holds is left out until
+another pass. What cannot be read holds up nothing: its points are buried, its definition is written
+anew from its object. How one batch travels is ``moving``'s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from duepoint import telemetry
+from duepoint.delayqueue import index, keys, messages, port, sharding
+from duepoint.delayqueue.definitions import codec, reading
+from duepoint.delayqueue.inspection import counts
+from duepoint.delayqueue.resharding import moves
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+
+log = structlog.get_logger(__name__)
+
+#: Schedules of one batch, and occurrences that go with them: some 2 ms of the server's time.
+_MOST_SCHEDULES = 200
+_MOST_OCCURRENCES = 500
+_BUCKETS_PER_STEP = 16
+_LANES_PER_STEP = 32
+_POINTS_PER_LANE = 100
+_SCAN_COUNT = 500
+_COUNTED_AT_ONCE = 500
+_LETTERS_PER_STEP = 100
+#: No lease ends so long from now.
+_LATEST_US = int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000)
+_ID_LENGTH = 8
+#: How a record of an armed definition begins.
+
+#: Ids of one bucket and lane: lane, bucket, ids.
+_Group = tuple[int, str, list[bytes]]
+
+
+class Export:
+    """Gives away what a draining shard holds."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        moves: moves.Moves,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._moves = moves
+        self._namespaces_of: dict[messages.ShardId, dict[int, str]] = {}
+
+    async def move(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,
+        epoch: messages.Epoch,
+        *,
+        hold_seconds: float = 0.0,
+    ) -> messages.Moved:
+        if cursor is None:
+            await self._begin(shard, epoch, hold_seconds)
+            cursor = "d0"
+        namespaces = self._namespaces_of[shard]
+        first = int(cursor[1:])
+        if cursor.startswith("d"):
+            return await self._move_buckets(shard, first, epoch, namespaces)
+        if cursor.startswith("p"):
+            return await self._move_followers(shard, first, epoch, namespaces)
+        more = await self._move_letters(shard, epoch)
+        return messages.Moved(cursor="x0" if more else None)
+
+    def forget(self, shard: messages.ShardId) -> None:
+        """The shard is closed: no pass goes over it again."""
+        self._namespaces_of.pop(shard, None)
+
+    # -- steps of a pass ---------------------------------------------------------------------------
+
+    async def _begin(
+        self, shard: messages.ShardId, epoch: messages.Epoch, hold_seconds: float
+    ) -> None:
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, hold=int(hold_seconds * 1_000_000)
+        )
+        await self._index.scripts.run(arguments.call("drain", [self._index.shard(shard).meta]))
+        await self._index.clock.sleep(hold_seconds / 2)
+        await self._moves.finish(shard)
+        self._namespaces_of[shard] = await self._reader.namespaces(shard)
+
+    async def _move_buckets(
+        self,
+        shard: messages.ShardId,
+        first: int,
+        epoch: messages.Epoch,
+        namespaces: dict[int, str],
+    ) -> messages.Moved:
+        buckets = self.all_buckets(shard, namespaces)
+        done = _Done()
+        scans = dict.fromkeys(buckets[first : first + _BUCKETS_PER_STEP], 0)
+        while scans:
+            replies = await self._index.read(
+                "read definitions to move",
+                *(("HSCAN", name, scan, "COUNT", _SCAN_COUNT) for name, scan in scans.items()),
+            )
+            groups = self._groups(shard, zip(scans, (found for _, found in replies), strict=True))
+            for part in _parts(groups):
+                done.add(await self._export(shard, epoch, schedules=part))
+            scans = {
+                name: int(scan) for name, (scan, _) in zip(scans, replies, strict=True) if int(scan)
+            }
+        following = first + _BUCKETS_PER_STEP
+        cursor = f"d{following}" if following < len(buckets) else "p0"
+        return done.moved(cursor)
+
+    async def _move_followers(
+        self,
+        shard: messages.ShardId,
+        first: int,
+        epoch: messages.Epoch,
+        namespaces: dict[int, str],
+    ) -> messages.Moved:
+        """Occurrences that a worker held when their definition went, and points of nobody."""
+        names, lanes = self._index.shard(shard), sorted(namespaces)
+        chunk = lanes[first : first + _LANES_PER_STEP]
+        groups: list[_Group] = []
+        for lane, members in zip(chunk, await self._points_of_nobody(shard, chunk), strict=True):
+            by_bucket: dict[str, list[bytes]] = {}
+            for member in members:
+                bucket = names.bucket_of(
+                    points.ScheduleId(member[:_ID_LENGTH]), self._index.buckets
+                )
+                by_bucket.setdefault(bucket, []).append(member)
+            groups += [(lane, bucket, some) for bucket, some in by_bucket.items()]
+        done = _Done()
+        for part in _parts(groups):
+            done.add(await self._export(shard, epoch, followers=part))
+        following = first + _LANES_PER_STEP
+        return done.moved(f"p{following}" if following < len(lanes) else "x0")
+
+    async def _points_of_nobody(
+        self, shard: messages.ShardId, lanes: Sequence[int]
+    ) -> list[list[bytes]]:
+        """Of each lane some points that wait, and some that no claim holds; the script decides."""
+        names, most = self._index.shard(shard), ("LIMIT", 0, _POINTS_PER_LANE)
+        limit = points.DUE_LIMIT_US
+        time, claims, *found = await self._index.read(
+            "read points to move",
+            ("TIME",),
+            ("ZRANGE", names.claims, 0, -1, "WITHSCORES"),
+            *(
+                command
+                for lane in map(names.lane, lanes)
+                for command in (
+                    ("ZRANGE", lane, "-inf", f"({limit}", "BYSCORE", *most),
+                    ("ZRANGE", lane, limit, "(+inf", "BYSCORE", *most, "WITHSCORES"),
+                    ("ZRANGE", lane, "+inf", "+inf", "BYSCORE", *most),
+                )
+            ),
+        )
+        latest = counts.time_us(time) + _LATEST_US
+        held = {limit + expiry for _, expiry in counts.scored(claims) if expiry <= latest}
+        waiting, claimed, endless = found[::3], found[1::3], found[2::3]
+        return [
+            [
+                *some,
+                *(member for member, score in counts.scored(band) if score not in held),
+                *filter(None, last),
+            ]
+            for some, band, last in zip(waiting, claimed, endless, strict=True)
+        ]
+
+    async def _export(
+        self,
+        shard: messages.ShardId,
+        epoch: messages.Epoch,
+        *,
+        schedules: Sequence[_Group] = (),
+        followers: Sequence[_Group] = (),
+    ) -> messages.Moved:
+        """Move one batch, as far as nobody holds it."""
+        names = self._index.shard(shard)
+        used = moves.Keys(
+            names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
+            names.dead,
+        )  # fmt: skip
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard),
+            epoch=epoch,
+            most=_MOST_OCCURRENCES,
+            latest=_LATEST_US,
+        )
+        batch = os.urandom(16)
+        arguments.put("batch", arguments.position(batch))
+        for name, groups in (("schedules", schedules), ("followers", followers)):
+            arguments.put(
+                name,
+                [
+                    (
+                        str(lane),
+                        used.position(names.lane(lane)),
+                        used.position(bucket),
+                        *arguments.run(members),
+                    )
+                    for lane, bucket, members in groups
+                ],
+            )
+        left_out, taken, buried = await self._index.scripts.run(
+            arguments.call("export", used.names)
+        )
+        if buried:
+            telemetry.unreadable_total.labels("definition").inc(buried)
+            log.warning("points without a readable schedule are dead letters", count=buried)
+        travellers = [moves.Traveller.of(one) for one in taken]
+        lost = await self._moves.bring(shard, batch, travellers) if travellers else 0
+        unarmed = sum(one.record[:2] == codec.ARMED and not one.due for one in travellers)
+        return messages.Moved(
+            cursor=None,
+            moved=sum(bool(one.record) for one in travellers),
+            left_out=left_out,
+            damaged=buried + lost + unarmed,
+        )
+
+    async def _move_letters(self, shard: messages.ShardId, epoch: messages.Epoch) -> bool:
+        """Some dead letters lie in the new shards; whether there may be more."""
+        names = self._index.shard(shard)
+        (found,) = await self._index.read(
+            "read dead letters", ("XRANGE", names.dead, "-", "+", "COUNT", _LETTERS_PER_STEP)
+        )
+        if not found:
+            return False
+        by_home: dict[messages.ShardId, list[tuple[bytes, dict[bytes, bytes]]]] = {}
+        for letter, raw in found:
+            fields = raw if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+            by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
+        for home, letters in by_home.items():
+            target = self._index.shard(home)
+            arguments = scripting.Arguments(
+                layout=sharding.layout_of(home), epoch=epoch, source=names.tag
+            )
+            listed = [
+                (letter.decode(), *arguments.run(part for pair in fields.items() for part in pair))
+                for letter, fields in letters
+            ]
+            arguments.put("letters", listed)
+            await self._index.gathered_durably.run(
+                arguments.call("rebury", [
+                    target.meta, target.dead, target.imported, target.letters, target.letter_sums,
+                ])
+            )  # fmt: skip
+        ids = [letter for letter, _ in found]
+        await self._index.read("forget dead letters", ("XDEL", names.dead, *ids))
+        return len(found) == _LETTERS_PER_STEP
+
+    def _letter_home(self, shard: messages.ShardId, fields: dict[bytes, bytes]) -> messages.ShardId:
+        layout, member = self._index.known_layout(), fields.get(b"member", b"")
+        if len(member) >= points.CHAIN_LENGTH:
+            schedule_id = points.ScheduleId(member[:8])
+        else:
+            uid, namespace = (fields.get(name, b"") for name in (b"uid", b"namespace"))
+            schedule_id = points.schedule_id(
+                uid.decode(errors="replace"), namespace.decode(errors="replace")
+            )
+        home = sharding.home(schedule_id, layout)
+        return home if home in sharding.fed_by(shard, layout) else sharding.fed_by(shard, layout)[0]
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def all_buckets(self, shard: messages.ShardId, namespaces: dict[int, str]) -> list[str]:
+        names = self._index.shard(shard)
+        populations = sorted({keys.population_of(name) for name in namespaces.values()})
+        return [
+            names.bucket(population, number)
+            for population in populations
+            for number in range(self._index.buckets)
+        ]
+
+    async def is_any_definition_left(
+        self, shard: messages.ShardId, namespaces: dict[int, str]
+    ) -> bool:
+        """Records that nobody can read do not count: they are written anew from their objects."""
+        for chunk in chunks(self.all_buckets(shard, namespaces), _COUNTED_AT_ONCE):
+            counts = await self._index.read("count", *(("HLEN", bucket) for bucket in chunk))
+            for bucket, count in zip(chunk, counts, strict=True):
+                if not count:
+                    continue
+                ((_, found),) = await self._index.read(
+                    "read definitions", ("HSCAN", bucket, 0, "COUNT", _SCAN_COUNT)
+                )
+                if self._groups(shard, [(bucket, found)]):
+                    return True
+        return False
+
+    def _groups(
+        self, shard: messages.ShardId, found: Iterable[tuple[str, dict[bytes, bytes]]]
+    ) -> list[_Group]:
+        """Definitions by lane; without what cannot be read or is not in the bucket of its id."""
+        names = self._index.shard(shard)
+        groups: list[_Group] = []
+        for bucket, records in found:
+            by_lane: dict[int, list[bytes]] = {}
+            for schedule_id, record in records.items():
+                place = names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets)
+                if len(schedule_id) != _ID_LENGTH or place != bucket:
+                    continue
+                try:
+                    lane, *_ = codec.numbers(record)
+                except codec.UnknownFormat:
+                    continue
+                by_lane.setdefault(lane, []).append(schedule_id)
+            groups += [(lane, bucket, ids) for lane, ids in by_lane.items()]
+        return groups
+
+
+@dataclass(slots=True)
+class _Done:
+    """What the batches of one step did, added up."""
+
+    brought: int = 0
+    left_out: int = 0
+    damaged: int = 0
+
+    def add(self, batch: messages.Moved) -> None:
+        self.brought += batch.moved
+        self.left_out += batch.left_out
+        self.damaged += batch.damaged
+
+    def moved(self, cursor: str) -> messages.Moved:
+        return messages.Moved(
+            cursor=cursor, moved=self.brought, left_out=self.left_out, damaged=self.damaged
+        )
+
+
+def _parts(groups: Iterable[_Group]) -> Iterator[list[_Group]]:
+    """The groups in batches of a size that one script can carry."""
+    part: list[_Group] = []
+    room = _MOST_SCHEDULES
+    for lane, bucket, members in groups:
+        rest = members
+        while rest:
+            part.append((lane, bucket, rest[:room]))
+            room, rest = room - len(rest[:room]), rest[room:]
+            if not room:
+                yield part
+                part, room = [], _MOST_SCHEDULES
+    if part:
+        yield part
+
+
+def chunks(names: Sequence[str], size: int) -> Iterator[list[str]]:
+    for first in range(0, len(names), size):
+        yield list(names[first : first + size])

@@ -1,0 +1,221 @@
+"""Whether the server is fit to hold the index: version, eviction, compact hashes, our rights.
+
+Each check that fails is one line that says what to write where; readiness and the log repeat it,
+and ``duepoint_queue_problems`` tells it by name. A limit that may be set is set; who may not set
+it, as the shipped users may not, says what to set. No configuration is read (CONFIG GET reads
+passwords, too): how a server stores a hash shows by a hash. Of a cluster every primary is asked.
+
+The limits of compact hashes come first of all memory matters: a bucket of definitions beyond one
+of them silently becomes a hash table, which takes half as much again, and never becomes compact
+again by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from duepoint import errors, services, telemetry
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.wire import connecting, scripting
+
+#: Longest hash value that a bucket keeps in its compact form (the record of a schedule with the
+#: longest name and a rule of its own is about 500 bytes), and most fields of such a bucket.
+LISTPACK_VALUE_BYTES = 512
+LISTPACK_ENTRIES = 512
+_LIMITS = {
+    "hash-max-listpack-value": LISTPACK_VALUE_BYTES,
+    "hash-max-listpack-entries": LISTPACK_ENTRIES,
+}
+#: The part of a process's health that is about the server.
+PART = "queue server"
+CHECKS = ("version", "eviction", "listpack", "rights")
+
+#: What either process does to the keys of a shard, inside scripts and outside.
+_BY_BOTH = (
+    *("HGET", "HMGET", "HSET", "HDEL", "HEXISTS", "HINCRBY", "HLEN", "HSETNX", "HGETALL"),
+    *("ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZCOUNT", "ZMSCORE", "SADD", "SISMEMBER", "XADD"),
+    *("TIME", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"),
+)
+BY_WORKERS = (*_BY_BOTH, "ZREMRANGEBYSCORE", "ZLEXCOUNT", "EXPIRE", "XTRIM", "XDEL", "XREVRANGE")
+BY_OPERATORS = (
+    *_BY_BOTH,
+    *("HSCAN", "ZSCAN", "ZCARD", "EXISTS", "UNLINK", "XLEN", "XRANGE", "XREVRANGE"),
+    *("XGROUP|CREATE", "XREADGROUP", "XAUTOCLAIM", "XACK", "XDEL", "OBJECT|ENCODING"),
+    *("SCARD", "SMEMBERS", "SREM"),
+)
+#: Those of which each argument is a key or a channel, or that have one argument.
+_KEYS_ONLY = (
+    "SSUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "HGETALL",
+    "HLEN",
+    "EXISTS",
+    "UNLINK",
+    "SCARD",
+    "SMEMBERS",
+)
+
+
+def tell(problems: Sequence[str], health: services.Health) -> None:
+    """Readiness and the log say what is wrong; an unfit server is used all the same."""
+    if not problems:
+        health.well(PART)
+    elif health.unwell(PART, "; ".join(problems)):
+        telemetry.logger.error("unfit queue server", problems=list(problems))
+
+
+class ServerHealth:
+    """Whether the servers are there, and fit to hold the index."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+    ) -> None:
+        self._index = index
+
+    async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
+        """One line for each thing that is wrong; none when the server is fit.
+
+        Args:
+            fills: ask for the rights of the operator instead of a worker's.
+        """
+        nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
+        told = scripting.of_those_there(nodes, "read what the server is")
+        found = {
+            "version": _first(connecting.version_problem(server) for server, _ in told),
+            "eviction": _first(_eviction_problem(memory) for _, memory in told),
+            # Workers store no definitions, and have no right to look.
+            "listpack": await self._listpack_problem() if fills else None,
+            "rights": await self._rights_problem(BY_OPERATORS if fills else BY_WORKERS),
+        }
+        for check in CHECKS:
+            telemetry.queue_problems.labels(check).set(found[check] is not None)
+        return tuple(line for line in found.values() if line)
+
+    async def keepalive(self) -> tuple[messages.ShardId, ...]:
+        """Ask every server on every idle connection; shards that are gone, one for each server.
+
+        A connection that died without an error is closed; the map of a cluster and the number of
+        replicas are read again. A server that was emptied has lost all of its shards.
+        """
+        await self._index.servers.keepalive()
+        await self._index.servers.refresh()
+        if self._index.layout is None:
+            return ()
+        shards = {
+            self._index.shard(shard).meta: shard
+            for shard in sharding.all_shards(self._index.layout)
+        }
+        asked = [names[0] for names in self._index.servers.homes(tuple(shards)).values()]
+        replies = await self._index.servers.exchange([("HGET", meta, "layout") for meta in asked])
+        scripting.good(replies, "look for the shards")
+        return tuple(
+            shards[meta] for meta, found in zip(asked, replies, strict=True) if found is None
+        )
+
+    async def time_us(self) -> int:
+        """What time it is by the server's clock, UTC in microseconds."""
+        (reply,) = await self._index.read("read the clock", ("TIME",))
+        return int(reply[0]) * 1_000_000 + int(reply[1])
+
+    @property
+    def upheavals(self) -> int:
+        """How often a server turned out not to be the one it was: writes may be lost."""
+        return self._index.servers.upheavals
+
+    def hosts(self) -> tuple[connecting.Host, ...]:
+        """Hosts and ports of the servers that were found out about, beside those of the URL."""
+        return self._index.servers.hosts()
+
+    # -- compact hashes ----------------------------------------------------------------------------
+
+    async def _listpack_problem(self) -> str | None:
+        wrong = await self._exceeded()
+        if not wrong:
+            return None
+        with contextlib.suppress(errors.TryLater):  # no right to set them
+            for name in wrong:
+                await self._everywhere(f"set {name}", ("CONFIG SET", name, _LIMITS[name]))
+        still = await self._exceeded()
+        if not still:
+            return None
+        are = " and ".join(f"{name} is below {_LIMITS[name]}" for name in still)
+        written = " and ".join(f"{name} {_LIMITS[name]}" for name in still)
+        return (
+            f"{are} and may not be set from here: definitions would need half as much memory"
+            f" again; write {written} into the server's configuration, or let this user"
+            " +config|set"
+        )
+
+    async def _exceeded(self) -> list[str]:
+        """The limits that a bucket of definitions would exceed, on any of the servers."""
+        calls = []
+        for key in self._probes():
+            arguments = scripting.Arguments(value=LISTPACK_VALUE_BYTES, entries=LISTPACK_ENTRIES)
+            calls.append(arguments.call("compact", [key]))
+        replies = await self._index.scripts.run_many(calls)
+        found = [reply for reply in replies if not isinstance(reply, errors.DuepointError)]
+        return [
+            name
+            for position, name in enumerate(_LIMITS)
+            if any(not reply[position] for reply in found)
+        ]
+
+    def _probes(self) -> list[str]:
+        """A key on each server, as far as shards are known; else on that of the layout."""
+        if self._index.layout is None:
+            return [self._index.keys.probe]
+        shards = (
+            self._index.shard(shard).probe for shard in sharding.all_shards(self._index.layout)
+        )
+        return [names[0] for names in self._index.servers.homes(tuple(shards)).values()]
+
+    async def _everywhere(self, attempted: str, command: tuple[Any, ...]) -> list[list[Any]]:
+        nodes = await self._index.servers.everywhere([command])
+        return [scripting.good(replies, attempted) for replies in nodes]
+
+    # -- rights ------------------------------------------------------------------------------------
+
+    async def _rights_problem(self, needed: Sequence[str]) -> str | None:
+        key = self._index.keys.layout
+        arguments = scripting.Arguments(commands=[_example(name, key) for name in needed])
+        refused = await self._index.scripts.run(arguments.call("rights", [key]))
+        if not refused:
+            return None
+        prefix = self._index.keys.prefix
+        missing = " ".join(f"+{needed[position - 1].lower()}" for position in refused)
+        return (
+            f"this Redis user may not do what it has to on {prefix}* (keys and channels); let it"
+            f" ~{prefix}* &{prefix}* {missing}"
+        )
+
+
+def _example(name: str, key: str) -> list[str]:
+    """A call of this command, as rights look at it: name, keys and channels."""
+    match name:
+        case "TIME":
+            return [name]
+        case "XGROUP|CREATE":
+            return ["XGROUP", "CREATE", key, "group", "0"]
+        case "OBJECT|ENCODING":
+            return ["OBJECT", "ENCODING", key]
+        case "XREADGROUP":
+            return [name, "GROUP", "group", "consumer", "STREAMS", key, ">"]
+    return [name, key] if name in _KEYS_ONLY else [name, key, "0", "0", "0"]
+
+
+def _eviction_problem(memory: dict[str, Any]) -> str | None:
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if policy == "noeviction":
+        return None
+    return (
+        f"maxmemory-policy is {policy}: the server would throw schedules away;"
+        " write maxmemory-policy noeviction"
+    )
+
+
+def _first(lines: Iterable[str | None]) -> str | None:
+    return next((line for line in lines if line), None)
