@@ -86,9 +86,7 @@ async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
     """There may be 100,000 of them."""
     clock, stream, asked = FakeClock(), Stream(), []
     stream.clock = clock
-    queue = SimpleNamespace(
-        ledger=lambda: stream, health=SimpleNamespace(health=SimpleNamespace(upheavals=0))
-    )
+    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
     outcomes = outcomes_of(
         stream, None, queue, clock, has_open=lambda: bool(asked.append(clock.monotonic()))
     )
@@ -100,9 +98,7 @@ async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
 async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken_for_read_ones():
     clock, stream, folded = FakeClock(), Stream(), []
     stream.clock = clock
-    queue = SimpleNamespace(
-        ledger=lambda: stream, health=SimpleNamespace(health=SimpleNamespace(upheavals=0))
-    )
+    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
     reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
     outcomes = outcomes_of(stream, reporter, queue, clock)
     async with running(clock, outcomes.run()):
