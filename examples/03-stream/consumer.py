@@ -4,9 +4,9 @@
     pip install redis
     python consumer.py --url redis://127.0.0.1:6379 --stream dp:stream:default:ticks
 
-Start as many as you like, each with its own --name. After --idle seconds another consumer takes over
-events that a dead consumer never acknowledged. An event that was handled before is recognised by its
-id, which is the same for every attempt of a slot.
+Start as many as you like, each with its own --name. After --idle seconds another consumer takes
+over events that a dead consumer never acknowledged. An event that was handled before is recognised
+by its id, which is the same for every attempt of a slot.
 """
 
 from __future__ import annotations
