@@ -4,9 +4,9 @@
     pip install redis
     python consumer.py --url redis://127.0.0.1:6379 --stream dp:stream:default:ticks
 
-Start as many as you like, each with a --name of its own. What a consumer took and never
-acknowledged (it died) another takes over after --idle seconds; an event that was handled before is
-known by its id, which is the same for every attempt of a slot.
+Start as many as you like, each with its own --name. After --idle seconds another consumer takes
+over events that a dead consumer never acknowledged. An event that was handled before is recognised
+by its id, which is the same for every attempt of a slot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMEMBERED_SECONDS = 7 * 86_400
 
 
 def handle(event: dict[str, str]) -> None:
-    """Your work. Raise, and another consumer handles the event again."""
+    """Do your work here. If it raises, another consumer handles the event again."""
     payload = json.loads(event["payload"]) if event["payload"] else None
     print(event["scheduled_time"], event["id"], payload, flush=True)  # noqa: T201 - what it is for
 
@@ -39,7 +39,7 @@ class Consumer:
         self._name = name
 
     def join(self) -> None:
-        """Make the group, from the stream's beginning, unless it is there."""
+        """Create the group, from the stream's beginning, unless it exists."""
         try:
             self._server.xgroup_create(self._stream, self._group, id="0", mkstream=True)
         except redis.ResponseError as error:
@@ -47,7 +47,7 @@ class Consumer:
                 raise
 
     def turn(self, *, idle_seconds: float, wait_seconds: float) -> int:
-        """Handle what dead consumers left, then what is new; how many events that were."""
+        """Handle events of dead consumers, then new ones, and return their number."""
         handled = 0
         for entry_id, event in [*self._left_over(idle_seconds), *self._new(wait_seconds)]:
             self._handle_once(event)
