@@ -1,7 +1,7 @@
 """Prints the chain of calls that a job really takes, with its number of functions and files.
 
-``python -m tools.callchain`` fires one webhook in this process (a real claimer, a queue in memory, a
-receiver on localhost) and prints every function of the product between the claim of the due point
+``python -m tools.callchain`` fires one webhook in this process (a real claimer, a queue in memory,
+a receiver on localhost) and prints every function of the product between the claim of the due point
 and the sent POST.
 
 Three numbers are told apart:
@@ -102,7 +102,7 @@ class _Recorder:
         self, loop: asyncio.AbstractEventLoop, coro: object, **named: object
     ) -> asyncio.Task[object]:
         task = asyncio.Task(coro, loop=loop, **named)  # type: ignore[arg-type]
-        self._created[task] = self._whole_stack(sys._getframe(1))
+        self._created[task] = self._whole_stack(sys._getframe(1))  # noqa: SLF001 - as inspect does
         return task
 
     def profile(self, frame: FrameType, event: str, _: object) -> None:
@@ -140,10 +140,10 @@ class _Recorder:
         self.chain.functions = list(dict.fromkeys([*known, *reversed(of_leg)]))
         self._legs.pop(0)
         self._begun = False
-        self.chain.hops += self._hops_of(frame)
+        self.chain.hops += self._hops()
         self.chain.is_complete = not self._legs
 
-    def _hops_of(self, frame: FrameType | None) -> int:
+    def _hops(self) -> int:
         """Whether the end ran in a task that the chain created, which counts as one hop."""
         with contextlib.suppress(RuntimeError):
             return int(bool(self._created.get(asyncio.current_task())))
@@ -206,8 +206,8 @@ def _function_of(frame: FrameType) -> Function | None:
 
 async def firing() -> Chain:
     """From the claim of a due point to the POST of its webhook."""
-    from duepoint import services  # noqa: PLC0415 - the product is imported for this scene alone
     from duepoint import clock as clocks  # noqa: PLC0415
+    from duepoint import services  # noqa: PLC0415 - the product is imported for this scene alone
     from duepoint.schedules import actions  # noqa: PLC0415
     from duepoint.targets import target  # noqa: PLC0415
     from tests.support import receiver, webhooktargets, workplace  # noqa: PLC0415
@@ -236,7 +236,7 @@ async def firing() -> Chain:
 def main() -> None:
     """Print the chain of a firing; ``-v`` lists the steps."""
     chain = asyncio.run(firing())
-    print(chain.report(verbose="-v" in sys.argv))  # noqa: T201
+    print(chain.report(verbose="-v" in sys.argv))
 
 
 if __name__ == "__main__":
