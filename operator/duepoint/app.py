@@ -44,7 +44,7 @@ from duepoint.targets import job as jobtarget
 from duepoint.targets import kafka as kafkatarget
 from duepoint.targets import stream as streamtarget
 from duepoint.targets import webhook as webhooktarget
-from duepoint.worker import claimer, dispatcher, ownership
+from duepoint.worker import claimer, ownership, pipeline
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
@@ -105,7 +105,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
         jobs_api = ownership.OwnJobs(api, owned)
-        stream, kafka = _stream_targets(chosen, queue, clock, guard, api)
+        stream, kafka = _stream_targets(chosen, clock, guard, api)
         targets = target.Targets(
             job=jobtarget.JobTarget(jobs_api, clock),
             webhook=webhook,
@@ -114,8 +114,12 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         loop = claimer.Claimer(
             queue,
-            dispatcher.Dispatcher(
-                queue, targets, own, _bounds(chosen), jobs=activejobs.ActiveJobs(jobs_api)
+            pipeline.Pipeline(
+                queue=queue,
+                target=targets,
+                clock=own,
+                bounds=_bounds(chosen),
+                jobs=activejobs.ActiveJobs(jobs_api),
             ),
             own,
             health,
@@ -139,7 +143,6 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
 
 def _stream_targets(
     chosen: settings.WorkerSettings,
-    queue: delayqueue.DelayQueue,
     clock: clocks.Clock,
     guard: egress.Guard,
     api: kubeapi.ApiSession,
@@ -153,13 +156,13 @@ def _stream_targets(
         return dialing.Dialer(guard, services, namespace)
 
     return (
-        streamtarget.StreamTarget(queue, clock, elsewhere, own_streams(chosen)),
+        streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialer, clock),
     )
 
 
-def _bounds(chosen: settings.WorkerSettings) -> dispatcher.Bounds:
-    return dispatcher.Bounds(concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds)
+def _bounds(chosen: settings.WorkerSettings) -> pipeline.Bounds:
+    return pipeline.Bounds(concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds)
 
 
 def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:

@@ -664,7 +664,7 @@ async def test_every_key_of_an_append_is_there_before_the_first_entry(bench):
     await bench.queue.enlist_stream("team", "ticks")  # else it waits while its slot moves
     keys = bench.queue._stream_keys("team", "ticks")
     assert await bench.client.exists(*keys) == len(keys)
-    await bench.queue.append_stream("team", "ticks", {"payload": b"x"}, 10)
+    await bench.queue.append(queueing.an_entry("team", payload=b"x"))
     state = await bench.client.hgetall(keys[1])
     await bench.queue.enlist_stream("team", "ticks")
     assert await bench.client.hgetall(keys[1]) == state

@@ -26,12 +26,6 @@ def networks(*texts: str) -> tuple[Any, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-class NoStreams:
-    """There is no Redis of our own in these tests."""
-
-    settles_entries = True
-
-
 def a_guard(
     *, allowed: Any = HERE, lookup: egress.Lookup | None = None, own: Any = (), **policy: Any
 ) -> egress.Guard:
@@ -46,7 +40,7 @@ def a_reader(api: Any) -> connections.Reader:
 def a_stream_target(api: Any, guard: egress.Guard, services: Any = None) -> stream.StreamTarget:
     known = services or webhooktargets.FixedServices()
     elsewhere = streamelsewhere.Elsewhere(a_reader(api), guard, known)
-    return stream.StreamTarget(NoStreams(), SystemClock(), elsewhere)
+    return stream.StreamTarget(SystemClock(), elsewhere)
 
 
 def a_kafka_target(api: Any, guard: egress.Guard, services: Any = None) -> kafka.KafkaTarget:

@@ -26,7 +26,7 @@ from duepoint.targets import circuits, egress, egressrules, gate, hostlimits, id
 from duepoint.targets import stream as streams
 from duepoint.targets import target as targets
 from duepoint.targets import webhook as webhooks
-from duepoint.worker import claimer, dispatcher
+from duepoint.worker import claimer, pipeline
 from tests.support import queueing, vaults, webhooktargets
 
 LOCAL = egressrules.Policy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
@@ -285,10 +285,8 @@ def a_worker(
         clock,
         gate=gate.Gate(limits, circuits.Breaker(queue, clock, wants.rule)),
     )
-    every = targets.Targets(
-        job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(queue, clock)
-    )
-    bounds = dispatcher.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
+    every = targets.Targets(job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(clock))
+    bounds = pipeline.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
     claims = claimer.Limits(
         batch=500,
         under_way=2 * wants.concurrency,
@@ -297,7 +295,7 @@ def a_worker(
     )
     work = claimer.Claimer(
         queue,
-        dispatcher.Dispatcher(queue, every, clock, bounds),
+        pipeline.Pipeline(queue=queue, target=every, clock=clock, bounds=bounds),
         clock,
         services.Health(),
         worker=name,

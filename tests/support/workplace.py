@@ -14,7 +14,7 @@ from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.targets import activejobs
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.memoryqueue import MemoryDelayQueue
 from tests.fakes.recordingtarget import RecordingTarget
@@ -58,8 +58,13 @@ class Workplace:
         bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
         return Claimer(
             self.queue,
-            Dispatcher(
-                self.queue, self.target, self.clock, bounds, dice=lambda: 0.5, jobs=self.jobs
+            Pipeline(
+                queue=self.queue,
+                target=self.target,
+                clock=self.clock,
+                bounds=bounds,
+                dice=lambda: 0.5,
+                jobs=self.jobs,
             ),
             self.clock,
             self.health,

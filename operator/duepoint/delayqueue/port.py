@@ -517,24 +517,11 @@ class Queue(Protocol):
         """
         ...
 
-    async def append_stream(
-        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
-    ) -> str:
-        """XADD to the user's stream; the entry's id. Raises ``scripting.WrongType``."""
-        ...
+    async def append(self, entries: messages.Entries) -> list[str]:
+        """The entries by themselves, all or none, in few enough bytes for one script; their ids.
 
-    async def append_many(
-        self,
-        namespace: str,
-        name: str,
-        fields: Sequence[str],
-        entries: Sequence[Sequence[bytes | str]],
-        max_length: int,
-    ) -> list[str | None]:
-        """Entries of the same fields, in order: the id of each, None of one that was not added.
-
-        A stream that is none, and a server that is full, are Nones too: whoever then appends one
-        entry is told why.
+        For a cluster, where they cannot go in with a settlement. Raises ``scripting.WrongType``,
+        and QueueUnavailable where they may be in or not.
         """
         ...
 

@@ -17,7 +17,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import dispatcher
+from duepoint.worker import pipeline
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support import queueing, redisusers
 
@@ -53,8 +53,10 @@ class Scene:
 
     async def work(self):
         """Try everything that is due now, once."""
-        bounds = dispatcher.Bounds(concurrency=8, lease_seconds=10.0)
-        worker = dispatcher.Dispatcher(self.queue, self.target, self.clock, bounds)
+        bounds = pipeline.Bounds(concurrency=8, lease_seconds=10.0)
+        worker = pipeline.Pipeline(
+            queue=self.queue, target=self.target, clock=self.clock, bounds=bounds
+        )
         for claim in await self.harness.claim_all():
             await worker.dispatch(claim)
 

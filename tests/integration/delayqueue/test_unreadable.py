@@ -11,7 +11,7 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
-from duepoint.worker import dispatcher
+from duepoint.worker import pipeline
 from tests.fakes import recordingtarget
 from tests.support import queueing
 
@@ -115,8 +115,8 @@ def _place(harness):
 
 
 def _worker(harness, target):
-    bounds = dispatcher.Bounds(concurrency=10, lease_seconds=10)
-    return dispatcher.Dispatcher(harness.queue, target, SystemClock(), bounds)
+    bounds = pipeline.Bounds(concurrency=10, lease_seconds=10)
+    return pipeline.Pipeline(queue=harness.queue, target=target, clock=SystemClock(), bounds=bounds)
 
 
 async def _letters(harness):

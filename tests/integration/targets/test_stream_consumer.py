@@ -25,7 +25,7 @@ def example():
 @pytest.fixture
 async def scene(redis_server, key_prefix):
     harness = await queueing.redis_harness(redis_server.url, key_prefix)
-    target = stream.StreamTarget(harness.queue, SystemClock())
+    target = stream.StreamTarget(SystemClock())
     for number in (1, 2, 2, 3):  # the second one twice, as after a lost answer
         await target.fire(firings.a_firing(firings.a_stream(), slot_us=number * 1_000_000))
     await harness.queue.close()

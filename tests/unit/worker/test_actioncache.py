@@ -11,7 +11,7 @@ from duepoint import bytescache
 from duepoint.delayqueue import sharding
 from duepoint.kube import jobbuilder
 from duepoint.schedules import actions, actionsize
-from duepoint.targets import jobbatch
+from duepoint.targets import job
 from duepoint.worker import actioncache
 from tests.support.builders import a_definition, at
 from tests.support.workplace import WEBHOOK, a_workplace
@@ -94,7 +94,7 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
     for number in range(8):
         await place.arm(due(f"l-{number}", "hostile"), a_large_job(number, 40_000))
     worker = place.a_worker()
-    worker._dispatcher._actions._entries = bytescache.BytesCache(100_000)
+    worker._pipeline._actions._entries = bytescache.BytesCache(100_000)
     async with place.working(worker):
         await place.clock.advance(20.1)
     assert len(place.target.fired) == 16
@@ -103,8 +103,8 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
 
 
 def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
-    monkeypatch.setattr(jobbatch, "_FRAME_BYTES", 1_000_000)
-    frames = jobbatch._Frames()
+    monkeypatch.setattr(job, "_FRAME_BYTES", 1_000_000)
+    frames = job._Frames()
     quiet = actions.Action(target=actions.JobAction(template={"spec": {}}))
     first = frames.get("quiet", quiet, has_previous=False)
     kept = []

@@ -334,7 +334,7 @@ async def test_a_worker_whose_clock_is_an_hour_ahead_retries_in_time(place, monk
     fast = dataclasses.make_dataclass("Fast", [])()
     fast.now_us = lambda: now_us() + 3_600 * SECOND
     fast.monotonic, fast.sleep = place.clock.monotonic, place.clock.sleep
-    worker._dispatcher._clock = fast
+    worker._pipeline._clock = fast
     async with place.working(worker):
         await place.clock.advance(640)
     assert place.slots_fired() == [NOON + 600 * SECOND] * 2

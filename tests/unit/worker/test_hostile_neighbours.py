@@ -144,7 +144,7 @@ async def test_webhooks_that_hang_are_not_taken_for_jobs_once_a_worker_makes_som
     for number in range(120):
         await arm(place, f"hanging-{number}", "hostile", WEBHOOK, after_us=NOON + 10_000_000)
     worker = place.a_worker(concurrency=512)
-    with worker._dispatcher.jobs.together(0):
+    with worker._pipeline.jobs.together(0):
         pass
     async with place.working(worker):
         await pass_slot(place)

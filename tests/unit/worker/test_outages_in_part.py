@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting
-from duepoint.worker import claimer, outage
+from duepoint.worker import claimer, shard_outages
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import a_workplace
 
@@ -125,7 +125,7 @@ async def test_what_follows_a_part_is_the_whole(place):
 
 
 def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
-    seen = outage.Outage(4)
+    seen = shard_outages.ShardOutages(4)
     moving = messages.Claimed(
         shard=messages.ShardId(1), claim=None, wait_seconds=0.1,
         trouble=scripting.ShardMoving("TRYAGAIN"),

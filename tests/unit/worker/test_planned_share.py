@@ -6,9 +6,9 @@ import pytest
 
 from duepoint.runs.run import RunState
 from duepoint.schedules import points
-from duepoint.worker import assignment
+from duepoint.worker import planning
 from tests.support.builders import a_definition, a_rule
-from tests.unit.worker.test_assignment import a_claim, assign, chain_of
+from tests.unit.worker.test_planning import a_claim, assign, chain_of
 
 MINUTE_US = 60_000_000
 
@@ -31,7 +31,7 @@ def everything():
 def test_a_chain_far_behind_runs_a_part_and_stays_due(everything):
     work = assign(_overdue(everything, 2_000), everything)
     (planning,) = work.splits
-    assert len(planning.slots) == assignment.MOST_PLANNED
+    assert len(planning.slots) == planning.MOST_PLANNED
     last = planning.slots[-1].point.slot_us
     assert planning.next_due_us == last + MINUTE_US
     assert [event for event in work.events if event.state is RunState.MISSED] == []
@@ -67,5 +67,5 @@ def test_what_the_limit_leaves_out_is_told_of_once():
 
 def test_many_chains_share_what_a_claim_may_become(everything):
     work = assign(_overdue(everything, 100, count=50), everything)
-    assert sum(len(one.slots) for one in work.splits) == assignment.MOST_PLANNED
+    assert sum(len(one.slots) for one in work.splits) == planning.MOST_PLANNED
     assert {len(one.slots) for one in work.splits} == {10}

@@ -7,7 +7,6 @@ everything that was claimed is named and still held.
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import dataclasses
 import itertools
@@ -18,7 +17,7 @@ from typing import Any
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages, quotas, sharding
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import appending, claimedchains, crowding, rearming
+from duepoint.delayqueue.firing import claimedchains, crowding, rearming
 from duepoint.delayqueue.keys import ShardKeys
 from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
@@ -54,7 +53,7 @@ class _LanePart:
 
 
 class Settling(layouts.Layouts):
-    """settle, deliver, plan, split, append_stream, append_many."""
+    """settle, deliver, plan, split, append."""
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
@@ -150,59 +149,13 @@ class Settling(layouts.Layouts):
             done=True, refused=tuple(error.decode(errors="replace") for error in refused)
         )
 
-    async def append_stream(
-        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
-    ) -> str:
-        arguments = scripting.Arguments(
-            max_length=max_length,
-            bytes=appending.size(fields.values()),
-            most_bytes=self._quotas.of_stream,
-        )
-        flat = [part for pair in fields.items() for part in pair]
-        arguments.put("fields", arguments.run(flat))
-        call = arguments.call("append", self._stream_keys(namespace, name))
-        entry: bytes = await self._gathered_appends.run(call)
-        return entry.decode()
-
-    async def append_many(
-        self,
-        namespace: str,
-        name: str,
-        fields: Sequence[str],
-        entries: Sequence[Sequence[bytes | str]],
-        max_length: int,
-    ) -> list[str | None]:
-        parts = appending.parts(entries)
-        replies = await asyncio.gather(
-            *(
-                self._gathered_appends.reply(
-                    self._append_call(namespace, name, fields, part, max_length)
-                )
-                for part in parts
-            )
-        )
-        return [
-            id_
-            for part, reply in zip(parts, replies, strict=True)
-            for id_ in appending.ids(reply, len(part))
-        ]
-
-    def _append_call(
-        self,
-        namespace: str,
-        name: str,
-        fields: Sequence[str],
-        entries: Sequence[Sequence[bytes | str]],
-        max_length: int,
-    ) -> scripting.Call:
-        arguments = scripting.Arguments(
-            max_length=max_length,
-            bytes=sum(map(appending.size, entries)),
-            most_bytes=self._quotas.of_stream,
-        )
-        arguments.put("names", arguments.run(fields))
-        arguments.put("values", arguments.run(itertools.chain.from_iterable(entries)))
-        return arguments.call("appendmany", self._stream_keys(namespace, name))
+    async def append(self, entries: messages.Entries) -> list[str]:
+        arguments = scripting.Arguments()
+        group = _entries(arguments, entries, key=1)
+        arguments.put("entries", [{**group, "most_bytes": self._quotas.of_stream}])
+        keys = self._stream_keys(entries.namespace, entries.name)
+        ids = await self._gathered_appends.run(arguments.call("append", keys))
+        return [id_.decode() for id_ in ids]
 
     def _stream_keys(self, namespace: str, name: str) -> tuple[str, str]:
         """The stream, and what is counted of it."""
@@ -530,7 +483,7 @@ def _entries(
         if number == 1 or column.count(column[0]) < len(column)
     ]
     values = zip(*(columns[number - 1] for number in own), strict=True)
-    alike = appending.size((*(column[0] for column in columns), *entries.same[1::2]))
+    alike = quotas.entry_bytes((*(column[0] for column in columns), *entries.same[1::2]))
     return {
         "key": key,
         "state": key + 1,
