@@ -101,7 +101,7 @@ async def arm(queue: delayqueue.DelayQueue, number: int, due_us: int) -> None:
         target=queue.digest(f"team-{number % 7}", _BLOB),
     )
     arming = messages.Arming(definition=known, due_us=due_us)
-    await queue.upsert(arming, _BLOB, place.EPOCH)
+    await queue.upsert([(arming, _BLOB)], place.EPOCH)
 
 
 async def _one(queue: delayqueue.DelayQueue, noted: NotesTime, number: int) -> None:

@@ -74,7 +74,7 @@ async def _turn(kind: str, count: int) -> NotesQuiet:
             hour_us = chain.HourClock().hour_us
             for number in range(_POINTS):
                 due_us = hour_us + _LEAD_US + number * _APART_US
-                await queue.upsert(_arming(queue, number, due_us), _BLOB, place.EPOCH)
+                await queue.upsert([(_arming(queue, number, due_us), _BLOB)], place.EPOCH)
             with server.client() as client:
                 await filling.schedules(queue, client, count=count, namespaces=4, due_us=hour_us)
             clock = chain.HourClock()

@@ -97,7 +97,7 @@ async def _lane(
     known = queue._interned.number(shard, entry)  # noqa: SLF001
     if known is None:
         arming = messages.Arming(definition=one, due_us=place.now_us() + 10**12)
-        await queue.upsert(arming, blob, place.EPOCH)
+        await queue.upsert([(arming, blob)], place.EPOCH)
         known = queue._interned.number(shard, entry)  # noqa: SLF001
         assert known is not None
     return known
@@ -108,7 +108,13 @@ async def _packed(
 ) -> dict[str, dict[bytes, bytes]]:
     buckets: dict[str, dict[bytes, bytes]] = collections.defaultdict(dict)
     for known in listed:
-        lane, target, rule = await queue._numbers(shard, known, place.EPOCH)  # noqa: SLF001
+        texts = [
+            interning.entry(interning.Kind.NAMESPACE, known.namespace.encode()),
+            interning.entry(interning.Kind.TARGET, known.target.encode()),
+            interning.entry(interning.Kind.RULE, rules.text(known.rule)),
+        ]
+        numbers = await queue._intern(shard, texts, place.EPOCH)  # noqa: SLF001
+        lane, target, rule = (numbers[text] for text in texts)
         record = definition.pack(known, namespace=lane, target=target, rule=rule)
         name = queue._shard(shard).bucket_of(known.id, queue._buckets)  # noqa: SLF001
         buckets[name][known.id] = record

@@ -94,7 +94,7 @@ class _Scene:
             target=queue.digest("team", _BLOB),
         )  # fmt: skip
         arming = messages.Arming(definition=known, due_us=now_us - 1)
-        await queue.upsert(arming, _BLOB, place.EPOCH)
+        await queue.upsert([(arming, _BLOB)], place.EPOCH)
         (answer,) = await queue.claim((messages.ShardId(0),), worker="bench")
         assert answer.claim is not None
         (chain,) = answer.claim.points

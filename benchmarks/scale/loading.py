@@ -1,4 +1,4 @@
-"""Filling the index through ``upsert_many``, as the leader fills an empty one.
+"""Filling the index through ``upsert``, as the leader fills an empty one.
 
 ``python -m benchmarks.scale.loading URL COUNT FIRST LAST`` is one loader: a process that makes the
 schedules and arms them, three parts side by side, so that one is put together while the server
@@ -124,7 +124,7 @@ async def _insist(
     """As the leader does: what was cut off is asked for again."""
     while True:
         try:
-            await queue.upsert_many(wanted, points_place.EPOCH)
+            await queue.upsert(wanted, points_place.EPOCH)
         except errors.QueueUnavailable as trouble:
             report.say(f"again: {trouble}")
             await asyncio.sleep(1)

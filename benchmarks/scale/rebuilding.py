@@ -26,7 +26,8 @@ from benchmarks.scale import place, source
 from duepoint import clock as clocks
 from duepoint import services
 from duepoint.controller.schedules import dryruns, reconcile, reconciler, resync
-from duepoint.controller.status import reporter
+from duepoint.controller.status import reporter, states
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue
 from duepoint.kube import port, schedules, times
 from duepoint.schedules import rule as rules
@@ -85,8 +86,13 @@ class _Leader:
         performs = reconcile.Reconcile(
             queue=queue, dry_runs=dryruns.DryRuns(api), epoch=points_place.EPOCH
         )
+        events = TermEvents()
         reports = reporter.Reporter(
-            api=api, definitions=performs.stored, clock=clock, health=health
+            api=api,
+            states=states.ScheduleStates(performs.stored),
+            clock=clock,
+            health=health,
+            events=events,
         )
         self._queue = queue
         self._brings = reconciler.Reconciler(
@@ -95,6 +101,7 @@ class _Leader:
             reports=reports,
             health=health,
             clock=clock,
+            events=events,
         )
         self._compares = resync.Resync(
             api=api,
@@ -103,6 +110,7 @@ class _Leader:
             note_collision=performs.collisions.__setitem__,
             namespaces=(),
             clock=clock,
+            listed=asyncio.Event(),
         )
 
     @contextlib.asynccontextmanager

@@ -23,9 +23,10 @@ from benchmarks import report
 from benchmarks.report import Figure
 from benchmarks.webhooks import server
 from duepoint import clock as clocks
+from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import circuits, egress, gate, hostlimits, outgoing, target, webhook
+from duepoint.targets import circuits, gate, hostlimits, outgoing, target, webhook
 from tests.fakes import memoryqueue
 from tests.support import vaults, webhookscene, webhooktargets
 
@@ -147,7 +148,7 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     limits = hostlimits.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
     breaker = circuits.Breaker(memoryqueue.MemoryDelayQueue(clock), clock)
     sender = webhook.WebhookTarget(
-        egress.Guard(webhookscene.LOCAL),
+        dialling.Dialler(webhookscene.LOCAL),
         webhooktargets.FixedServices(),
         vaults.a_vault(api, clock),
         clock,

@@ -24,7 +24,7 @@ REMEMBERED_SECONDS = 7 * 86_400
 
 
 def handle(event: dict[str, str]) -> None:
-    """Your work. Raise, and the event is handled again by whoever takes it over."""
+    """Your work. Raise, and another consumer handles the event again."""
     payload = json.loads(event["payload"]) if event["payload"] else None
     print(event["scheduled_time"], event["id"], payload, flush=True)  # noqa: T201 - what it is for
 

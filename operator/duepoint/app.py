@@ -23,19 +23,17 @@ from duepoint.election import elector, leasehealth
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
+from duepoint.net import dialling, egressrules, ownservers, podnetwork
 from duepoint.schedules import ownstreams
 from duepoint.targets import (
     activejobs,
     circuits,
-    connections,
-    dialing,
-    egress,
-    egressrules,
+    connectionsecrets,
     gate,
     hostlimits,
     materials,
-    podnetwork,
     secretcache,
+    servers,
     servicecache,
     streamelsewhere,
     target,
@@ -87,8 +85,10 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
     async with serving(chosen, health), api_session(access, "worker", clock) as api:
         queue = open_queue(chosen, own)
         server = (await access.login()).server
-        servers = egress.own_servers(chosen.redis_url, server)
-        guard = egress.Guard(egress_policy(chosen), lambda: (*servers, *queue.server_hosts()))
+        own_hosts = ownservers.own_servers(chosen.redis_url, server)
+        dialler = dialling.Dialler(
+            egress_policy(chosen), lambda: (*own_hosts, *queue.server_hosts())
+        )
         source = materials.Vault(
             secretcache.objects_of(api, clock),
             secretcache.tokens_of(api, clock),
@@ -97,7 +97,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             lambda: materials.audiences_of(known.token if (known := access.known()) else None),
         )
         webhook = webhooktarget.WebhookTarget(
-            guard,
+            dialler,
             servicecache.of(api, clock),
             source,
             clock,
@@ -105,7 +105,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
         jobs_api = ownership.OwnJobs(api, owned)
-        stream, kafka = _stream_targets(chosen, clock, guard, api)
+        stream, kafka = _stream_targets(chosen, clock, dialler, api)
         targets = target.Targets(
             job=jobtarget.JobTarget(jobs_api, clock),
             webhook=webhook,
@@ -144,20 +144,20 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
 def _stream_targets(
     chosen: settings.WorkerSettings,
     clock: clocks.Clock,
-    guard: egress.Guard,
+    dialler: dialling.Dialler,
     api: kubeapi.ApiSession,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
-    reader = connections.Reader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
+    reader = connectionsecrets.Reader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
     services = servicecache.of(api, clock)
-    elsewhere = streamelsewhere.Elsewhere(reader, guard, services)
+    elsewhere = streamelsewhere.Elsewhere(reader, dialler, services)
 
-    def dialer(namespace: str) -> dialing.Dialer:
-        return dialing.Dialer(guard, services, namespace)
+    def dialler_for(namespace: str) -> servers.ServerDialler:
+        return servers.ServerDialler(dialler, services, namespace)
 
     return (
         streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
-        kafkatarget.KafkaTarget(reader, dialer, clock),
+        kafkatarget.KafkaTarget(reader, dialler_for, clock),
     )
 
 

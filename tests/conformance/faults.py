@@ -91,7 +91,8 @@ class History:
         self.first[new.id] = first
 
     async def _apply(self, arming):
-        return await self.queue.upsert(arming, queueing.BLOB, queueing.EPOCH)
+        (armed,) = await self.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+        return armed
 
     async def roll_back(self):
         """The server is as it was a while ago; the operator compares all objects, then sweeps."""
@@ -101,7 +102,7 @@ class History:
             self.snapshot = await self.server.dump()
             return
         await self.server.restore(self.snapshot)
-        await self.server.become_another(self.queue._shard(messages.ShardId(0)).meta)
+        await self.server.become_another(self.harness.server.shard(messages.ShardId(0)).meta)
         self.rollbacks += 1
         await self.compare()
         for known in self.stored.values():
@@ -174,7 +175,7 @@ class History:
     async def lose_claims(self):
         """Claims disappear under their owners, as no script would let them; the sweep mends it."""
         if self.server is not None:
-            names = self.queue._shard(messages.ShardId(0))
+            names = self.harness.server.shard(messages.ShardId(0))
             await self.server.forget(names.claims)
             await self.sweep()
 

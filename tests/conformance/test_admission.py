@@ -28,7 +28,7 @@ async def gate(request, shared_servers, shared_clusters, key_prefix):
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)
     yield Gate(made)
-    await made.queue.close()
+    await made.close()
 
 
 @dataclasses.dataclass
@@ -56,7 +56,7 @@ class Gate:
 
     async def arm(self) -> Gate:
         armed = messages.Arming(definition=self.definition(), due_us=self.harness.now_us() - 1)
-        await self.queue.upsert(armed, queueing.BLOB, EPOCH)
+        await self.queue.upsert([(armed, queueing.BLOB)], EPOCH)
         return self
 
     async def slots(self, *numbers: int) -> tuple[messages.Claim, list[bytes]]:
@@ -198,7 +198,7 @@ async def test_an_edit_has_the_jobs_listed_again(gate):
         due_us=None,
         keep_chain=True,
     )
-    await gate.queue.upsert(armed, queueing.BLOB, EPOCH)
+    await gate.queue.upsert([(armed, queueing.BLOB)], EPOCH)
     claim, (member,) = await gate.slots(1)
     again = dataclasses.replace(gate.entry(member), mark="2")
     assert (await gate.queue.admit(claim, again)).verdict is Verdict.UNKNOWN
@@ -721,7 +721,7 @@ async def _forget_lists(gate: Gate) -> None:
     if gate.harness.memory:
         gate.queue.active.forget()
         return
-    names = gate.queue._keys
+    names = gate.harness.server.keys
     for index, shard in enumerate(await gate.harness.shards()):
         tag = names.shard(1, index)
         found = gate.definition().id
@@ -730,8 +730,8 @@ async def _forget_lists(gate: Gate) -> None:
 
 
 async def _delete(gate: Gate, *names: str) -> None:
-    replies = await gate.queue._servers.exchange([("UNLINK", name) for name in names])
-    assert all(isinstance(reply, int) for reply in replies), replies
+    for name in names:
+        await gate.harness.server.redis.unlink(name)
 
 
 async def test_a_set_of_the_former_shape_is_made_anew(gate):
@@ -740,7 +740,7 @@ async def test_a_set_of_the_former_shape_is_made_anew(gate):
         pytest.skip("nothing is stored")
     await gate.arm()
     await gate.start(0)
-    names = gate.queue._keys
+    names = gate.harness.server.keys
     for index, _ in enumerate(await gate.harness.shards()):
         await _delete(gate, names.shard(1, index).looks(gate.definition().id))
     claim, (member,) = await gate.slots(1)

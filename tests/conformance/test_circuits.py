@@ -31,7 +31,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 async def tell(harness, *calls, host=HOST, rule=RULE, probe=0, ask=0, cause=""):

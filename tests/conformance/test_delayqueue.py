@@ -31,7 +31,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 # -- arming -----------------------------------------------------------------------------------
@@ -153,7 +153,8 @@ def _replacing(harness, *, due_in=-1.0, replaces=OLD, **changes):
 
 
 async def _upsert(harness, arming):
-    return await harness.queue.upsert(arming, BLOB, EPOCH)
+    (armed,) = await harness.queue.upsert([(arming, BLOB)], EPOCH)
+    return armed
 
 
 @pytest.mark.parametrize("generation", [5, 4], ids=["the-same", "a-lower-one"])
@@ -232,14 +233,14 @@ async def test_another_edit_leaves_a_claimed_point_with_its_worker(harness):
 
 
 async def test_an_edit_that_counts_on_a_chain_which_is_gone_is_told_to_read_again(harness):
-    with pytest.raises(errors.WorldChanged):
-        await harness.arm(keep_chain=True, generation=2, timing_generation=1)
+    answer = await harness.arm(keep_chain=True, generation=2, timing_generation=1)
+    assert answer is messages.Armed.CHANGED
 
 
 async def test_an_edit_that_counts_on_another_timing_is_told_to_read_again(harness):
     await harness.arm(generation=1)
-    with pytest.raises(errors.WorldChanged):
-        await harness.arm(keep_chain=True, generation=3, timing_generation=2)
+    answer = await harness.arm(keep_chain=True, generation=3, timing_generation=2)
+    assert answer is messages.Armed.CHANGED
 
 
 async def test_open_occurrences_can_be_read_whether_they_are_claimed_or_wait(harness):
@@ -310,7 +311,7 @@ async def test_a_due_that_cannot_be_stored_is_the_specs_fault(harness):
 
 async def test_a_blob_that_is_not_the_targets_is_a_bug(harness):
     with pytest.raises(errors.Bug):
-        await harness.queue.upsert(harness.arming(), b"another blob", EPOCH)
+        await harness.queue.upsert([(harness.arming(), b"another blob")], EPOCH)
 
 
 # -- removing ---------------------------------------------------------------------------------
@@ -778,12 +779,13 @@ async def _put_back(harness, claim, *, hours):
     if harness.memory:
         harness.queue.shards[claim.shard].leases[claim.id].expiry_us = later_us
         return
-    names = harness.queue._shard(claim.shard)
+    names = harness.server.shard(claim.shard)
     commands = [("ZADD", names.claims, later_us, claim.id)] + [
         ("ZADD", names.lane(claim.lanes[point.schedule_id]), 2**52 + later_us, point.member)
         for point in claim.points
     ]
-    await harness.queue._read("put the clock back", *commands)
+    for command in commands:
+        await harness.server.redis.execute_command(*command)
 
 
 async def test_extending_keeps_the_points_and_their_dues(harness):
@@ -984,7 +986,7 @@ async def test_a_standby_worker_takes_over_what_nobody_took(harness):
 
 async def test_a_definition_is_read_as_it_was_written(harness):
     written = harness.definition(name="a" * 200, created_us=1_700_000_000_000_000)
-    await harness.queue.upsert(messages.Arming(definition=written, due_us=1), BLOB, EPOCH)
+    await harness.queue.upsert([(messages.Arming(definition=written, due_us=1), BLOB)], EPOCH)
     (claim,) = await harness.claim_all()
     read = await harness.queue.read_definitions(claim.shard, [written.id])
     assert read == {written.id: written}
@@ -1672,5 +1674,5 @@ async def test_a_check_is_put_off_and_finished_like_any_occurrence(harness):
     again = await harness.claim_one()
     assert [point.member for point in again.points] == [check.member]
     await harness.queue.settle(again, Settlement(finished=(check.member,)))
-    shard = sharding.shard_of(known.id, harness.queue._known_layout().shards)
+    shard = sharding.shard_of(known.id, harness.queue.known_layout().shards)
     assert [one async for one in harness.queue.all_occurrences(shard)] == []

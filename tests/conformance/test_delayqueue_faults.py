@@ -38,8 +38,8 @@ async def test_every_slot_is_fired_on_a_server(kind, shared_servers, key_prefix,
             await history.run()
             _judge(history, seed, with_faults)
             lanes = await harness.queue.namespaces(0)
-            assert await state.leftovers(harness.queue._shard(0), lanes) == {}, seed
-            await harness.queue.close()
+            assert await state.leftovers(harness.server.shard(0), lanes) == {}, seed
+            await harness.close()
             await client.delete(*[key async for key in client.scan_iter(match=prefix + "*")])
 
 

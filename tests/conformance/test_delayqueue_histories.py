@@ -60,7 +60,7 @@ class Histories(RuleBasedStateMachine):
         return self.runner.run(awaitable)
 
     def teardown(self):
-        self.run(self.harness.queue.close())
+        self.run(self.harness.close())
         self.runner.close()
 
     @initialize()
@@ -312,7 +312,9 @@ class Histories(RuleBasedStateMachine):
     # -- steps ----------------------------------------------------------------------------------
 
     def upsert(self, arming):
-        return self.run(self.harness.queue.upsert(arming, queueing.BLOB, queueing.EPOCH))
+        wanted = [(arming, queueing.BLOB)]
+        (armed,) = self.run(self.harness.queue.upsert(wanted, queueing.EPOCH))
+        return armed
 
     def pick(self, data):
         index = data.draw(st.integers(0, len(self.claims) - 1))
@@ -354,11 +356,11 @@ def histories_on(server):
         async def put_back(self, state):
             async with redis.asyncio.Redis(port=server.port, protocol=2) as client:
                 await faults.ServerState(client, self.prefix).restore(state)
-            self.harness.queue._interned.forget_all()  # as it does when the server is another one
+            self.harness.meet_another_server()  # as it does when the server is another one
 
         async def snapshot(self):
-            names = self.harness.queue._shard(SHARD)
-            client = self.harness.queue._client
+            names = self.harness.server.shard(SHARD)
+            client = self.harness.server.redis
             claims = await client.zrange(names.claims, 0, -1, withscores=True)
             holders = {score: key for key, score in claims if key}
             found = {}

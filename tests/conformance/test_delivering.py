@@ -19,7 +19,7 @@ async def harness(request, shared_servers, key_prefix):
         return
     made = await queueing.redis_harness(shared_servers(request.param).url, key_prefix)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 def chain_goes_on(claim, seconds=60.0):
@@ -48,7 +48,7 @@ async def ids_in(harness, name="ticks"):
         found = harness.queue.streams.get(f"default/{name}", [])
         assert all(entry["trigger"] == "Schedule" for entry in found)
         return [entry["id"] for entry in found]
-    found = await harness.queue._client.xrange(harness.queue._keys.stream("default", name))
+    found = await harness.server.redis.xrange(harness.server.keys.stream("default", name))
     assert all(entry[b"trigger"] == b"Schedule" for _, entry in found)
     return [entry[b"id"].decode() for _, entry in found]
 
@@ -212,7 +212,7 @@ async def test_of_several_streams_what_is_not_held_any_more_stops_all(harness):
 async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
     claim, groups = await two_streams(harness)
     refusing, other = groups[bad], groups[1 - bad]
-    await harness.queue._client.set(harness.queue._keys.stream("default", refusing.name), "mine")
+    await harness.server.redis.set(harness.server.keys.stream("default", refusing.name), "mine")
     handed = await harness.queue.deliver(claim, a_settlement(claim, outcomes=b""), *groups)
     assert handed.done
     assert [why.partition(" ")[0] for why in handed.refused] == (
@@ -239,7 +239,7 @@ async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
 async def test_where_every_stream_refuses_nothing_is_done(harness):
     claim, groups = await two_streams(harness)
     for group in groups:
-        await harness.queue._client.set(harness.queue._keys.stream("default", group.name), "mine")
+        await harness.server.redis.set(harness.server.keys.stream("default", group.name), "mine")
     with pytest.raises(scripting.WrongType):
         await harness.queue.deliver(claim, a_settlement(claim), *groups)
     assert await harness.outcomes() == []
@@ -251,7 +251,7 @@ async def test_where_every_stream_refuses_nothing_is_done(harness):
 async def test_a_key_of_another_type_leaves_the_claim_as_it_was(harness):
     await harness.arm()
     claim = await harness.claim_one()
-    await harness.queue._client.set(harness.queue._keys.stream("default", "ticks"), "mine")
+    await harness.server.redis.set(harness.server.keys.stream("default", "ticks"), "mine")
     with pytest.raises(scripting.WrongType):
         await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
     assert await harness.outcomes() == []

@@ -25,7 +25,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
     server = shared_clusters("valkey") if is_cluster else shared_servers(request.param)
     made = await queueing.redis_harness(server.url, key_prefix, shards=1)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 async def change_server(harness):
@@ -33,8 +33,8 @@ async def change_server(harness):
     if harness.memory:
         harness.queue.server = "another"
         return
-    meta = harness.queue._shard(SHARD).meta
-    await harness.queue._servers.exchange([("HSET", meta, "server", "another")])
+    meta = harness.server.shard(SHARD).meta
+    await harness.server.redis.hset(meta, "server", "another")
 
 
 async def forget_claims(harness, count=1):
@@ -42,8 +42,8 @@ async def forget_claims(harness, count=1):
     if harness.memory:
         harness.queue.shards[SHARD].mark -= count
         return
-    meta = harness.queue._shard(SHARD).meta
-    await harness.queue._servers.exchange([("HINCRBY", meta, "mark", -count)])
+    meta = harness.server.shard(SHARD).meta
+    await harness.server.redis.hincrby(meta, "mark", -count)
 
 
 async def a_look(harness):
@@ -274,10 +274,10 @@ async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
     if harness.memory:
         harness.queue.flush()
     else:
-        names = harness.queue._shard(SHARD)
+        names = harness.server.shard(SHARD)
         lane = (await harness.queue.namespaces(SHARD)).popitem()[0]
         gone = (names.meta, names.heads, names.claims, names.leases, names.lane(lane))
-        await harness.queue._servers.exchange([("UNLINK", *gone)])
+        await harness.server.redis.unlink(*gone)
     await harness.pass_time(0.001)
     await harness.queue.open_layout(1, EPOCH)
     await harness.queue.layout()
@@ -311,8 +311,8 @@ async def newcomer(request, shared_servers, shared_clusters, key_prefix):
     await change_server(former)
     made = await queueing.redis_harness(server.url, key_prefix, shards=1)
     yield made
-    await made.queue.close()
-    await former.queue.close()
+    await made.close()
+    await former.close()
 
 
 async def test_what_became_due_since_the_server_answered_does_not_wait(newcomer):

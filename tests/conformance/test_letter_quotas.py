@@ -104,7 +104,7 @@ async def test_two_namespaces_in_many_shards_have_each_their_own_quota(shared_se
     dropped = await made.queue.dropped_letters()
     assert dropped["noisy"] == 32
     assert dropped.get("quiet", 0) == 4 - held.count("quiet")
-    await made.queue.close()
+    await made.close()
 
 
 async def bury_one(harness, namespace: str, name: str) -> None:

@@ -26,8 +26,8 @@ async def payloads(harness, namespace: str, name: str) -> list[bytes]:
     """What the stream holds, oldest first."""
     if harness.memory:
         return [bytes(entry["payload"]) for entry in harness.queue.streams[f"{namespace}/{name}"]]
-    key = harness.queue._keys.stream(namespace, name)
-    (found,) = await harness.queue._servers._administrator.exchange([("XRANGE", key, "-", "+")])
+    key = harness.server.keys.stream(namespace, name)
+    found = await harness.server.redis.xrange(key)
     fields = [dict(raw) if isinstance(raw, dict) else _paired(raw) for _, raw in found]
     return [each[b"payload"] for each in fields]
 
@@ -132,8 +132,8 @@ async def test_a_deleted_stream_gives_its_place_to_another(harness):
     if harness.memory:
         del harness.queue.streams["team/one"]
     else:
-        key = harness.queue._keys.stream("team", "one")
-        await harness.queue._servers._administrator.exchange([("UNLINK", key)])
+        key = harness.server.keys.stream("team", "one")
+        await harness.server.redis.unlink(key)
     assert await harness.queue.enlist_stream("team", "three")
     assert not await harness.queue.enlist_stream("team", "four")
 

@@ -33,6 +33,7 @@ from tests.fakes import (
     memoryshard,
 )
 
+BLOB_KEY = b"a key for tests!"
 _AWAY = errors.QueueUnavailable("the test took the server of this shard away")
 
 
@@ -53,7 +54,7 @@ class MemoryDelayQueue:
         self,
         clock: clocks.Clock,
         *,
-        blob_key: bytes = b"a key for tests!",
+        blob_key: bytes = BLOB_KEY,
         quotas: quotas_.Quotas = quotas_.USUAL,
     ) -> None:
         self.available = True
@@ -81,7 +82,7 @@ class MemoryDelayQueue:
         self._moves = memorymoves.Record()
         self.active = memoryactive.ActiveSets()
         self._wakeups: list[MemoryWakeups] = []
-        self._ledgers: list[memoryledger.MemoryLedger] = []
+        self.ledgers: list[memoryledger.MemoryLedger] = []
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -108,8 +109,8 @@ class MemoryDelayQueue:
         return self._wakeups[-1]
 
     def ledger(self) -> port.Ledger:
-        self._ledgers.append(memoryledger.MemoryLedger(self.shards, self._check, self._clock))
-        return self._ledgers[-1]
+        self.ledgers.append(memoryledger.MemoryLedger(self.shards, self._check, self._clock))
+        return self.ledgers[-1]
 
     def flush(self) -> None:
         """Everything is gone, as after FLUSHALL."""
@@ -120,13 +121,17 @@ class MemoryDelayQueue:
         self._enlisted.clear()
         self._workers.clear()
         self._circuits = memorycircuits.MemoryCircuits(self._clock)
-        for ledger in self._ledgers:
+        for ledger in self.ledgers:
             ledger.flush()
         self._incarnation = ""
         self._opened_by = ""
         self._mark = ""
         self._layout = None
         self._moves = memorymoves.Record()
+
+    def change_blob_key(self, key: bytes) -> None:
+        """What is stored from now on is sealed with this key, and asked for under it."""
+        self._seal = seal.Seal(key)
 
     def snapshot(self) -> dict[messages.ShardId, memoryshard.MemoryShard]:
         """What a server would write to its disk."""
@@ -139,7 +144,7 @@ class MemoryDelayQueue:
         for number, shard in copy.deepcopy(state).items():
             shard.added = max(shard.added, self.shards[number].added)  # as ids that are times
             self.shards[number] = shard
-        for ledger in self._ledgers:
+        for ledger in self.ledgers:
             ledger.flush()
         for wakeups in self._wakeups:
             wakeups.ring_all()
@@ -226,30 +231,32 @@ class MemoryDelayQueue:
         return self._seal.digest(namespace, blob)
 
     async def upsert(
-        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
-    ) -> messages.Armed:
-        definition = arming.definition
-        if definition.target != self.digest(definition.namespace, blob):
-            raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
-        if arming.due_us is not None and not records.is_due(arming.due_us):
-            raise errors.InvalidSpec(
-                (errors.FieldError(reason="OutOfRange", path="spec.schedule", message="too far"),)
-            )
-        shard = next(
-            shard
-            for shard in self._homes(definition.id, epoch)
-            if shard.state != "draining" or definition.id in shard.definitions
-        )
-        armed = shard.upsert(arming, blob, self._clock.now_us())
-        if armed is None:
-            raise errors.WorldChanged(f"{definition.identity}: its chain is another one")
-        self._tell(shard)
-        return armed
-
-    async def upsert_many(
         self, wanted: Sequence[tuple[messages.Arming, bytes]], epoch: messages.Epoch
     ) -> list[messages.Armed]:
-        return [await self.upsert(one, blob, epoch) for one, blob in wanted]
+        for arming, blob in wanted:
+            definition = arming.definition
+            if definition.target != self.digest(definition.namespace, blob):
+                raise errors.Bug(f"{definition.identity}: its target is not the digest of its blob")
+            if arming.due_us is not None and not records.is_due(arming.due_us):
+                error = errors.FieldError(
+                    reason="OutOfRange", path="spec.schedule", message="too far"
+                )
+                raise errors.InvalidSpec((error,))
+        return [self._upsert_one(arming, blob, epoch) for arming, blob in wanted]
+
+    def _upsert_one(
+        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
+    ) -> messages.Armed:
+        schedule_id = arming.definition.id
+        shard = next(
+            shard
+            for shard in self._homes(schedule_id, epoch)
+            if shard.state != "draining" or schedule_id in shard.definitions
+        )
+        armed = shard.upsert(arming, blob, self._clock.now_us())
+        if armed is messages.Armed.APPLIED:
+            self._tell(shard)
+        return armed
 
     async def enqueue(
         self,
@@ -849,7 +856,7 @@ class MemoryDelayQueue:
         dues += [lease.expiry_us for lease in shard.leases.values() if lease.is_given]
         for wakeups in self._wakeups if dues else ():
             wakeups.wake(shard.number, (min(dues) - now) / 1_000_000)
-        for ledger in self._ledgers if ran else ():
+        for ledger in self.ledgers if ran else ():
             ledger.tell(shard.number)
 
     def _stats_of(self, shard: memoryshard.MemoryShard) -> messages.ShardStats:

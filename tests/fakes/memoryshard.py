@@ -83,8 +83,7 @@ class MemoryShard:
 
     # -- arming ---------------------------------------------------------------------------------
 
-    def upsert(self, arming: messages.Arming, blob: bytes, now_us: int) -> messages.Armed | None:
-        """None: the chain that was to be kept is not there."""
+    def upsert(self, arming: messages.Arming, blob: bytes, now_us: int) -> messages.Armed:
         new = arming.definition
         old = self.definitions.get(new.id)
         if old is not None and old.uid != new.uid:
@@ -95,7 +94,7 @@ class MemoryShard:
             new = msgspec.structs.replace(new, started=max(old.started, new.started))
         if arming.keep_chain:
             if old is None or old.timing_version != new.timing_version:
-                return None
+                return messages.Armed.CHANGED
             if not self._can_move(arming, now_us):
                 return messages.Armed.HELD
             new = msgspec.structs.replace(new, state=old.state)

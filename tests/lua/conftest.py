@@ -10,7 +10,7 @@ import pytest
 
 from duepoint.delayqueue import delayqueue, keys, messages
 from duepoint.delayqueue.wire import scripting
-from tests.support import queueing
+from tests.support import queueing, serverclient
 
 SHARD = messages.ShardId(0)
 TIME_ARGUMENTS = {"due_delay": 0, "expiry_delay": 0}
@@ -21,16 +21,24 @@ FAR_US = 4_000_000_000_000_000
 class Bench:
     """The scripts of one shard on one server."""
 
-    queue: delayqueue.DelayQueue
+    harness: queueing.Harness
     names: keys.ShardKeys
     lane: int = 1
 
     @property
+    def queue(self) -> delayqueue.DelayQueue:
+        return self.harness.queue
+
+    @property
+    def server(self) -> serverclient.ServerClient:
+        return self.harness.server
+
+    @property
     def client(self) -> Any:
-        return self.queue._client
+        return self.server.redis
 
     async def run(self, name: str, key_names: list[str], arguments: scripting.Arguments) -> Any:
-        return await self.queue._scripts.run(arguments.call(name, key_names))
+        return await self.server.run(arguments.call(name, key_names))
 
     def arguments(self, **named: Any) -> scripting.Arguments:
         return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
@@ -163,13 +171,13 @@ class Bench:
 @pytest.fixture
 async def bench(redis_server, key_prefix):
     harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
-    yield Bench(harness.queue, harness.queue._shard(SHARD))
-    await harness.queue.close()
+    yield Bench(harness, harness.server.shard(SHARD))
+    await harness.close()
 
 
 @pytest.fixture
 async def lonely_bench(own_server, key_prefix):
     """On a server of its own, whose users the test may change."""
     harness = await queueing.redis_harness(own_server.url, key_prefix, shards=1)
-    yield Bench(harness.queue, harness.queue._shard(SHARD))
-    await harness.queue.close()
+    yield Bench(harness, harness.server.shard(SHARD))
+    await harness.close()

@@ -15,7 +15,7 @@ async def harness(redis_server, key_prefix):
     quota = quotas.Quotas(letters=5, letter_bytes=1_000_000)
     made = await queueing.redis_harness(redis_server.url, key_prefix, shards=1, quotas=quota)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 async def bury(harness, *texts: str, namespace: str = "team") -> None:
@@ -39,8 +39,8 @@ async def texts(harness) -> list[str]:
 
 async def counted(harness) -> tuple[int, dict[bytes, bytes]]:
     """How many letters are counted, and the sums that say something."""
-    names = harness.queue._shard((await harness.shards())[0])
-    client = harness.queue._client
+    names = harness.server.shard((await harness.shards())[0])
+    client = harness.server.redis
     order = await client.zlexcount(names.letters, "(", "+")
     sums = await client.hgetall(names.letter_sums)
     return order, {name: value for name, value in sums.items() if name}
@@ -79,8 +79,8 @@ async def test_a_replayed_letter_is_not_counted_any_more(harness):
 
 
 async def test_letters_of_an_older_version_are_counted_with_the_next_ones(harness):
-    names = harness.queue._shard((await harness.shards())[0])
-    client = harness.queue._client
+    names = harness.server.shard((await harness.shards())[0])
+    client = harness.server.redis
     for number in range(1, 251):
         fields = {"member": b"", "namespace": "team", "message": f"old {number}"}
         await client.xadd(names.dead, fields)
@@ -102,14 +102,14 @@ async def test_a_settlement_without_letters_names_no_key_of_theirs(harness):
 
 
 async def test_letters_that_come_from_another_shard_are_counted_once(harness):
-    names = harness.queue._shard((await harness.shards())[0])
+    names = harness.server.shard((await harness.shards())[0])
     letter_keys = [names.letters, names.letter_sums]
     for _ in range(2):  # the reply to the first was lost
         arguments = scripting.Arguments(layout=1, epoch=queueing.EPOCH, source="former")
         fields = arguments.run(["namespace", "team", "message", "moved"])
         arguments.put("letters", [("1767225600000-1", *fields)])
         call = arguments.call("rebury", [names.meta, names.dead, names.imported, *letter_keys])
-        await harness.queue._scripts.run(call)
+        await harness.server.run(call)
     count, sums = await counted(harness)
     assert (count, list(sums)) == (1, [b"b:team"])
     await bury(harness, "1", "2", "3", "4", "5")
@@ -121,7 +121,7 @@ async def test_letters_that_come_from_another_shard_are_counted_once(harness):
 
 async def test_letters_stay_bounded_after_what_was_counted_is_lost(harness):
     await bury(harness, "1", "2", "3", "4", "5")
-    names = harness.queue._shard((await harness.shards())[0])
-    await harness.queue._client.unlink(names.letters, names.letter_sums)
+    names = harness.server.shard((await harness.shards())[0])
+    await harness.server.redis.unlink(names.letters, names.letter_sums)
     await bury(harness, "6", "7")
     assert await texts(harness) == ["3", "4", "5", "6", "7"]

@@ -31,14 +31,14 @@ class Move:
     schedules: list[definition.Definition]
 
     def names(self, shard):
-        return self.harness.queue._shard(shard)
+        return self.harness.server.shard(shard)
 
     @property
     def client(self):
-        return self.harness.queue._client
+        return self.harness.server.redis
 
     async def run(self, name, keys, arguments):
-        return await self.harness.queue._scripts.run(arguments.call(name, keys.names))
+        return await self.harness.server.run(arguments.call(name, keys.names))
 
     def arguments(self, **named):
         return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
@@ -115,7 +115,7 @@ class Move:
     # -- what is where ---------------------------------------------------------------------------
 
     def bucket(self, shard, one):
-        return self.names(shard).bucket_of(one.id, self.harness.queue._buckets)
+        return self.names(shard).bucket_of(one.id, self.harness.server.buckets)
 
     async def lane(self, one):
         numbers = await self.harness.queue.namespaces(FROM)
@@ -142,7 +142,7 @@ async def move(redis_server, key_prefix):
     ready = Move(harness, made)
     await ready.client.hset(ready.names(TO).meta, "state", "filling")
     yield ready
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_what_is_exported_waits_for_its_new_shard_and_is_readable_meanwhile(move):
@@ -209,7 +209,7 @@ async def test_a_counted_schedule_with_thousands_of_slots_that_wait_can_leave(mo
     limited = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=20_000))
     one = msgspec.structs.replace(move.schedules[0], generation=2, rule=limited)
     arming = messages.Arming(definition=one, due_us=None, keep_chain=True)
-    await move.harness.queue.upsert(arming, queueing.BLOB, queueing.EPOCH)
+    await move.harness.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
     head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
     waiting = [head + slot.to_bytes(8, "big") for slot in range(9_000)]
     names, far_us = move.names(FROM), points.DUE_LIMIT_US - 1
@@ -234,7 +234,7 @@ async def test_of_counted_schedules_with_ten_thousand_slots_few_are_looked_at(mo
     for one in move.schedules:
         counted = msgspec.structs.replace(one, generation=2, rule=limited)
         arming = messages.Arming(definition=counted, due_us=None, keep_chain=True)
-        await move.harness.queue.upsert(arming, queueing.BLOB, queueing.EPOCH)
+        await move.harness.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
         head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
         waiting = [head + slot.to_bytes(8, "big") for slot in range(10_000)]
         lane_key = names.lane(await move.lane(one))

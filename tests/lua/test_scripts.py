@@ -66,8 +66,8 @@ async def test_two_operators_interning_at_once_agree(redis_server, key_prefix):
     )
     assert a == b
     assert len(set(a.values())) == 50
-    await first.queue.close()
-    await second.queue.close()
+    await first.close()
+    await second.close()
 
 
 # -- claim --------------------------------------------------------------------------------------
@@ -213,11 +213,11 @@ async def test_racing_workers_share_what_is_due_without_overlap(redis_server, ke
     harnesses = [
         await queueing.redis_harness(redis_server.url, key_prefix, shards=1) for _ in range(4)
     ]
-    bench_queue = harnesses[0].queue
-    lane = bench_queue._shard(0).lane(1)
+    server = harnesses[0].server
+    lane = server.shard(0).lane(1)
     wanted = {number.to_bytes(12, "big"): number + 1 for number in range(2_000)}
-    await bench_queue._client.zadd(lane, wanted)
-    await bench_queue._client.zadd(bench_queue._shard(0).heads, {"1": 1})
+    await server.redis.zadd(lane, wanted)
+    await server.redis.zadd(server.shard(0).heads, {"1": 1})
 
     async def take_all(queue):
         taken = []
@@ -232,7 +232,7 @@ async def test_racing_workers_share_what_is_due_without_overlap(redis_server, ke
     assert len(everything) == len(wanted)
     assert set(everything) == set(wanted)
     for harness in harnesses:
-        await harness.queue.close()
+        await harness.close()
 
 
 # -- settle -------------------------------------------------------------------------------------
@@ -626,7 +626,7 @@ async def test_a_rule_that_cannot_be_read_hides_its_own_definition_only(bench):
     interned = await bench.client.hgetall(bench.names.interned)
     (rule,) = [number for number, text in interned.items() if number[:2] == b"n:" and b"7m" in text]
     await bench.client.hset(bench.names.interned, rule, b"r{not a rule")
-    bench.queue._interned.forget(0)
+    bench.harness.meet_another_server()
     ids = [harness.definition(**one).id for one in (broken, sound)]
     found = await bench.queue.read_definitions(0, ids)
     assert [one.name for one in found.values()] == ["sound"]
@@ -662,7 +662,8 @@ def test_the_scripts_are_found_in_the_package():
 
 async def test_every_key_of_an_append_is_there_before_the_first_entry(bench):
     await bench.queue.enlist_stream("team", "ticks")  # else it waits while its slot moves
-    keys = bench.queue._stream_keys("team", "ticks")
+    names = bench.server.keys
+    keys = names.stream("team", "ticks"), names.stream_state("team", "ticks")
     assert await bench.client.exists(*keys) == len(keys)
     await bench.queue.append(queueing.an_entry("team", payload=b"x"))
     state = await bench.client.hgetall(keys[1])

@@ -135,7 +135,7 @@ async def written(url: str) -> None:
         known = of(queue, name)
         due = SLOT_US if known.state is definition.State.ARMED else None
         arming = messages.Arming(definition=known, due_us=due)
-        assert await queue.upsert(arming, queueing.BLOB, queueing.EPOCH) == "applied"
+        assert await queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == ["applied"]
     shards = [messages.ShardId(number) for number in range(layout.shards)]
     for claimed in await queue.claim(shards, worker="golden", lease_seconds=2.0):
         if claimed.claim is not None:

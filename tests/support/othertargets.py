@@ -1,4 +1,4 @@
-"""Targets whose servers stand in Secrets, with a guard that allows this machine's own address."""
+"""Targets whose servers stand in Secrets, with a dialler that allows this machine's own address."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import ipaddress
 from typing import Any
 
 from duepoint.clock import SystemClock
+from duepoint.net import dialling, egressrules, ownservers
 from duepoint.targets import (
-    connections,
-    dialing,
-    egress,
-    egressrules,
+    connectionsecrets,
     kafka,
     secretcache,
+    servers,
     stream,
     streamelsewhere,
 )
@@ -26,25 +25,29 @@ def networks(*texts: str) -> tuple[Any, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-def a_guard(
-    *, allowed: Any = HERE, lookup: egress.Lookup | None = None, own: Any = (), **policy: Any
-) -> egress.Guard:
+def a_dialler(
+    *, allowed: Any = HERE, lookup: ownservers.Lookup | None = None, own: Any = (), **policy: Any
+) -> dialling.Dialler:
     policies = egressrules.Policy(allowed=allowed, **policy)
-    return egress.Guard(policies, lambda: own, lookup=lookup)
+    return dialling.Dialler(policies, lambda: own, lookup=lookup)
 
 
-def a_reader(api: Any) -> connections.Reader:
-    return connections.Reader(secretcache.objects_of(api, SystemClock()), READER_ROLE)
+def a_reader(api: Any) -> connectionsecrets.Reader:
+    return connectionsecrets.Reader(secretcache.objects_of(api, SystemClock()), READER_ROLE)
 
 
-def a_stream_target(api: Any, guard: egress.Guard, services: Any = None) -> stream.StreamTarget:
+def a_stream_target(
+    api: Any, dialler: dialling.Dialler, services: Any = None
+) -> stream.StreamTarget:
     known = services or webhooktargets.FixedServices()
-    elsewhere = streamelsewhere.Elsewhere(a_reader(api), guard, known)
+    elsewhere = streamelsewhere.Elsewhere(a_reader(api), dialler, known)
     return stream.StreamTarget(SystemClock(), elsewhere)
 
 
-def a_kafka_target(api: Any, guard: egress.Guard, services: Any = None) -> kafka.KafkaTarget:
+def a_kafka_target(api: Any, dialler: dialling.Dialler, services: Any = None) -> kafka.KafkaTarget:
     known = services or webhooktargets.FixedServices()
     return kafka.KafkaTarget(
-        a_reader(api), lambda namespace: dialing.Dialer(guard, known, namespace), SystemClock()
+        a_reader(api),
+        lambda namespace: servers.ServerDialler(dialler, known, namespace),
+        SystemClock(),
     )

@@ -7,12 +7,13 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from duepoint.clock import SystemClock
-from duepoint.delayqueue import delayqueue, messages, port, quotas
+from duepoint.clock import Clock, SystemClock
+from duepoint.delayqueue import delayqueue, keys, messages, port, quotas
+from duepoint.delayqueue.wire import connecting, servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.fakes import fakeclock, memoryqueue
-from tests.support import redisusers
+from tests.support import redisusers, serverclient
 
 BLOB = b'{"webhook":{"url":"https://hooks.example.com/x"}}'
 BLOB_KEY = b"a key of thirty-two bytes, really"
@@ -35,18 +36,37 @@ USUAL = {
 
 @dataclasses.dataclass
 class Harness:
-    """A queue under test, with its clock and how to let time pass."""
+    """A queue under test, with its clock and how to let time pass.
+
+    Attributes:
+        server: the test's own client of the server behind the queue.
+        servers: the connections of the queue itself.
+    """
 
     queue: port.Queue
     now_us: Callable[[], int]
     pass_time: Callable[[float], Awaitable[None]]
+    server: serverclient.ServerClient | None = None
+    servers: servers.Servers | None = None
+    clock: Clock | None = None
+
+    async def close(self) -> None:
+        await self.queue.close()
+        if self.server is not None:
+            await self.server.close()
+
+    def meet_another_server(self) -> None:
+        """What the process does once its server turns out to be another one."""
+        for tell in self.servers.on_upheaval:
+            tell()
 
     @property
     def memory(self) -> bool:
         return isinstance(self.queue, memoryqueue.MemoryDelayQueue)
 
     async def arm(self, **changes) -> messages.Armed:
-        return await self.queue.upsert(self.arming(**changes), BLOB, EPOCH)
+        (armed,) = await self.queue.upsert([(self.arming(**changes), BLOB)], EPOCH)
+        return armed
 
     def arming(
         self,
@@ -161,25 +181,40 @@ async def memory_harness(shards: int = 4, **options) -> Harness:
     clock = fakeclock.FakeClock()
     queue = memoryqueue.MemoryDelayQueue(clock, blob_key=BLOB_KEY, **options)
     await queue.open_layout(shards, EPOCH)
-    return Harness(queue, clock.now_us, clock.advance)
+    return Harness(queue, clock.now_us, clock.advance, clock=clock)
 
 
 def a_queue(url: str, prefix: str, *, users: bool = True, **options) -> delayqueue.DelayQueue:
     """A queue on a server of ours, logged in as the shipped users; or just as the URL says."""
+    opened = options.pop("opened", None) or connections_to(url, users=users)
+    return delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=prefix, opened=opened, **options)
+
+
+def connections_to(url: str, *, users: bool = True, connections: int = 8) -> servers.Servers:
+    """Logged in as the shipped users; or just as the URL says."""
     if users:
-        connections = {key: options[key] for key in ("connections",) if key in options}
-        options["opened"] = redisusers.TwoUsers(url, **connections)
-    return delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=prefix, **options)
+        return redisusers.TwoUsers(url, connections=connections)
+    return servers.open_servers(connecting.Server(url=url), connections=connections)
 
 
 async def redis_harness(
-    url: str, prefix: str, shards: int = 4, *, users: bool = True, **options
+    url: str,
+    prefix: str,
+    shards: int = 4,
+    *,
+    users: bool = True,
+    connections: int = 8,
+    buckets: int = keys.BUCKETS,
+    **options,
 ) -> Harness:
-    """The caller closes ``harness.queue``."""
-    queue = a_queue(url, prefix, users=users, **options)
+    """The caller closes it."""
+    opened = connections_to(url, users=users, connections=connections)
+    queue = a_queue(url, prefix, opened=opened, buckets=buckets, **options)
     await queue.start()
     await queue.open_layout(shards, EPOCH)
-    return Harness(queue, SystemClock().now_us, asyncio.sleep)
+    server = serverclient.ServerClient(url, prefix, buckets=buckets)
+    clock = SystemClock()
+    return Harness(queue, clock.now_us, asyncio.sleep, server, opened, clock)
 
 
 @contextlib.asynccontextmanager
@@ -199,7 +234,7 @@ async def harness_of_quotas(
     server = cluster("valkey") if kind == "cluster" else single(kind)
     made = await redis_harness(server.url, prefix, shards=1, quotas=limits)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 def an_entry(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -135,17 +135,14 @@ class TwoUsers:
 
     def __init__(self, url: str, *, connections: int = 8) -> None:
         self._roles = {role: servers_for(url, role, connections=connections) for role in ROLES}
-        self._administrator = servers.open_servers(
-            connecting.Server(url=url), connections=connections
-        )
         shas = scripting.Scripts(self)._shas
         self._worker_shas = {shas[script] for script in WORKER_SCRIPTS}
         granted = rights("worker")
         self._worker_reads = {right.replace("|", " ").upper() for right in granted}
 
-    @property
-    def node(self) -> Any:
-        return self._administrator.node
+    def of_role(self, role: str) -> servers.Servers:
+        """The connections of one user."""
+        return self._roles[role]
 
     def _of(self, commands: Sequence[servers.Command]) -> servers.Servers:
         """The user whose process would send this."""
@@ -173,7 +170,7 @@ class TwoUsers:
             await each.refresh()
 
     async def close(self) -> None:
-        for each in (*self._roles.values(), self._administrator):
+        for each in self._roles.values():
             await each.close()
 
     @property
@@ -218,6 +215,9 @@ class _OfBoth:
     def remove(self, one: Any) -> None:
         for each in self._lists:
             each.remove(one)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._lists[0])
 
     def __contains__(self, one: Any) -> bool:
         return any(one in each for each in self._lists)

@@ -19,10 +19,11 @@ from typing import Any
 from duepoint import clock as clocks
 from duepoint import services
 from duepoint.delayqueue import delayqueue, messages
+from duepoint.net import dialling, egressrules
 from duepoint.runs import circuit
 from duepoint.schedules import actions, definition, slots
 from duepoint.schedules import rule as rules
-from duepoint.targets import circuits, egress, egressrules, gate, hostlimits, identity
+from duepoint.targets import circuits, gate, hostlimits, identity
 from duepoint.targets import stream as streams
 from duepoint.targets import target as targets
 from duepoint.targets import webhook as webhooks
@@ -234,7 +235,7 @@ class Scene:
             )
             due = timeline.next_after(due.slot_us)
         arming = messages.Arming(definition=known, due_us=start_us)
-        await self.queue.upsert(arming, blob, queueing.EPOCH)
+        await self.queue.upsert([(arming, blob)], queueing.EPOCH)
         return known
 
     @contextlib.asynccontextmanager
@@ -279,7 +280,7 @@ def a_worker(
     clock = clocks.SystemClock()
     limits = hostlimits.HostLimits(clock, per_host=wants.per_host, places=wants.concurrency)
     sender = webhooks.WebhookTarget(
-        egress.Guard(LOCAL),
+        dialling.Dialler(LOCAL),
         webhooktargets.FixedServices(),
         vaults.a_vault(),
         clock,

@@ -1,4 +1,4 @@
-"""A webhook target wired for tests: a guard that counts what it opens, Services from a dict."""
+"""A webhook target wired for tests: a dialler that counts what it opens, Services from a dict."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from duepoint import clock
 from duepoint.kube import errors, services
-from duepoint.targets import circuits, egress, egressrules, gate, hostlimits, materials, webhook
+from duepoint.net import dialling, egressrules, ownservers
+from duepoint.targets import circuits, gate, hostlimits, materials, webhook
 from tests.support import vaults
 
 
-class CountingGuard(egress.Guard):
+class CountingDialler(dialling.Dialler):
     """Attributes:
     opened: (address, port) of every socket that was allowed to exist.
     """
@@ -22,8 +23,8 @@ class CountingGuard(egress.Guard):
         super().__init__(*args, **kwargs)
         self.opened: list[tuple[str, int]] = []
 
-    def _socket(self, info):
-        made = super()._socket(info)
+    def _socket(self, route, info):
+        made = super()._socket(route, info)
         self.opened.append((str(info[4][0]), int(info[4][1])))
         return made
 
@@ -55,7 +56,7 @@ def a_service(*addresses: tuple[str, int], name="billing", namespace="default", 
     )
 
 
-def answering(**names: Sequence[str]) -> egress.Lookup:
+def answering(**names: Sequence[str]) -> ownservers.Lookup:
     """A resolver that knows these names (`_` for `.`), each answer in turn, the last for ever."""
     answers = {name.replace("_", "."): list(texts) for name, texts in names.items()}
 
@@ -75,22 +76,22 @@ async def a_target(
     mode: str = "same-namespace",
     allowed: Sequence[str] = ("127.0.0.1/32",),
     allow_http: bool = False,
-    lookup: egress.Lookup | None = None,
+    lookup: ownservers.Lookup | None = None,
     known: FixedServices | None = None,
-    own: Sequence[tuple[str, int]] | egress.Servers = (),
+    own: Sequence[tuple[str, int]] | ownservers.Servers = (),
     tls: ssl.SSLContext | None = None,
     limit_per_host: int = 8,
     places: int = 256,
     source: materials.Source | None = None,
     breaker: circuits.Breaker | None = None,
-) -> AsyncIterator[tuple[webhook.WebhookTarget, CountingGuard]]:
+) -> AsyncIterator[tuple[webhook.WebhookTarget, CountingDialler]]:
     policy = egressrules.Policy(
         mode=mode,
         allowed=tuple(ipaddress.ip_network(one) for one in allowed),
         allow_http=allow_http,
     )
     servers = own if callable(own) else lambda: own
-    guard = CountingGuard(policy, servers, lookup=lookup)
+    guard = CountingDialler(policy, servers, lookup=lookup)
     target = webhook.WebhookTarget(
         guard,
         known or FixedServices(),

@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 
 from duepoint import services
+from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages, sharding
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.targets import activejobs
+from duepoint.worker import claim_budget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.fakeclock import FakeClock
@@ -51,7 +53,7 @@ class Workplace:
         first = timeline.next_after(known.not_before_us)
         armed = known.state is definition.State.ARMED and first is not None
         arming = messages.Arming(definition=known, due_us=first.due_us if armed else None)
-        assert await self.queue.upsert(arming, blob, EPOCH) is messages.Armed.APPLIED
+        assert await self.queue.upsert([(arming, blob)], EPOCH) == [messages.Armed.APPLIED]
         return known
 
     def a_worker(self, name: str = "worker-a", *, concurrency: int = 16) -> Claimer:
@@ -100,6 +102,18 @@ class Workplace:
     async def definition(self, known: definition.Definition) -> definition.Definition | None:
         layout = await self.queue.layout()
         return await self.queue.definition(sharding.shard_of(known.id, layout.shards), known.id)
+
+
+async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
+    """All of one claim, without a claimer."""
+    holding = claim_budget.Holding(
+        budget=claim_budget.ClaimBudget(),
+        jobs=work.jobs,
+        clock=SystemClock(),
+        points=len(claim.points),
+        on_change=lambda _: None,
+    )
+    await work.run(claim, holding)
 
 
 async def a_workplace() -> Workplace:

@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from duepoint import app, settings
-from duepoint.targets import egressrules, podnetwork
+from duepoint.net import egressrules, podnetwork
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from duepoint import tlsrules
 from duepoint.controller.watching import handlers
 from duepoint.delayqueue.wire import connecting
 from duepoint.kube import api, credentials, kubeconfig, port
+from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import egress
 from tests.support import (
     certificates,
     firings,
@@ -211,13 +211,13 @@ async def test_a_webhook_reaches_a_receiver_of_an_old_authority_of_the_system(
     """A company's own authority is often listed in the image's system store."""
     (tmp_path / "system.pem").write_bytes(OLD.pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "system.pem"))
-    egress._public_context.cache_clear()
+    dialling.public_tls.cache_clear()
     try:
         async with a_server(tmp_path) as hears, webhooktargets.a_target() as (target, _):
             action = firings.a_webhook(f"https://127.0.0.1:{hears.port}/")
             assert isinstance(await target.fire(firings.a_firing(action)), outcome.Delivered)
     finally:
-        egress._public_context.cache_clear()
+        dialling.public_tls.cache_clear()
 
 
 @pytest.mark.parametrize("kind", ["stream", "kafka"])
@@ -246,9 +246,9 @@ async def _elsewhere(kind, number):
         secret = vaults.a_secret("there", url=f"rediss://127.0.0.1:{number}", ca__crt=ca)
         source = await vaults.api_with(secret)
         action = actions.StreamAction(name="ticks", connection="there")
-        return othertargets.a_stream_target(source, othertargets.a_guard()), action
+        return othertargets.a_stream_target(source, othertargets.a_dialler()), action
     pytest.importorskip("aiokafka")
     values = {"bootstrap__servers": f"127.0.0.1:{number}", "security__protocol": "SSL"}
     source = await vaults.api_with(vaults.a_secret("there", ca__crt=ca, **values))
     action = actions.KafkaAction(topic="ticks", connection="there")
-    return othertargets.a_kafka_target(source, othertargets.a_guard()), action
+    return othertargets.a_kafka_target(source, othertargets.a_dialler()), action

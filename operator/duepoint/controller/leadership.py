@@ -11,32 +11,34 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from duepoint import agreedclock, errors, services, settings, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.jobs.runends import RunEnds
 from duepoint.controller.maintenance import fallbacks, layoutnote
 from duepoint.controller.maintenance.collector import Collector
 from duepoint.controller.maintenance.endings import Endings
 from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.gauges import QueueGauges
-from duepoint.controller.maintenance.indexwatch import IndexWatch
+from duepoint.controller.maintenance.indexwatch import LOOK_SECONDS, IndexWatch
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
-from duepoint.controller.maintenance.sweeper import Sweeper
+from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, Sweeper
 from duepoint.controller.scheduleruns import scheduleruns
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconciler import Reconciler
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.schedules.resyncer import Resyncer
-from duepoint.controller.status.openreader import OpenReader
+from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching.kopfthread import KopfThread
 from duepoint.delayqueue import messages, port
 from duepoint.delayqueue.resharding import ownership
@@ -78,25 +80,31 @@ class Term(Protocol):
     def annotate(self, notes: Mapping[str, str]) -> None: ...
 
 
-@dataclass(slots=True, kw_only=True)
-class _Services:
-    """Everything that runs in one term."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Rhythms of a term, in seconds: looks at the index, and rounds of the sweep."""
 
-    recorder: events.Recorder
-    reconciler: Reconciler
-    reporter: Reporter
-    resyncer: Resyncer
-    kopf: KopfThread
-    outcomes: Outcomes
-    jobs: JobWatch
-    ends: RunEnds
-    runs: scheduleruns.ScheduleRuns
-    sweeper: Sweeper
-    index: IndexWatch
-    gauges: QueueGauges
-    collector: Collector
-    partitioner: Partitioner
-    fallbacks: Fallbacks
+    look_seconds: float = LOOK_SECONDS
+    roll_seconds: float = ROLL_SECONDS
+
+
+Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Services:
+    """What runs in one term, and from when on.
+
+    Attributes:
+        listed: every Schedule has been offered once, or could not be listed.
+        resynced: a resync has been complete.
+    """
+
+    at_once: tuple[Run, ...]
+    listed: asyncio.Event
+    after_listing: tuple[Run, ...]
+    resynced: asyncio.Event
+    after_resync: tuple[Run, ...]
 
 
 class Leadership:
@@ -121,6 +129,7 @@ class Leadership:
         clock: Clock,
         health: services.Health,
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
+        timings: Timings = Timings(),
     ) -> None:
         self._settings = settings
         self._api = api
@@ -129,6 +138,7 @@ class Leadership:
         self._clock = clock
         self._health = health
         self._own_streams = own_streams
+        self._timings = timings
         self._is_identified = False
         self._dry_runs = DryRuns(api)
         self._others = OtherInstalls(
@@ -143,7 +153,7 @@ class Leadership:
             term.annotate(layoutnote.of(layout))
             telemetry.logger.info("term begins", epoch=epoch, shards=layout.shards)
             await self._wait_for_time()
-            await self._run(self._made(layout, epoch, term))
+            await self._run(self._services(layout, epoch, term))
         finally:
             for part in PARTS:
                 self._health.well(part)
@@ -184,32 +194,23 @@ class Leadership:
             self._queue.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
             self._is_identified = True
 
-    async def _run(self, made: _Services) -> None:
+    async def _run(self, services: _Services) -> None:
         async with asyncio.TaskGroup() as group:
-            for run in (made.reconciler.run, made.reporter.run, made.resyncer.run):
+            for run in services.at_once:
                 group.create_task(run())
             # kopf walks through 100,000 objects for a minute, with the interpreter to itself half
             # of that time: what a takeover must arm comes first, by a list of our own.
-            group.create_task(_after(made.resyncer.first_tried, made.kopf.run))
-            group.create_task(self._others.run())
-            group.create_task(made.index.run())
-            group.create_task(made.recorder.run())
-            group.create_task(made.gauges.run())
-            group.create_task(made.collector.run())
-            group.create_task(made.partitioner.run())
-            for run in (
-                made.outcomes.run,
-                made.jobs.run,
-                made.runs.run,
-                made.sweeper.run,
-                made.ends.run,
-                made.fallbacks.run,
-            ):
-                group.create_task(_after(made.resyncer.first_done, run))
+            for run in services.after_listing:
+                group.create_task(_after(services.listed, run))
+            for run in services.after_resync:
+                group.create_task(_after(services.resynced, run))
 
-    def _made(self, layout: messages.Layout, epoch: messages.Epoch, term: Term) -> _Services:
-        clock, health, queue = self._clock, self._health, self._queue
-        namespaces = self._settings.watch_namespaces
+    def _services(self, layout: messages.Layout, epoch: messages.Epoch, term: Term) -> _Services:
+        """Everything that runs in one term, in the order of who needs whom."""
+        clock, health, queue, api = self._clock, self._health, self._queue, self._api
+        chosen, namespaces = self._settings, self._settings.watch_namespaces
+        news, listed = TermEvents(), asyncio.Event()
+        recorder = events.Recorder(api, clock, "operator")
         reconcile = Reconcile(
             queue=queue,
             dry_runs=self._dry_runs,
@@ -217,162 +218,177 @@ class Leadership:
             managed_by=self._others.own,
             own_streams=self._own_streams,
         )
-        partitioner = Partitioner(
-            queue=queue,
-            epoch=epoch,
-            clock=clock,
-            health=health,
-            on_layout=lambda layout: term.annotate(layoutnote.of(layout)),
-            on_damage=lambda: resyncer.request(),  # noqa: PLW0108 - it is made further down
-        )
-        recorder = events.Recorder(self._api, clock, "operator")
+        states = ScheduleStates(reconcile.stored)
         reporter = Reporter(
-            api=self._api,
-            definitions=reconcile.stored,
+            api=api,
+            states=states,
             clock=clock,
             health=health,
-            writes_per_second=self._settings.status_writes_per_second,
-            tell=recorder.note,
+            events=news,
+            is_arming=lambda: not listed.is_set(),
+            writes_per_second=chosen.status_writes_per_second,
+            record=recorder.note,
             managed_by=self._others.own,
         )
-        self._others.tell = recorder.note
-        reporter.on_other_mark = self._others.suspect
-        jobs = JobWatch(
-            api=self._api,
+        outcomes = Outcomes(
+            queue=queue,
+            states=states,
             reporter=reporter,
-            wanted=reconcile.wanted,
+            open_slots=OpenSlotReader(queue=queue, states=states, reporter=reporter, clock=clock),
+            consumer=chosen.identity,
+            clock=clock,
+            health=health,
+            events=news,
+        )
+        runs = scheduleruns.ScheduleRuns(
+            api=api,
+            queue=queue,
+            epoch=epoch,
+            definitions=reconcile.stored,
+            catch_up=outcomes.catch_up,
             namespaces=namespaces,
             clock=clock,
             health=health,
+            events=news,
+            writes_per_second=chosen.status_writes_per_second,
+            record=recorder.note,
         )
-        reporter.on_written = jobs.look
-        ends = RunEnds(queue=queue, definitions=reporter.definition, epoch=epoch, clock=clock)
-        jobs.on_end = ends.note
+        jobs = JobWatch(
+            api=api,
+            states=states,
+            reporter=reporter,
+            wanted=reconcile.wanted,
+            keeps=runs.states.keeps,
+            catch_up=outcomes.catch_up,
+            namespaces=namespaces,
+            clock=clock,
+            health=health,
+            events=news,
+        )
+        ends = Completions(
+            queue=queue,
+            definitions=states.definition,
+            is_waited_for=runs.states.has_waiting,
+            epoch=epoch,
+            clock=clock,
+        )
         reconciler = Reconciler(
             reconcile=reconcile,
-            read=functools.partial(schedules.read, self._api),
+            read=functools.partial(schedules.read, api),
             reports=reporter,
             health=health,
             clock=clock,
+            events=news,
         )
-        reporter.on_refused = reconciler.refuse
-        reporter.on_proven = reconciler.prove
-        reconciler.on_wider = ends.widen
         resync = Resync(
-            api=self._api,
+            api=api,
             queue=queue,
             reconciler=reconciler,
             note_collision=reconcile.collisions.__setitem__,
             namespaces=namespaces,
             clock=clock,
+            listed=listed,
         )
-        outcomes = Outcomes(
-            queue=queue,
-            reporter=reporter,
-            open_slots=OpenReader(queue=queue, reporter=reporter, clock=clock),
-            consumer=self._settings.identity,
+        resyncer = Resyncer(
+            resync=resync.run,
+            every_seconds=chosen.resync_seconds,
             clock=clock,
             health=health,
+            events=news,
+            listed=listed,
         )
-        runs = scheduleruns.ScheduleRuns(
-            api=self._api,
-            queue=queue,
-            epoch=epoch,
-            definitions=reconcile.stored,
-            catch_up=outcomes.catch_up,
+        kopf = KopfThread(
+            credentials=self._credentials,
             namespaces=namespaces,
+            offer=reconciler.offer,
+            offer_run=runs.offer,
+            is_compared=lambda: resyncer.has_succeeded,
             clock=clock,
             health=health,
-            writes_per_second=self._settings.status_writes_per_second,
-            tell=recorder.note,
+            events=news,
         )
-        runs.on_released = jobs.look
-        runs.on_withdrawn = reporter.withdrawn
-        ends.is_waited_for = runs.has_waiting
-        jobs.keeps = runs.keeps
-        reporter.on_run_event = runs.event
-        reconciler.on_leaving = runs.schedule_leaves
-        reconciler.on_settled = runs.schedule_changed
         sweeper = Sweeper(
             queue=queue,
             epoch=epoch,
-            watermark_us=reporter.watermark_us,
+            watermark_us=states.watermark_us,
             clock=clock,
+            roll_seconds=self._timings.roll_seconds,
         )
-
-        def compared() -> None:
-            sweeper.request()
-            runs.request()
-
-        resyncer = Resyncer(
-            resync=resync.run,
-            every_seconds=self._settings.resync_seconds,
+        partitioner = Partitioner(queue=queue, epoch=epoch, clock=clock, health=health, events=news)
+        index = IndexWatch(
+            queue=queue,
+            layout=layout,
+            epoch=epoch,
+            outages=lambda: reconciler.outages + sweeper.outages + queue.upheavals,
             clock=clock,
             health=health,
-            on_done=compared,
+            events=news,
+            look_seconds=self._timings.look_seconds,
+            by=self._others.own,
         )
-
-        reporter.is_arming = lambda: not (resync.has_listed or resyncer.first_tried.is_set())
-
         fallback = Fallbacks(
             queue=queue,
             epoch=epoch,
-            knowledge=Endings(reporter=reporter, jobs=jobs, runs=runs),
+            knowledge=Endings(states=states, jobs=jobs, runs=runs.states),
             holds=reporter,
             catch_up=outcomes.catch_up,
             ready=jobs.listed.wait,
             clock=clock,
             health=health,
+            events=news,
         )
-        jobs.replacements.catch_up = outcomes.catch_up
-        outcomes.on_doubt = fallback.look
-        fallback.on_doubt = jobs.note_upheaval
-        reporter.on_hold = fallback.look
+        collector = Collector(queue=queue, epoch=epoch, clock=clock)
+        gauges = QueueGauges(queue=queue, clock=clock)
 
-        def doubt() -> None:
-            sweeper.doubt()
-            resyncer.request()
-            fallback.look()
+        # Who hears of what. Within one line the order of the subscribers is the order of calls.
+        news.schedule_applied.subscribe(runs.schedule_changed)
+        news.schedule_leaving.subscribe(runs.schedule_leaves)
+        news.schedule_widened.subscribe(ends.widen)
+        news.objects_compared.subscribe(sweeper.request, runs.request)
+        news.run_changed.subscribe(runs.event)
+        news.run_started.subscribe(jobs.run_started)
+        news.run_replacing.subscribe(jobs.run_replacing)
+        news.slot_withdrawn.subscribe(reporter.withdrawn)
+        news.job_ended.subscribe(ends.job_ended)
+        news.jobs_released.subscribe(jobs.look)
+        news.template_proven.subscribe(reconciler.prove)
+        news.status_written.subscribe(jobs.look)
+        news.generation_refused.subscribe(reconciler.refuse)
+        news.mark_replaced.subscribe(self._others.suspect)
+        news.points_held.subscribe(fallback.look)
+        news.claims_lost.subscribe(jobs.claims_lost)
+        news.index_doubted.subscribe(sweeper.doubt, resyncer.request, fallback.look)
+        news.index_damaged.subscribe(resyncer.request)
+        news.layout_read.subscribe(partitioner.look)
+        news.layout_changed.subscribe(lambda changed: term.annotate(layoutnote.of(changed)))
+        news.watch_listed.subscribe(resyncer.request)
 
         return _Services(
-            recorder=recorder,
-            reconciler=reconciler,
-            reporter=reporter,
-            resyncer=resyncer,
-            kopf=KopfThread(
-                credentials=self._credentials,
-                namespaces=namespaces,
-                offer=reconciler.offer,
-                offer_run=runs.offer,
-                on_list=resyncer.request,
-                is_compared=lambda: resyncer.has_succeeded,
-                clock=clock,
-                health=health,
+            at_once=(
+                reconciler.run,
+                reporter.run,
+                resyncer.run,
+                functools.partial(self._others.run, recorder.note),
+                index.run,
+                recorder.run,
+                gauges.run,
+                collector.run,
+                partitioner.run,
             ),
-            outcomes=outcomes,
-            jobs=jobs,
-            ends=ends,
-            runs=runs,
-            sweeper=sweeper,
-            gauges=QueueGauges(queue=queue, clock=clock),
-            collector=Collector(queue=queue, epoch=epoch, clock=clock),
-            index=IndexWatch(
-                queue=queue,
-                layout=layout,
-                epoch=epoch,
-                outages=lambda: reconciler.outages + sweeper.outages + queue.upheavals,
-                on_doubt=doubt,
-                clock=clock,
-                health=health,
-                on_look=partitioner.look,
-                on_loss=lambda: jobs.note_upheaval(clock.now_us()),
-                by=self._others.own,
+            listed=listed,
+            after_listing=(kopf.run,),
+            resynced=resyncer.first_done,
+            after_resync=(
+                outcomes.run,
+                jobs.run,
+                runs.run,
+                sweeper.run,
+                ends.run,
+                fallback.run,
             ),
-            partitioner=partitioner,
-            fallbacks=fallback,
         )
 
 
-async def _after(ready: asyncio.Event, run: Callable[[], Awaitable[None]]) -> None:
+async def _after(ready: asyncio.Event, run: Run) -> None:
     await ready.wait()
     await run()

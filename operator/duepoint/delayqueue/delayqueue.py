@@ -1,15 +1,15 @@
 """The delay queue over Redis or Valkey: ``port.Queue`` as the processes get it.
 
 One part per question: who may use the index and how it is cut (membership), what is to run
-(arming, filling, reading), what is due (claiming), what may start beside what runs and what became
-of it (admitting, settling), whether it is all still true (sweeping). They share one connection pool
+(upsert, occurrences, reading), what is due (claiming), what may start beside what runs and what
+became of it (admitting, settling), whether it is all still true (sweeping). They share one pool
 and one set of scripts (core).
 """
 
 from __future__ import annotations
 
 from duepoint.delayqueue import enlisting, port
-from duepoint.delayqueue.definitions import collecting, filling, reading
+from duepoint.delayqueue.definitions import collecting, occurrences, reading, upsert
 from duepoint.delayqueue.firing import admitting, circuits, claiming, holding, wakeups
 from duepoint.delayqueue.inspection import ledger, letters, shardstats
 from duepoint.delayqueue.repair import doubts, sweeping
@@ -21,7 +21,8 @@ class DelayQueue(
     partitioning.Partitioning,
     fitness.Fitness,
     keepalive.Keepalive,
-    filling.Filling,
+    upsert.Upsert,
+    occurrences.Occurrences,
     claiming.Claiming,
     admitting.Admitting,
     sweeping.Sweeping,

@@ -67,6 +67,7 @@ class Armed(enum.StrEnum):
     APPLIED = "applied"
     UNCHANGED = "unchanged"  # same or older generation of the same uid; or nothing to remove
     COLLISION = "collision"  # the id belongs to another uid: hash again with a counter
+    CHANGED = "changed"  # the chain to be kept is not stored, or of another timing: read it again
     # A worker holds it, or the due that a chain was to get has come meanwhile: that is asked for
     # again soon, with another due. Of what was withdrawn the attempt may have begun.
     HELD = "held"

@@ -291,22 +291,13 @@ class Queue(Protocol):
         ...
 
     async def upsert(
-        self, arming: messages.Arming, blob: bytes, epoch: messages.Epoch
-    ) -> messages.Armed:
-        """Store the definition, its blob and its chain point, all or nothing.
-
-        ``keep_chain`` on a definition that is not stored any more, or whose stored timing version
-        is another, raises WorldChanged: read it again, decide again.
-        """
-        ...
-
-    async def upsert_many(
         self, wanted: Sequence[tuple[messages.Arming, bytes]], epoch: messages.Epoch
     ) -> list[messages.Armed]:
-        """``upsert`` of each (arming, blob), the answers in order; quick where nothing is stored.
+        """Store each definition, its blob and its chain point; the answers in order.
 
         Each is stored whole or not at all, but not all of them together: where this raises, some
-        are stored, and asking again is right. No schedule in two generations at a time.
+        may be stored, and asking again is right. Of one schedule that is named twice the first
+        row is stored first. Raises InvalidSpec, and stores nothing, where a due cannot be stored.
         """
         ...
 

@@ -1,8 +1,8 @@
 """One session with a real API server: connections, credentials, timeouts, lists and watches.
 
 Raw HTTP with typed decoding, because that costs a third of the CPU of the official client per
-request and a fortieth per watch event. Requests go over ``exchange``; watches, the Lease and
-whatever a proxy stands before over a full HTTP client. Every request ends within its timeout and
+request and a fortieth per watch event. Requests go over ``net.http1``; watches, the Lease and
+whatever a proxy stands before go over aiohttp. Every request ends within its timeout and
 with bytes or a ``kube.errors.ApiError``. 401 is met once with credentials read again; 429 is obeyed
 for the whole session, so that one throttled request keeps the others from knocking. Requests,
 watches and the Lease have connections of their own: none waits behind another, and the Lease is
@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import random
 import time
+import urllib.parse
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,14 +31,12 @@ from duepoint import errors as base
 from duepoint.kube import (
     credentials,
     errors,
-    exchange,
-    httpanswer,
     lines,
-    outgoing,
     paging,
     port,
     wire,
 )
+from duepoint.net import connections, http1
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 30.0
@@ -98,7 +97,10 @@ class ApiSession:
         self._random = rng or random.Random()  # noqa: S311 - jitter
         self._agent = f"duepoint/{duepoint.__version__} ({component})"
         self._sessions: dict[port.Purpose, aiohttp.ClientSession] = {}
-        self._server: outgoing.Server | None = None
+        self._pool = connections.Pool(
+            connections.DirectOpener(), keep_seconds=KEPT_SECONDS, most_open=REQUEST_CONNECTIONS
+        )
+        self._server: _Server | None = None
         self._held_until = 0.0
 
     async def __aenter__(self) -> Self:
@@ -114,8 +116,7 @@ class ApiSession:
 
     async def close(self) -> None:
         """Close all connections; requests under way fail with Unavailable."""
-        if self._server is not None:
-            self._server.lines.close()
+        self._pool.close()
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
@@ -174,7 +175,7 @@ class ApiSession:
                 self._hear_time(answer.headers, asked)
             if code >= 300:
                 raise errors.from_answer(call.attempt, code, answer.headers, answer.body)
-        except httpanswer.TooLarge:
+        except http1.TooLarge:
             raise
         except _NETWORK_ERRORS as error:
             raise _unavailable(call.attempt, error) from error
@@ -192,33 +193,30 @@ class ApiSession:
         except base.InvalidSetting as error:  # a plugin that worked before
             raise errors.Unauthorized(str(error), sent=False) from error
 
-    async def _sent(self, call: _Call, login: credentials.Login) -> httpanswer.Answer:
-        """With little work."""
+    async def _sent(self, call: _Call, login: credentials.Login) -> http1.Response:
+        """Over the thin client."""
         if self._server is None or self._server.login is not login:
-            self._server = self._server_of(login)
-        return await self._server.lines.send(
-            outgoing.content(
-                self._server,
-                f"{call.verb} {outgoing.target(self._server, call.path, call.query)}",
-                accept=call.accept,
-                content_type=call.content_type,
-                body=call.data,
-            ),
-            deadline=call.deadline,
-            is_repeatable=call.verb in _REPEATABLE,
-            most_bytes=call.most_bytes,
+            self._server = _server_of(login)
+        server = self._server
+        headers = [("Host", server.host), ("User-Agent", self._agent), *server.authorization]
+        headers.append(("Accept", call.accept))
+        if call.data is not None:
+            headers.append(("Content-Type", call.content_type))
+        return await self._pool.send(
+            connections.Call(
+                endpoint=server.endpoint,
+                content=http1.request_bytes(
+                    call.verb, _target(server, call.path, call.query), headers, call.data
+                ),
+                deadline=call.deadline,
+                connect_by=call.deadline,
+                is_repeatable=call.verb in _REPEATABLE,
+                rule=http1.BodyRule(call.most_bytes),
+            )
         )
 
-    def _server_of(self, login: credentials.Login) -> outgoing.Server:
-        limits = exchange.Limits(
-            connections=REQUEST_CONNECTIONS,
-            connect_seconds=CONNECT_TIMEOUT_SECONDS,
-            kept_seconds=KEPT_SECONDS,
-        )
-        return outgoing.server_of(login, self._agent, limits, before=self._server)
-
-    async def _asked(self, call: _Call, login: credentials.Login) -> httpanswer.Answer:
-        """By a full HTTP client."""
+    async def _asked(self, call: _Call, login: credentials.Login) -> http1.Response:
+        """By aiohttp."""
         url, options = _prepared(login, call.path, call.query)
         options["headers"]["Accept"] = call.accept
         if call.data is not None:
@@ -229,7 +227,7 @@ class ApiSession:
             session.request(call.verb, url, data=call.data, **options) as answer,
         ):
             body = await _read(answer, call.most_bytes)
-            return httpanswer.Answer(answer.status, answer.headers, body, keeps=True)
+            return http1.Response(answer.status, answer.headers, body, keep_alive=True)
 
     async def _renewed_by(self, deadline: float) -> bool:
         try:
@@ -326,7 +324,7 @@ class ApiSession:
             )
             try:
                 body = await self._answered(call)
-            except httpanswer.TooLarge:
+            except http1.TooLarge:
                 pages.was_too_large()
                 continue
             pages.note(len(body))
@@ -409,6 +407,55 @@ class ApiSession:
         return (asked or 0.0) + self._random.uniform(backoff / 2, backoff)
 
 
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """Where a login leads: connections are shared by logins with the same endpoint.
+
+    Attributes:
+        base: what stands before each path.
+    """
+
+    login: credentials.Login
+    endpoint: connections.Endpoint
+    host: str
+    base: str
+    authorization: tuple[tuple[str, str], ...]
+
+
+def _server_of(login: credentials.Login) -> _Server:
+    """The server of a new login; raises ValueError where no request can be made of it."""
+    url = urllib.parse.urlsplit(login.server)
+    token = _sendable(login.token, "token") if login.token else None
+    return _Server(
+        login=login,
+        endpoint=connections.Endpoint(
+            host=url.hostname or "",
+            port=url.port or (80 if login.ssl is None else 443),
+            tls=login.ssl,
+            server_name=login.server_name,
+        ),
+        host=url.netloc.rpartition("@")[2],
+        base=url.path,
+        authorization=(("Authorization", f"Bearer {token}"),) if token else (),
+    )
+
+
+def _target(server: _Server, path: str, query: Mapping[str, str] | None) -> str:
+    """Path and query as they go out; raises ValueError where the path is none."""
+    target = server.base + path
+    if query:
+        target += "?" + urllib.parse.urlencode(query)
+    if " " in target:
+        raise ValueError("the path holds a blank")
+    return _sendable(target, "path")
+
+
+def _sendable(text: str, what: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    raise ValueError(f"the {what} holds what cannot be sent")
+
+
 def plain_session(login: credentials.Login) -> aiohttp.ClientSession:
     """A session that is logged in, for a library that makes requests of its own."""
     headers = {"Authorization": f"Bearer {login.token}"} if login.token else {}
@@ -442,7 +489,7 @@ _REPEATABLE = ("GET", "PUT", "DELETE")
 _NETWORK_ERRORS = (aiohttp.ClientError, OSError, ValueError)
 
 _NEVER_SENT = (
-    exchange.NeverSent,
+    connections.NotConnected,
     ValueError,
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
@@ -459,17 +506,17 @@ def _unavailable(attempt: str, error: Exception) -> errors.Unavailable:
     return errors.Unavailable(f"{attempt}: {told}", sent=not isinstance(error, _NEVER_SENT))
 
 
-_TOLD_ALREADY = (exchange.NeverSent, exchange.Cut, httpanswer.NotHttp)
+_TOLD_ALREADY = (connections.NotConnected, http1.Cut, http1.NotHttp)
 
 
 async def _read(answer: aiohttp.ClientResponse, most_bytes: int | None) -> bytes:
-    """The body; raises httpanswer.TooLarge."""
+    """The body; raises http1.TooLarge."""
     parts, size = [], 0
     async for part in answer.content.iter_any():
         parts.append(part)
         size += len(part)
         if most_bytes is not None and size > most_bytes:
-            raise httpanswer.TooLarge(f"an answer of more than {most_bytes} bytes")
+            raise http1.TooLarge(f"an answer of more than {most_bytes} bytes")
     return b"".join(parts)
 
 

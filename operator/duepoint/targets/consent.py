@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duepoint.targets import addresses
+from duepoint.net import addresses
 
 #: On a Secret: receivers, separated by commas or blanks, or ``*`` for any.
 SEND_TO = "duepoint.dev/send-to"

@@ -17,9 +17,10 @@ import yarl
 from duepoint import errors
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import services
+from duepoint.net import egressrules
 from duepoint.schedules import actions, webhookspec
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, egressrules
+from duepoint.targets import answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

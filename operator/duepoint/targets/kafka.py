@@ -20,7 +20,7 @@ from duepoint import errors
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, connections, dialing, kafkasettings, stream, target
+from duepoint.targets import answers, connectionsecrets, kafkasettings, servers, stream, target
 
 if TYPE_CHECKING:
     from duepoint.targets import kafkaproducers
@@ -30,8 +30,8 @@ MISSING_EXTRA = (
     "duepoint[kafka], or use an image that has it"
 )
 
-#: Makes a dialer for the Schedules of a namespace.
-Dialers = Callable[[str], dialing.Dialer]
+#: Makes a dialler for the Schedules of a namespace.
+Diallers = Callable[[str], servers.ServerDialler]
 
 
 def is_installed() -> bool:
@@ -42,9 +42,11 @@ def is_installed() -> bool:
 class KafkaTarget:
     """Produces records."""
 
-    def __init__(self, reader: connections.Reader, dialers: Dialers, clock: clocks.Clock) -> None:
+    def __init__(
+        self, reader: connectionsecrets.Reader, diallers: Diallers, clock: clocks.Clock
+    ) -> None:
         self._reader = reader
-        self._dialers = dialers
+        self._diallers = diallers
         self._clock = clock
         self._opened: kafkaproducers.Producers | None = None
 
@@ -89,7 +91,7 @@ class KafkaTarget:
         headers = [(name, _bytes(text)) for name, text in fields.items()]
         answer = await self._producers().send(
             brokers,
-            self._dialers(firing.namespace),
+            self._diallers(firing.namespace),
             topic=kafka.topic,
             key=firing.uid.encode(),
             value=_bytes(value),
@@ -106,7 +108,7 @@ class KafkaTarget:
         self, namespace: str, kafka: actions.KafkaAction
     ) -> kafkasettings.Brokers | answers.Trouble:
         if not is_installed():
-            return connections.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
+            return connectionsecrets.unread(Reason.TARGET_UNAVAILABLE, MISSING_EXTRA)
         found = await self._reader.read(
             kafkasettings.PATH, namespace, kafka.connection, kafkasettings.KEYS, "bootstrap.servers"
         )

@@ -22,9 +22,10 @@ import aiokafka.client
 import aiokafka.conn
 from aiokafka import errors as kafka_errors
 
+from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import connections, dialing, egress, kafkasettings
+from duepoint.targets import connectionsecrets, kafkasettings, servers
 
 _MOST_PRODUCERS = 64
 _REQUEST_TIMEOUT_MS = 8_000
@@ -51,17 +52,17 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 class _Held:
     """A producer being started, or started."""
 
-    def __init__(self, brokers: kafkasettings.Brokers, dialer: dialing.Dialer) -> None:
+    def __init__(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> None:
         self.denied: list[OSError] = []
         self._brokers = brokers
-        self._dialer = dialer
+        self._dialler = dialler
         self._producer: aiokafka.AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
 
     async def started(self) -> aiokafka.AIOKafkaProducer:
         async with self._starting:
             if self._producer is None:
-                made = _made(self._brokers, self._dialer, self.denied)
+                made = _made(self._brokers, self._dialler, self.denied)
                 try:
                     await made.start()
                 except BaseException:
@@ -86,7 +87,7 @@ class Producers:
     async def send(
         self,
         brokers: kafkasettings.Brokers,
-        dialer: dialing.Dialer,
+        dialler: servers.ServerDialler,
         *,
         topic: str,
         key: bytes,
@@ -100,7 +101,7 @@ class Producers:
             denied: told what a broker that may not be dialled means, since the others are asked
                 until the time is over.
         """
-        held = self._of(brokers, dialer)
+        held = self._of(brokers, dialler)
         held.denied.clear()
         try:
             producer = await held.started()
@@ -122,11 +123,11 @@ class Producers:
             self._let_go(digest)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _of(self, brokers: kafkasettings.Brokers, dialer: dialing.Dialer) -> _Held:
+    def _of(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> _Held:
         digest = brokers.connection.digest
         held = self._held.get(digest)
         if held is None:
-            held = self._held[digest] = _Held(brokers, dialer)
+            held = self._held[digest] = _Held(brokers, dialler)
         self._held.move_to_end(digest)
         while len(self._held) > _MOST_PRODUCERS:
             self._let_go(next(iter(self._held)))
@@ -162,9 +163,9 @@ def _refusal(
 ) -> outcome.Retry | outcome.Rejected | None:
     """What becomes of a record because a broker may not be dialled, or not yet; else None."""
     last = denied[-1] if denied else None
-    if isinstance(last, dialing.Refused) and last.trouble.unsent:
+    if isinstance(last, servers.Refused) and last.trouble.unsent:
         return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
-    if not isinstance(last, egress.Blocked):
+    if not isinstance(last, dialling.Blocked):
         return None
     message = brokers.connection.told(f"a broker is not allowed: {last}")
     return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
@@ -181,7 +182,7 @@ async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:
 
 
 def _made(
-    brokers: kafkasettings.Brokers, dialer: dialing.Dialer, denied: list[OSError]
+    brokers: kafkasettings.Brokers, dialler: servers.ServerDialler, denied: list[OSError]
 ) -> aiokafka.AIOKafkaProducer:
     values = brokers.connection.values
     made = aiokafka.AIOKafkaProducer(
@@ -197,7 +198,7 @@ def _made(
         sasl_plain_username=values.get("username") if brokers.sasl else None,
         sasl_plain_password=values.get("password") if brokers.sasl else None,
     )
-    _guard(made.client, dialer, denied, brokers.connection)
+    _guard(made.client, dialler, denied, brokers.connection)
     return made
 
 
@@ -210,12 +211,12 @@ class _Dialling:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        dialer: dialing.Dialer,
+        dialler: servers.ServerDialler,
         denied: list[OSError],
-        connection: connections.Connection,
+        connection: connectionsecrets.Connection,
     ) -> None:
         self._loop = loop
-        self._dialer = dialer
+        self._dialler = dialler
         self._denied = denied
         self._connection = connection
 
@@ -225,7 +226,7 @@ class _Dialling:
     async def create_connection(self, factory: Any, host: str, port: int, *, ssl: Any) -> Any:  # noqa: ANN401
         try:
             made = await self._dialled(host, int(port), tls=ssl is not None)
-        except (egress.Blocked, dialing.Refused) as refused:
+        except (dialling.Blocked, servers.Refused) as refused:
             self._denied.append(refused)
             raise
         try:
@@ -238,23 +239,23 @@ class _Dialling:
 
     async def _dialled(self, host: str, port: int, *, tls: bool) -> socket.socket:
         """The first brokers name the others, to which the same password goes."""
-        dialing.require_server(host, port)
+        servers.require_server(host, port)
         if (withheld := self._connection.withheld([(host, port)])) is not None:
-            raise dialing.Refused(withheld)
-        return await self._dialer.connect(host, port, tls=tls)
+            raise servers.Refused(withheld)
+        return await self._dialler.connect(host, port, tls=tls)
 
 
 def _guard(
     client: Any,  # noqa: ANN401 - of the library
-    dialer: dialing.Dialer,
+    dialler: servers.ServerDialler,
     denied: list[OSError],
-    connection: connections.Connection,
+    connection: connectionsecrets.Connection,
 ) -> None:
-    """Both places in which a client opens connections do it through the dialer."""
+    """Both places in which a client opens connections do it through the dialler."""
 
     async def create_conn(host: str, port: int, **options: Any) -> Any:  # noqa: ANN401
         made = aiokafka.conn.AIOKafkaConnection(host, port, **options)
-        made._loop = _Dialling(asyncio.get_running_loop(), dialer, denied, connection)  # noqa: SLF001
+        made._loop = _Dialling(asyncio.get_running_loop(), dialler, denied, connection)  # noqa: SLF001
         await made.connect()
         return made
 

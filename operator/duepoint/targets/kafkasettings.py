@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duepoint.targets import answers, connections
+from duepoint.targets import answers, connectionsecrets
 
 PATH = "spec.kafka.connectionSecretRef"
 KEYS = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "username", "password")
@@ -25,7 +25,7 @@ _MOST_SERVERS = 32
 class Brokers:
     """Where brokers are found first, and how they are spoken to."""
 
-    connection: connections.Connection
+    connection: connectionsecrets.Connection
     servers: tuple[str, ...]
     protocol: str
     mechanism: str
@@ -39,12 +39,12 @@ class Brokers:
         return self.protocol.startswith("SASL")
 
 
-def brokers(found: connections.Connection) -> Brokers | answers.Trouble:
+def brokers(found: connectionsecrets.Connection) -> Brokers | answers.Trouble:
     """The brokers, or what to write into the Secret instead."""
     values = found.values
     servers = tuple(filter(None, (one.strip() for one in values["bootstrap.servers"].split(","))))
     if not 1 <= len(servers) <= _MOST_SERVERS or not all(map(_is_server, servers)):
-        return connections.unusable(
+        return connectionsecrets.unusable(
             found, "bootstrap.servers", "is no list of brokers; write host:port,host:port"
         )
     if (withheld := found.withheld(map(_host_and_port, servers))) is not None:
@@ -58,7 +58,9 @@ def brokers(found: connections.Connection) -> Brokers | answers.Trouble:
     if protocol.startswith("SASL"):
         for key in ("username", "password"):
             if not values.get(key):
-                return connections.unusable(found, key, f"is missing; {protocol} logs in with it")
+                return connectionsecrets.unusable(
+                    found, key, f"is missing; {protocol} logs in with it"
+                )
     return Brokers(connection=found, servers=servers, protocol=protocol, mechanism=mechanism)
 
 
@@ -72,8 +74,10 @@ def _usual_protocol(values: Mapping[str, str]) -> str:
     return "SASL_SSL" if values.get("password") else "SSL"
 
 
-def _unknown(found: connections.Connection, key: str, known: tuple[str, ...]) -> answers.Trouble:
-    return connections.unusable(found, key, f"is not known; write {' or '.join(known)}")
+def _unknown(
+    found: connectionsecrets.Connection, key: str, known: tuple[str, ...]
+) -> answers.Trouble:
+    return connectionsecrets.unusable(found, key, f"is not known; write {' or '.join(known)}")
 
 
 def _is_server(text: str) -> bool:

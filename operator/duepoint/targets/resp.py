@@ -12,7 +12,7 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 
-from duepoint.targets import dialing
+from duepoint.targets import servers
 
 _MOST_BYTES = 4096
 
@@ -44,10 +44,10 @@ class Connection:
 
     @classmethod
     async def open(
-        cls, dialer: dialing.Dialer, host: str, port: int, tls: ssl.SSLContext | None
+        cls, dialler: servers.ServerDialler, host: str, port: int, tls: ssl.SSLContext | None
     ) -> Connection:
         """Connected; raises OSError, ssl.SSLError included."""
-        made = await dialer.connect(host, port, tls=tls is not None)
+        made = await dialler.connect(host, port, tls=tls is not None)
         try:
             reader, writer = await asyncio.open_connection(
                 sock=made,

@@ -19,9 +19,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from duepoint import redisurl
+from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, connections, dialing, egress, endpoints, resp
+from duepoint.targets import answers, connectionsecrets, endpoints, resp, servers
 
 KEYS = ("url", "username", "password")
 PATH = "spec.stream.connectionSecretRef"
@@ -79,7 +80,7 @@ class Append:
 class _Pool:
     """Open connections to one address with one login."""
 
-    connection: connections.Connection
+    connection: connectionsecrets.Connection
     address: redisurl.Address
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_CONNECTIONS))
     idle: list[resp.Connection] = field(default_factory=list)
@@ -97,10 +98,13 @@ class Elsewhere:
     """Appends to streams of other servers."""
 
     def __init__(
-        self, reader: connections.Reader, guard: egress.Guard, services: endpoints.Services
+        self,
+        reader: connectionsecrets.Reader,
+        dialler: dialling.Dialler,
+        services: endpoints.Services,
     ) -> None:
         self._reader = reader
-        self._guard = guard
+        self._dialler = dialler
         self._services = services
         self._pools: OrderedDict[tuple[bytes, tuple[tuple[str, int], ...]], _Pool] = OrderedDict()
 
@@ -135,16 +139,16 @@ class Elsewhere:
 
     async def _connection(
         self, namespace: str, secret: str
-    ) -> tuple[connections.Connection, redisurl.Address] | answers.Trouble:
+    ) -> tuple[connectionsecrets.Connection, redisurl.Address] | answers.Trouble:
         found = await self._reader.read(PATH, namespace, secret, KEYS, "url")
         if isinstance(found, answers.Trouble):
             return found
         try:
             address = redisurl.parse(found.values["url"])
         except ValueError as error:
-            return connections.unusable(found, "url", str(error))
+            return connectionsecrets.unusable(found, "url", str(error))
         if address.kind is not redisurl.Kind.SERVER or not address.hosts:
-            return connections.unusable(
+            return connectionsecrets.unusable(
                 found, "url", "leads to no single server; write redis://host:6379/0 or rediss://"
             )
         if (withheld := found.withheld(address.hosts)) is not None:
@@ -158,7 +162,7 @@ class Elsewhere:
     async def _append(
         self,
         namespace: str,
-        connection: connections.Connection,
+        connection: connectionsecrets.Connection,
         address: redisurl.Address,
         wanted: Append,
     ) -> str:
@@ -169,9 +173,9 @@ class Elsewhere:
             if moved is None:
                 raise
         host = moved[1].strip("[]") or address.hosts[0][0]
-        dialing.require_server(host, int(moved[2]))
+        servers.require_server(host, int(moved[2]))
         if (withheld := connection.withheld([(host, int(moved[2]))])) is not None:
-            raise dialing.Refused(withheld)
+            raise servers.Refused(withheld)
         there = redisurl.Address(
             hosts=((host, int(moved[2])),),
             tls=address.tls,
@@ -183,7 +187,7 @@ class Elsewhere:
     async def _ask(
         self,
         namespace: str,
-        connection: connections.Connection,
+        connection: connectionsecrets.Connection,
         address: redisurl.Address,
         wanted: Append,
     ) -> str:
@@ -194,7 +198,7 @@ class Elsewhere:
             raise resp.Garbled("what it answered is no id of an entry")
         return answer.decode()
 
-    def _pool(self, connection: connections.Connection, address: redisurl.Address) -> _Pool:
+    def _pool(self, connection: connectionsecrets.Connection, address: redisurl.Address) -> _Pool:
         key = connection.digest, address.hosts
         pool = self._pools.get(key)
         if pool is None:
@@ -223,8 +227,8 @@ class Elsewhere:
 
     async def _opened(self, namespace: str, pool: _Pool) -> resp.Connection:
         ((host, port),) = pool.address.hosts
-        dialer = dialing.Dialer(self._guard, self._services, namespace)
-        opened = await resp.Connection.open(dialer, host, port, pool.tls)
+        dialler = servers.ServerDialler(self._dialler, self._services, namespace)
+        opened = await resp.Connection.open(dialler, host, port, pool.tls)
         try:
             await _log_in(opened, pool)
         except BaseException:
@@ -256,13 +260,13 @@ async def _log_in(opened: resp.Connection, pool: _Pool) -> None:
 
 
 def _unreached(
-    connection: connections.Connection, address: redisurl.Address, error: Exception
+    connection: connectionsecrets.Connection, address: redisurl.Address, error: Exception
 ) -> outcome.Outcome:
     host, port = address.hosts[0]
-    if isinstance(error, egress.Blocked):
+    if isinstance(error, dialling.Blocked):
         message = f"{host} port {port} is not allowed: {error}"
         return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=connection.told(message))
-    if isinstance(error, dialing.Refused):
+    if isinstance(error, servers.Refused):
         told = connection.told(error.trouble.message)
         if error.trouble.final:
             return outcome.Rejected(reason=error.trouble.reason, message=told)

@@ -1,9 +1,9 @@
 """The webhook target: one slot, one HTTP request, bounded in every direction.
 
 Owns the steps of a delivery and its time limits. What is sent is ``outgoing``'s, what of it is
-secret ``materials``'s, where it goes ``endpoints``'s, whether it may ``egress``'s, how it is asked
-and how much of the answer is read ``exchange``'s, what an answer means ``answers``'s, and what is
-told where there is none ``unanswered``'s.
+secret ``materials``'s, where it goes ``endpoints``'s, whether it may and how the response is
+read ``duepoint.net``'s, what a response means ``answers``'s, and what its absence means
+``unanswered``'s.
 
 Nothing is sent after the claim's end: waiting for a connection counts towards that. The same
 ``webhook-id`` goes with every attempt of a slot; the timestamp is the attempt's.
@@ -15,24 +15,21 @@ import asyncio
 import dataclasses
 import functools
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import aiohttp
 import msgspec
 import prometheus_client
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
+from duepoint.net import connections, dialling, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import (
     answers,
-    conversation,
-    egress,
     endpoints,
-    exchange,
     hostlimits,
     materials,
     outgoing,
@@ -46,6 +43,10 @@ LIMIT_PER_HOST = 32
 PLACES = 256
 #: Answers that may mean that a Secret has changed since it was read.
 _UNWELCOME = frozenset({401, 403})
+#: The status line decides; the receiver is held up at about as much as is read of the body.
+BODY_RULE = http1.BodyRule(most_bytes=64 * 1024, is_optional=True)
+#: How long a connection lies idle.
+_KEEP_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -66,16 +67,18 @@ class WebhookTarget:
 
     def __init__(
         self,
-        guard: egress.Guard,
+        dialler: dialling.Dialler,
         services: endpoints.Services,
         source: materials.Source,
         clock: clocks.Clock,
         *,
         gate: gates.Gate | None = None,
         tls: ssl.SSLContext | None = None,
-        on_reply: Callable[[exchange.Reply], None] | None = None,
+        on_reply: Callable[[http1.Response], None] | None = None,
     ) -> None:
-        self._guard = guard
+        self._dialler = dialler
+        self._pool = connections.Pool(dialler, keep_seconds=_KEEP_SECONDS)
+        self._tls = tls
         self._on_reply = on_reply
         self._services = services
         self._source = source
@@ -83,7 +86,6 @@ class WebhookTarget:
         self._gate = gate or gates.Gate(
             hostlimits.HostLimits(clock, per_host=LIMIT_PER_HOST, places=PLACES)
         )
-        self._exchanges = exchange.Exchanges(functools.partial(guard.connector, tls=tls))
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered once the receiver's status line says so."""
@@ -173,10 +175,10 @@ class WebhookTarget:
         return found if isinstance(found, answers.Trouble) else None
 
     async def close(self) -> None:
-        """Close the connections and the guard, and tell what is left to tell."""
+        """Close the connections and the dialler, and report the circuits' last changes."""
         await self._gate.close()
-        await self._exchanges.close()
-        await self._guard.close()
+        self._pool.close()
+        await self._dialler.close()
 
     def _at_hand(self, firing: target.Firing, webhook: actions.WebhookAction) -> _Ready | None:
         """What a delivery needs, where nobody has to be asked for any of it."""
@@ -223,48 +225,71 @@ class WebhookTarget:
     ) -> answers.Answer | answers.Trouble:
         """The answer, as far as it is read; or why there is none."""
         host = ready.where.host
-        dial = egress.Dial(ready.where.route, firing.namespace)
         try:
-            if not self._guard.is_ready_for(host):
-                await self._guard.prepare(host, dial)
-            token = self._guard.begin(dial)
-            try:
-                reply = await self._exchange(firing, webhook, ready, seconds)
-            finally:
-                self._guard.end(token)
-        except exchange.ConnectionLate:
-            within = min(seconds, exchange.CONNECT_SECONDS)
-            return unanswered.late(f"no connection to {host} within {within:.3g} s")
+            call = self._call(firing, webhook, ready, seconds)
+            response = await self._pool.send(call)
+        except connections.ConnectionLate:
+            return unanswered.no_connection(host, seconds)
         except TimeoutError:
             return unanswered.no_answer(seconds)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if dial.denials:
-                return unanswered.blocked(host, dial)
+        except (OSError, ValueError) as error:
             return unanswered.trouble(error, host)
-        if ready.kept is not None and reply.status in _UNWELCOME:
+        if ready.kept is not None and response.status in _UNWELCOME:
             self._source.forget(firing.namespace)
         if self._on_reply is not None:
-            self._on_reply(reply)
-        return answers.Answer(status=reply.status, retry_after=reply.headers.get("Retry-After"))
+            self._on_reply(response)
+        return answers.Answer(
+            status=response.status, retry_after=response.headers.get("retry-after")
+        )
 
-    def _exchange(
+    def _call(
         self,
         firing: target.Firing,
         webhook: actions.WebhookAction,
         ready: _Ready,
         seconds: float,
-    ) -> Coroutine[None, None, exchange.Reply]:
+    ) -> connections.Call:
         """A connection must be had before the claim ends, and the whole within the seconds."""
         left = firing.not_after_monotonic - self._clock.monotonic()
         if left <= 0 or seconds <= 0:  # the look-ups took what was left
             raise TimeoutError
-        return self._exchanges.send(
-            outgoing.compose(firing, webhook, ready.kept, self._clock.now_us()),
-            _line(webhook, ready),
-            seconds=seconds,
-            connect_seconds=left,
+        now = asyncio.get_running_loop().time()
+        request = outgoing.compose(firing, webhook, ready.kept, self._clock.now_us())
+        url = ready.where.url
+        return connections.Call(
+            endpoint=self._endpoint(firing.namespace, webhook, ready),
+            content=http1.request_bytes(
+                request.method,
+                url.raw_path_qs,
+                [("Host", url.host_port_subcomponent or ""), *request.headers],
+                request.body,
+            ),
+            deadline=now + seconds,
+            connect_by=now + min(seconds, left),
+            is_repeatable=True,  # its ``webhook-id`` tells the receiver, should both have come
+            rule=BODY_RULE,
             # Sleeps and limits do not count what the machine was suspended; this clock does.
-            may_ask=lambda: self._clock.monotonic() < firing.not_after_monotonic,
+            may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
+        )
+
+    def _endpoint(
+        self, namespace: str, webhook: actions.WebhookAction, ready: _Ready
+    ) -> connections.Endpoint:
+        """Where to, whom to trust and which name to verify."""
+        where, kept = ready.where, ready.kept
+        tls, server_name = None, where.server_name
+        if where.url.scheme == "https":
+            tls = self._tls or dialling.public_tls()
+            if kept is not None and kept.tls is not None:
+                tls = kept.tls
+                server_name = (webhook.tls.server_name if webhook.tls else None) or server_name
+        return connections.Endpoint(
+            host=where.host,
+            port=where.url.port or 0,
+            tls=tls,
+            server_name=server_name,
+            route=where.route,
+            namespace=namespace,
         )
 
 
@@ -276,15 +301,6 @@ def _attempts(code_class: str) -> prometheus_client.Counter:
 def _count(answer: answers.Answer | answers.Trouble, seconds: float) -> None:
     _attempts(answer.code_class).inc()
     telemetry.webhook_seconds.observe(seconds)
-
-
-def _line(webhook: actions.WebhookAction, ready: _Ready) -> conversation.Line:
-    """Whom to trust and which name to verify, where that is not what everybody's is."""
-    where, kept = ready.where, ready.kept
-    if kept is None or kept.tls is None:
-        return conversation.Line(where.url, server_name=where.server_name)
-    wanted = webhook.tls.server_name if webhook.tls else None
-    return conversation.Line(where.url, kept.tls, wanted or where.server_name)
 
 
 def _action(action: actions.Action) -> actions.WebhookAction:

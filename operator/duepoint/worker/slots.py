@@ -1,10 +1,10 @@
 """Where an attempt waits for its place, by its kind: no kind waits behind another.
 
-A Job has a connection to the API server for a moment (``job_slots``): those come free by themselves,
-so they have no reserve and only the order is fair. A webhook, or a record for another server, may
-take its whole time limit (``receiver_slots``), and what gets no place soon is put off; so is a Job
-while the API server is slow. What a check reads it reads at the API server, in places of its own.
-Entries of streams in our own Redis are parts of a few scripts and wait for nothing.
+A Job has a connection to the API server for a moment (``job_slots``): those come free by
+themselves, so they have no reserve and only the order is fair. A webhook, or a record for another
+server, may take its whole time limit (``receiver_slots``), and what gets no place soon is put off;
+so is a Job while the API server is slow. What a check reads it reads at the API server, in places
+of its own. Entries of streams in our own Redis are parts of a few scripts and wait for nothing.
 """
 
 from __future__ import annotations

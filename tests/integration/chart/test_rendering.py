@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from duepoint import settings
-from duepoint.targets import addresses
+from duepoint.net import addresses
 from tests.integration.chart.helm import CHART, KUBE_VERSION, ROOT, VARIANTS, Helm, of_kind, values
 
 SCHEDULES = "duepoint.dev/schedules duepoint.dev/scheduleruns"

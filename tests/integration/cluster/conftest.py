@@ -14,4 +14,4 @@ async def clustered(shared_cluster, key_prefix):
         shared_cluster.ask(node, "FLUSHALL")
     made = await queueing.redis_harness(shared_cluster.url, key_prefix, shards=8)
     yield made
-    await made.queue.close()
+    await made.close()

@@ -19,7 +19,7 @@ STEP = 0.05
 
 
 def shard_slot(harness, shard):
-    return clusters.slot_of(harness.queue._shard(messages.ShardId(shard)).meta)
+    return clusters.slot_of(harness.server.shard(messages.ShardId(shard)).meta)
 
 
 async def test_shards_live_on_every_node_and_are_claimed_in_one_go(clustered, shared_cluster):
@@ -40,7 +40,7 @@ async def test_every_node_is_known_as_a_server_of_ours(clustered, shared_cluster
 
 async def test_a_map_that_is_out_of_date_is_mended_by_the_first_answer(clustered):
     await clustered.arm()
-    servers = clustered.queue._servers._roles["worker"]
+    servers = clustered.servers.of_role("worker")
     good = servers._map
     (one, two, *_) = good.primaries
     swap = {one: two, two: one}
@@ -70,7 +70,7 @@ async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster)
     target = next(node for node in shared_cluster.nodes if node is not source)
     shared_cluster.begin_move(slot, target)
     # Half of the keys are elsewhere: whatever touches several is refused whole.
-    names = clustered.queue._shard(shard)
+    names = clustered.server.shard(shard)
     shared_cluster.move_these(source, target, names.leases, names.occrec)
     (answer,) = await clustered.queue.claim([shard], worker="w")
     assert answer.claim is None

@@ -20,7 +20,7 @@ SHARDS = 8
 async def failing(own_cluster, key_prefix):
     made = await queueing.redis_harness(own_cluster.url, key_prefix, shards=SHARDS)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 async def test_what_a_lagging_replica_never_heard_of_is_armed_again_by_the_resync(
@@ -41,7 +41,7 @@ async def test_what_a_lagging_replica_never_heard_of_is_armed_again_by_the_resyn
     primary.kill()
     replica.resume()
     await _until_answered(failing)
-    assert failing.queue._servers.upheavals > 0
+    assert failing.servers.upheavals > 0
     before = await _stored(failing)
     assert lost
     assert {name for _, name in before} > set(old)
@@ -104,7 +104,7 @@ async def test_a_cluster_without_a_node_is_waited_for_and_heals_by_itself(failin
 
 
 def _slot(harness, shard):
-    return clusters.slot_of(harness.queue._shard(messages.ShardId(shard)).meta)
+    return clusters.slot_of(harness.server.shard(messages.ShardId(shard)).meta)
 
 
 async def _until_answered(harness):

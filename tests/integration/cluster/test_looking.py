@@ -15,7 +15,7 @@ async def looking(clustered, shared_cluster):
     queue = delayqueue.DelayQueue(
         shared_cluster.url,
         blob_key=queueing.BLOB_KEY,
-        prefix=clustered.queue._keys.prefix,
+        prefix=clustered.server.keys.prefix,
         opened=redisusers.servers_for(shared_cluster.url, "viewer", connections=8),
     )
     await queue.layout()

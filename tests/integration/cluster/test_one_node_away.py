@@ -65,7 +65,7 @@ class Scene:
                 target=self.harness.queue.digest(name, BLOB),
             )
             arming = messages.Arming(definition=known, due_us=begin_us + 200_000)
-            await self.harness.queue.upsert(arming, BLOB, queueing.EPOCH)
+            await self.harness.queue.upsert([(arming, BLOB)], queueing.EPOCH)
 
     @contextlib.asynccontextmanager
     async def working(self):
@@ -119,12 +119,12 @@ async def scene(partial, key_prefix):
     await scene.arm()
     yield scene
     await queue.close()
-    await harness.queue.close()
+    await harness.close()
 
 
 def _of(scene, cluster, node):
     """The shards of this node."""
-    names = {shard: scene.harness.queue._shard(messages.ShardId(shard)) for shard in range(SHARDS)}
+    names = {shard: scene.harness.server.shard(messages.ShardId(shard)) for shard in range(SHARDS)}
     return {
         shard
         for shard, known in names.items()

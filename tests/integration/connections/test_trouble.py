@@ -22,7 +22,7 @@ async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keep
     async with proxy.between("127.0.0.1", own_server.port) as way:
         url = f"redis://127.0.0.1:{way.port}/0"
         harness = await queueing.redis_harness(url, key_prefix, users=False)
-        node = harness.queue._servers.node
+        node = harness.servers.node
         await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
         idle = [each for each in node.pool._available_connections if each.is_connected]
         assert len(idle) > 1
@@ -31,28 +31,28 @@ async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keep
         assert not any(each.is_connected for each in idle)
         way.backward.set()
         assert (await harness.queue.beat("w")).workers == ("w",)
-        await harness.queue.close()
+        await harness.close()
 
 
 async def test_the_keepalive_asks_each_idle_connection_once_and_keeps_the_living(
     own_server, key_prefix
 ):
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    node = harness.queue._servers.node
+    node = harness.servers.node
     await asyncio.gather(*(node.exchange([("PING",)]) for _ in range(4)))
     connected = [each for each in node.pool._available_connections if each.is_connected]
     before = _calls(own_server, "ping")
     await node.keepalive()
     assert _calls(own_server, "ping") - before == len(connected)
     assert all(each.is_connected for each in connected)
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_restarted_server_is_an_upheaval_and_one_that_stayed_is_not(own_server, key_prefix):
     harness = await queueing.redis_harness(own_server.url, key_prefix)
     assert await harness.queue.keepalive() == ()
     before = harness.queue.upheavals
-    await harness.queue._servers._roles["operator"].node.pool.disconnect()
+    await harness.servers.of_role("operator").node.pool.disconnect()
     assert await harness.queue.keepalive() == ()
     assert harness.queue.upheavals == before
     own_server.kill()
@@ -61,18 +61,20 @@ async def test_a_restarted_server_is_an_upheaval_and_one_that_stayed_is_not(own_
     assert harness.queue.upheavals > before
     await harness.queue.open_layout(4, queueing.EPOCH)
     assert await harness.queue.keepalive() == ()
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, key_prefix):
     """Interned numbers of the old server may be others at the new one."""
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     await harness.arm(name="one")
+    forgotten = []
+    harness.servers.on_upheaval.append(lambda: forgotten.append(True))
     own_server.kill()
     own_server.start()
     await _missing(harness.queue)
-    assert len(harness.queue._interned) == 0
-    node = harness.queue._servers.node
+    assert forgotten
+    node = harness.servers.node
     node._met = connecting.Greeting(
         run_id="another", replication_id="", is_replica=False, replicas=0
     )
@@ -80,7 +82,7 @@ async def test_what_is_armed_is_not_sent_to_a_server_that_took_over(own_server, 
     (answer,) = await node.exchange([("PING",)], confirmed=True)
     assert isinstance(answer, connecting.ServerChanged)
     assert await node.exchange([("PING",)], confirmed=True) == [True]
-    await harness.queue.close()
+    await harness.close()
 
 
 # -- replicas ---------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ async def test_a_replica_has_a_schedule_before_it_is_called_ready(
         patient.setattr(nodes, "_CONFIRM_MS", 4_000)
         await harness.arm()
     assert _calls(own_server, "wait") == before + 1
-    node = harness.queue._servers._roles["operator"].node
+    node = harness.servers.of_role("operator").node
     followed.pause()
     started = asyncio.get_running_loop().time()
     await harness.arm(generation=2)
@@ -125,7 +127,7 @@ async def test_a_replica_has_a_schedule_before_it_is_called_ready(
     await harness.arm(generation=3)  # a replica that is too slow is not waited for each time
     assert _calls(own_server, "wait") == before + 2
     followed.resume()
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_failover_and_back_while_a_worker_is_idle_is_noticed_with_its_next_beat(
@@ -143,7 +145,7 @@ async def test_a_failover_and_back_while_a_worker_is_idle_is_noticed_with_its_ne
         first.replicaof("NO", "ONE")
     await harness.queue.beat("w")
     assert harness.queue.upheavals > before
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_without_a_replica_nothing_is_waited_for(own_server, key_prefix):
@@ -152,14 +154,14 @@ async def test_without_a_replica_nothing_is_waited_for(own_server, key_prefix):
     await harness.queue.keepalive()
     await harness.arm(generation=2)
     assert _calls(own_server, "wait") == 0
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_replica_at_the_address_is_a_wait_until_it_is_the_primary(
     followed, own_server, key_prefix
 ):
     harness = await queueing.redis_harness(own_server.url, key_prefix)
-    await harness.queue.close()
+    await harness.close()
     _wait_for_replica(own_server)
     queue = queueing.a_queue(followed.url, key_prefix)
     with pytest.raises(errors.QueueUnavailable, match=r"READONLY.*replica"):
@@ -236,7 +238,7 @@ async def test_a_user_without_the_rights_is_a_wait_and_heals(own_server, key_pre
     with own_server.client() as client:
         client.execute_command("ACL", "SETUSER", redisusers.name("operator"), "+hset")
     await harness.arm()
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_password_file_is_read_again_at_each_connection(

@@ -19,14 +19,14 @@ import structlog
 
 from duepoint import services, settings
 from duepoint.clock import SystemClock
-from duepoint.controller.leadership import Leadership
+from duepoint.controller.leadership import Leadership, Timings
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import kubeconfig, schedules
 from duepoint.schedules.definition import Definition
-from tests.support import queueing
+from tests.support import queueing, serverclient
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
 from tests.support.servedcrds import duepoint_plane
@@ -73,10 +73,13 @@ class Installation:
         self._account = kubeconfig.credentials_for(account)
         self._epoch = 0
         self.lease_notes: dict[str, str] = {}
+        self.timings = Timings()
         self.user = kubeapi.ApiSession(
             kubeconfig.credentials_for(plane.kubeconfig), component="test"
         )
-        self.queue = self.a_queue()
+        self.servers = queueing.connections_to(server.url)
+        self.queue = queueing.a_queue(server.url, prefix, opened=self.servers)
+        self.server = serverclient.ServerClient(server.url, prefix)
         self.leadership: Leadership | None = None
 
     def a_queue(self) -> delayqueue.DelayQueue:
@@ -108,6 +111,7 @@ class Installation:
                 credentials=self._account,
                 clock=SystemClock(),
                 health=self.health,
+                timings=self.timings,
             )
             work = asyncio.create_task(leadership.work(Term(self._epoch, self.lease_notes)))
             try:
@@ -222,6 +226,7 @@ async def installation(
         await _bind(made.user, kube_namespace)
         yield made
     await made.queue.close()
+    await made.server.close()
 
 
 @pytest.fixture

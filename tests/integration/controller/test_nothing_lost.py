@@ -7,11 +7,9 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-import pytest
-
 from duepoint import services
 from duepoint.clock import SystemClock
-from duepoint.controller.maintenance import indexwatch
+from duepoint.controller.leadership import Timings
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
@@ -48,9 +46,9 @@ async def a_worker(installation: Installation, target: RecordingTarget) -> Async
 
 
 async def test_a_slot_that_was_being_put_off_when_redis_was_emptied_runs_in_the_end(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
+    installation: Installation,
 ):
-    monkeypatch.setattr(indexwatch.IndexWatch.__init__, "__kwdefaults__", {"look_seconds": 0.5})
+    installation.timings = Timings(look_seconds=0.5)
     target = RecordingTarget(SystemClock())
     released = False
     ran: list[int] = []

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.controller.maintenance import indexwatch, sweeper
+from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import messages, sharding
 from tests.integration.controller.conftest import Installation
 
@@ -14,21 +14,16 @@ A_CLAIM = b"A" * 12
 
 
 @pytest.fixture(autouse=True)
-def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for service, named in (
-        (indexwatch.IndexWatch, {"look_seconds": 0.3}),
-        (sweeper.Sweeper, {"roll_seconds": 0.3}),
-    ):
-        known = service.__init__.__kwdefaults__
-        monkeypatch.setattr(service.__init__, "__kwdefaults__", {**known, **named})
+def looked_at_often(installation: Installation) -> None:
+    installation.timings = Timings(look_seconds=0.3, roll_seconds=0.3)
 
 
 async def test_a_shard_that_is_gone_alone_is_made_again_and_filled(installation: Installation):
     async with installation.leading() as work:
         held = await two_armed(installation)
         gone = await shard_of(installation, held["first"])
-        await installation.queue._client.delete(installation.queue._shard(gone).meta)
-        await until_exists(installation, installation.queue._shard(gone).meta)
+        await installation.server.redis.delete(installation.server.shard(gone).meta)
+        await until_exists(installation, installation.server.shard(gone).meta)
         await installation.until_held("first", "second")
         assert not work.done()
 
@@ -37,12 +32,12 @@ async def test_a_shard_that_is_gone_alone_is_made_again_and_filled(installation:
 async def test_a_key_of_another_type_ends_no_term(installation: Installation, key: str):
     async with installation.leading() as work:
         held = await two_armed(installation)
-        names = installation.queue._shard(await shard_of(installation, held["first"]))
-        await installation.queue._client.delete(getattr(names, key))
-        await installation.queue._client.set(getattr(names, key), "no such type")
+        names = installation.server.shard(await shard_of(installation, held["first"]))
+        await installation.server.redis.delete(getattr(names, key))
+        await installation.server.redis.set(getattr(names, key), "no such type")
         other = await another_shard(installation, held["first"])
-        left_behind = installation.queue._shard(other).leases
-        await installation.queue._client.hset(left_behind, A_CLAIM, "of nobody")
+        left_behind = installation.server.shard(other).leases
+        await installation.server.redis.hset(left_behind, A_CLAIM, "of nobody")
         await until_swept(installation, left_behind)
         assert not work.done()
 
@@ -50,11 +45,12 @@ async def test_a_key_of_another_type_ends_no_term(installation: Installation, ke
 async def test_definitions_whose_texts_are_lost_are_made_anew(installation: Installation):
     async with installation.leading():
         held = await two_armed(installation)
-    names = installation.queue._shard(await shard_of(installation, held["first"]))
-    texts = await installation.queue._client.hgetall(names.interned)
+    names = installation.server.shard(await shard_of(installation, held["first"]))
+    texts = await installation.server.redis.hgetall(names.interned)
     damaged = {field: text[:1] + b"\xff" for field, text in texts.items() if field[:2] == b"n:"}
-    await installation.queue._client.hset(names.interned, mapping=damaged)
-    installation.queue._interned.forget_all()
+    await installation.server.redis.hset(names.interned, mapping=damaged)
+    for tell in installation.servers.on_upheaval:  # the server is another one now
+        tell()
     async with installation.leading():
         await installation.until_held("first", "second")
 
@@ -77,11 +73,11 @@ async def another_shard(installation: Installation, known) -> messages.ShardId:
 
 async def until_swept(installation: Installation, leases: str) -> None:
     async with asyncio.timeout(60):
-        while await installation.queue._client.hexists(leases, A_CLAIM):  # noqa: ASYNC110 - as below
+        while await installation.server.redis.hexists(leases, A_CLAIM):  # noqa: ASYNC110 - as below
             await asyncio.sleep(0.05)
 
 
 async def until_exists(installation: Installation, key: str) -> None:
     async with asyncio.timeout(60):
-        while not await installation.queue._client.exists(key):  # noqa: ASYNC110 - another's work
+        while not await installation.server.redis.exists(key):  # noqa: ASYNC110 - another's work
             await asyncio.sleep(0.05)

@@ -6,8 +6,7 @@ import asyncio
 import json
 import time
 
-import pytest
-
+from duepoint.controller.leadership import Timings
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.resharding import ownership
 from duepoint.kube import schedules
@@ -101,12 +100,8 @@ async def test_what_is_deleted_edited_and_made_between_two_terms_is_put_right(
         assert (await installation.object("stays"))["metadata"] == stays["metadata"]
 
 
-async def test_an_emptied_redis_is_filled_again(
-    installation: Installation, monkeypatch: pytest.MonkeyPatch
-):
-    from duepoint.controller.maintenance import indexwatch
-
-    monkeypatch.setattr(indexwatch.IndexWatch.__init__, "__kwdefaults__", {"look_seconds": 0.5})
+async def test_an_emptied_redis_is_filled_again(installation: Installation):
+    installation.timings = Timings(look_seconds=0.5)
     async with installation.leading():
         await installation.create()
         await installation.until_ready(1)
@@ -230,8 +225,8 @@ async def test_the_watch_comes_back_when_its_rights_do(installation: Installatio
 def _stream_of(installation: Installation, held) -> tuple[str, str]:
     from duepoint.delayqueue import sharding
 
-    layout = installation.queue._known_layout()
-    names = installation.queue._shard(sharding.shard_of(held.id, layout.shards))
+    layout = installation.queue.known_layout()
+    names = installation.server.shard(sharding.shard_of(held.id, layout.shards))
     return names.runs, names.ran
 
 

@@ -11,7 +11,7 @@ from tests.support import queueing
 async def harness(redis_server, key_prefix):
     made = await queueing.redis_harness(redis_server.url, key_prefix)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 @pytest.fixture
@@ -19,4 +19,4 @@ async def lonely(own_server, key_prefix):
     """The only user of its server, which the test may maltreat (``own_server``)."""
     made = await queueing.redis_harness(own_server.url, key_prefix)
     yield made
-    await made.queue.close()
+    await made.close()

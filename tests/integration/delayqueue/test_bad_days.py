@@ -18,9 +18,9 @@ from tests.support.queueing import BLOB, EPOCH, moved
 
 async def test_scripts_forgotten_by_the_server_are_loaded_again_inside_a_pipeline(harness):
     await harness.arm()
-    await harness.queue._client.script_flush()
+    await harness.server.redis.script_flush()
     (claim,) = await harness.claim_all()  # one pipeline over four shards
-    await harness.queue._client.script_flush()
+    await harness.server.redis.script_flush()
     settled = await harness.queue.settle(
         claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
     )
@@ -59,15 +59,14 @@ async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_
     assert await ledger.read_outcomes("status", "reader") == []
 
 
-async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server, monkeypatch):
-    """What is known of its former numbers costs a second try, not a script for each Schedule."""
+async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server):
+    """What is known of its former numbers costs a second try."""
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), BLOB) for n in range(99)]
-    assert set(await lonely.queue.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     with own_server.client() as client:
         client.flushall()
     await lonely.queue.open_layout(4, EPOCH)
-    monkeypatch.setattr(lonely.queue, "upsert", None)
-    assert set(await lonely.queue.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     assert (await lonely.total()).points == 99
 
 
@@ -79,7 +78,7 @@ async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server
     await lonely.queue.open_layout(4, messages.Epoch(EPOCH + 1))
     for namespace in ("c", "b", "a"):  # another order, so other numbers
         arming = lonely.arming(namespace=namespace, name=namespace)
-        await lonely.queue.upsert(arming, BLOB, messages.Epoch(EPOCH + 1))
+        await lonely.queue.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
     for claim in await lonely.claim_all():
         ids = [point.schedule_id for point in claim.points]
         for stored in (await lonely.queue.read_definitions(claim.shard, ids)).values():
@@ -91,8 +90,8 @@ async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harnes
         await harness.arm(name=f"s{number}", due_in=60.0)
     counts = {stats.shard: stats.points for stats in await harness.queue.stats()}
     lost = max(counts, key=counts.get)
-    names = harness.queue._shard(lost)
-    client = harness.queue._client
+    names = harness.server.shard(lost)
+    client = harness.server.redis
     await client.delete(*await client.keys(_escaped(names.tag) + "*"))
     await harness.queue.open_layout(4, messages.Epoch(EPOCH + 1))
     after = {stats.shard: stats.points for stats in await harness.queue.stats()}
@@ -120,7 +119,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
         await lonely.arm(name="refused")
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), queueing.BLOB) for n in range(9)]
     with pytest.raises(errors.QueueUnavailable):
-        await lonely.queue.upsert_many(many, EPOCH)
+        await lonely.queue.upsert(many, EPOCH)
     with pytest.raises(errors.QueueUnavailable):
         await lonely.queue.append(queueing.an_entry())
     assert await lonely.total() == before
@@ -138,7 +137,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     with own_server.client() as client:
         client.config_set("maxmemory", 0)
     assert await lonely.arm(name="refused") is messages.Armed.APPLIED
-    assert set(await lonely.queue.upsert_many(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
 
 
 async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely, own_server):
@@ -148,7 +147,7 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     run = points.manual(known.id, known.created_us, "a-run", points.PointKind.MANUAL)
     await lonely.queue.enqueue(known, run, messages.OccurrenceRecord(), EPOCH)
     before = (await lonely.total()).points
-    successor = queueing.a_queue(own_server.url, lonely.queue._keys.prefix, users=False)
+    successor = queueing.a_queue(own_server.url, lonely.server.keys.prefix, users=False)
     await successor.start()
     with own_server.client() as client:
         client.config_set("maxmemory", 1)
@@ -158,7 +157,7 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     assert await successor.withdraw(known, run, term) is messages.Armed.APPLIED
     assert await successor.remove(known.id, known.uid, "team-a", term) is messages.Armed.APPLIED
     with pytest.raises(errors.QueueUnavailable):
-        await successor.upsert(lonely.arming(name="new", namespace="team-b"), BLOB, term)
+        await successor.upsert([(lonely.arming(name="new", namespace="team-b"), BLOB)], term)
     assert (await lonely.total()).points == before - 2
     await successor.close()
 
@@ -167,8 +166,8 @@ async def test_a_full_server_that_lost_a_text_gives_no_number_of_another(lonely,
     await lonely.arm(namespace="team-a")
     known = lonely.definition(namespace="team-a")
     shard = sharding.shard_of(known.id, 4)
-    names = lonely.queue._shard(shard)
-    successor = queueing.a_queue(own_server.url, lonely.queue._keys.prefix, users=False)
+    names = lonely.server.shard(shard)
+    successor = queueing.a_queue(own_server.url, lonely.server.keys.prefix, users=False)
     await successor.layout()
     with own_server.client() as client:
         number = client.hget(names.interned, "t:nteam-a")
@@ -201,8 +200,8 @@ async def test_a_cancelled_command_leaves_no_reply_for_the_next_one(redis_server
         await asyncio.wait({looking}, timeout=60)
         assert looking.done()
         echo = str(turns).encode()
-        assert await made.queue._client.execute_command("ECHO", echo) == echo
-    await made.queue.close()
+        assert await made.server.redis.execute_command("ECHO", echo) == echo
+    await made.close()
 
 
 async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_prefix):
@@ -222,7 +221,7 @@ async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_pre
         done, _ = await asyncio.wait({working}, timeout=60)
         assert done
         assert working.cancelled()
-    await made.queue.close()
+    await made.close()
 
 
 @pytest.mark.parametrize(
@@ -258,7 +257,7 @@ async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
     await queue.close()
     right = await queueing.redis_harness(url.replace("wrong", "right"), key_prefix, users=False)
     await right.arm()
-    await right.queue.close()
+    await right.close()
 
 
 async def test_a_server_that_evicts_is_not_fit(lonely, own_server):
@@ -277,10 +276,10 @@ async def test_compact_buckets_are_asked_for_at_the_start(own_server, key_prefix
         assert int(client.config_get("hash-max-listpack-value")["hash-max-listpack-value"]) >= 512
     await lonely.arm(name="n" * 200)
     stored = lonely.definition(name="n" * 200)
-    names = lonely.queue._shard(sharding.shard_of(stored.id, 4))
-    bucket = names.bucket_of(stored.id, lonely.queue._buckets)
-    assert await lonely.queue._client.object("ENCODING", bucket) == b"listpack"
-    await lonely.queue.close()
+    names = lonely.server.shard(sharding.shard_of(stored.id, 4))
+    bucket = names.bucket_of(stored.id, lonely.server.buckets)
+    assert await lonely.server.redis.object("ENCODING", bucket) == b"listpack"
+    await lonely.close()
 
 
 async def test_whoever_may_not_set_the_limit_says_what_to_write(lonely, own_server):
@@ -294,9 +293,9 @@ async def test_a_forged_blob_is_refused(harness):
     await harness.arm()
     stored = harness.definition()
     shard = sharding.shard_of(stored.id, 4)
-    names = harness.queue._shard(shard)
+    names = harness.server.shard(shard)
     forged = seal.Seal(b"the attacker's own key").pack(b"rm -rf")
-    await harness.queue._client.hset(names.blobs, stored.target, forged)
+    await harness.server.redis.hset(names.blobs, stored.target, forged)
     with pytest.raises(seal.BlobForged):
         await harness.queue.blob("default", stored.target, shard)
 
@@ -305,9 +304,9 @@ async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(harness
     await harness.arm(name="good", due_in=60.0)
     stored = harness.definition(name="good")
     shard = sharding.shard_of(stored.id, 4)
-    names = harness.queue._shard(shard)
-    bucket = names.bucket_of(stored.id, harness.queue._buckets)
-    await harness.queue._client.hset(bucket, b"another!", b"\x63from a later version")
+    names = harness.server.shard(shard)
+    bucket = names.bucket_of(stored.id, harness.server.buckets)
+    await harness.server.redis.hset(bucket, b"another!", b"\x63from a later version")
     assert [s.name async for s in harness.queue.all_definitions(shard)] == ["good"]
 
 

@@ -20,10 +20,10 @@ HOUR_US = 3_600_000_000
 
 
 @pytest.fixture
-async def queue(redis_server, key_prefix):
+async def harness(redis_server, key_prefix):
     made = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
-    yield made.queue
-    await made.queue.close()
+    yield made
+    await made.close()
 
 
 class Costs:
@@ -79,19 +79,20 @@ async def arm(queue, count):
             target=queue.digest("default", TICKS),
         )
         arming = queueing.messages.Arming(definition=known, due_us=due_us)
-        await queue.upsert(arming, TICKS, queueing.EPOCH)
+        await queue.upsert([(arming, TICKS)], queueing.EPOCH)
 
 
-async def test_a_burst_is_fired_from_the_columns_of_its_claim(queue, monkeypatch):
+async def test_a_burst_is_fired_from_the_columns_of_its_claim(harness, monkeypatch):
+    queue, server = harness.queue, harness.server
     await arm(queue, COUNT)
     costs = Costs(queue, monkeypatch)
     worker = a_worker(queue, costs)
     running = asyncio.create_task(worker.run())
-    key = queue._keys.stream("default", "ticks")
+    key = server.keys.stream("default", "ticks")
     async with asyncio.timeout(30):
-        while await queue._client.xlen(key) < COUNT:  # noqa: ASYNC110 - the server announces nothing
+        while await server.redis.xlen(key) < COUNT:  # noqa: ASYNC110 - the server announces nothing
             await asyncio.sleep(0.02)
     worker.drain()
     await running
-    assert await queue._client.xlen(key) == COUNT
+    assert await server.redis.xlen(key) == COUNT
     assert (costs.together, costs.definitions, costs.points) == (COUNT, 0, 0)

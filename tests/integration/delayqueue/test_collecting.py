@@ -17,7 +17,7 @@ async def edit(harness, generation, blob, **changes):
     """The schedule does something else now."""
     target = harness.queue.digest("default", blob)
     arming = harness.arming(generation=generation, target=target, **changes)
-    assert await harness.queue.upsert(arming, blob, queueing.EPOCH) == "applied"
+    assert await harness.queue.upsert([(arming, blob)], queueing.EPOCH) == ["applied"]
 
 
 async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
@@ -33,7 +33,7 @@ async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
 async def has(harness, blob):
     target = harness.queue.digest("default", blob)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
-    return await harness.queue._client.hexists(harness.queue._shard(shard).blobs, target)
+    return await harness.server.redis.hexists(harness.server.shard(shard).blobs, target)
 
 
 async def test_a_blob_that_is_used_stays_for_ever(harness):
@@ -93,10 +93,10 @@ async def test_a_mark_that_is_wrong_is_taken_off(harness):
     await harness.arm()
     target = harness.queue.digest("default", queueing.BLOB)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
-    blobs = harness.queue._shard(shard).blobs
-    await harness.queue._client.hset(blobs, f":{target}", 1)
+    blobs = harness.server.shard(shard).blobs
+    await harness.server.redis.hset(blobs, f":{target}", 1)
     assert await collect(harness) == (0, 0)
-    assert not await harness.queue._client.hexists(blobs, f":{target}")
+    assert not await harness.server.redis.hexists(blobs, f":{target}")
     assert await has(harness, queueing.BLOB)
 
 
@@ -105,8 +105,8 @@ async def test_nothing_goes_from_a_shard_with_a_definition_that_cannot_be_read(h
     await edit(harness, 2, OTHER)
     known = harness.definition()
     shard = sharding.shard_of(known.id, len(await harness.shards()))
-    bucket = harness.queue._shard(shard).bucket_of(known.id, harness.queue._buckets)
-    await harness.queue._client.hset(bucket, b"another!", b"\xffof another version")
+    bucket = harness.server.shard(shard).bucket_of(known.id, harness.server.buckets)
+    await harness.server.redis.hset(bucket, b"another!", b"\xffof another version")
     assert await collect(harness, patience_seconds=0) == (0, 0)
     assert await collect(harness, patience_seconds=0) == (0, 0)
 
@@ -139,7 +139,7 @@ async def _texts(harness):
     """Every text that has a number, of all shards."""
     found = []
     for shard in await harness.shards():
-        interned = await harness.queue._client.hgetall(harness.queue._shard(shard).interned)
+        interned = await harness.server.redis.hgetall(harness.server.shard(shard).interned)
         found += [text for name, text in interned.items() if name.startswith(b"n:")]
         assert {b"t:" + interned[name] for name in interned if name.startswith(b"n:")} == {
             name for name in interned if name.startswith(b"t:")
@@ -183,14 +183,14 @@ async def test_a_number_that_was_collected_is_asked_for_again(harness):
     assert stored.target == harness.queue.digest("default", queueing.BLOB)
 
 
-async def test_filling_asks_again_too(harness):
+async def test_an_upsert_of_many_asks_again_too(harness):
     await harness.arm()
     known = harness.definition()
     await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     wanted = [(harness.arming(uid=f"uid-{n}", name=f"s{n}"), queueing.BLOB) for n in range(20)]
-    assert set(await harness.queue.upsert_many(wanted, queueing.EPOCH)) == {"applied"}
+    assert set(await harness.queue.upsert(wanted, queueing.EPOCH)) == {"applied"}
     found = [
         one
         for shard in await harness.shards()

@@ -19,7 +19,7 @@ from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
 from duepoint.worker import pipeline
 from tests.fakes.recordingtarget import RecordingTarget
-from tests.support import queueing, redisusers
+from tests.support import queueing, redisusers, workplace
 
 WEBHOOK = actions.Action(
     target=actions.WebhookAction(
@@ -48,7 +48,7 @@ class Scene:
         now_us = self.clock.now_us()
         due_us = now_us - now_us % 60_000_000
         arming = messages.Arming(definition=known, due_us=due_us)
-        await self.queue.upsert(arming, self.blob, queueing.EPOCH)
+        await self.queue.upsert([(arming, self.blob)], queueing.EPOCH)
         return known
 
     async def work(self):
@@ -58,7 +58,7 @@ class Scene:
             queue=self.queue, target=self.target, clock=self.clock, bounds=bounds
         )
         for claim in await self.harness.claim_all():
-            await worker.dispatch(claim)
+            await workplace.carry_out(worker, claim)
 
     async def give_up(self, *names, **changes):
         known = [await self.arm(name, **changes) for name in names]
@@ -92,7 +92,7 @@ class Scene:
 async def scene(own_server):
     harness = await queueing.redis_harness(own_server.url, keys.DEFAULT_PREFIX)
     yield Scene(own_server.url, harness)
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_replayed_slot_is_tried_once_more_as_the_same_slot(scene):
@@ -130,9 +130,9 @@ async def test_a_letter_older_than_its_max_age_is_tried_all_the_same(scene):
     await scene.give_up("report")
     (letter,) = await scene.letters()
     long_ago = str(int(letter.entry["slot_us"]) - 30 * 86_400_000_000)
-    key = scene.queue._shard(letter.shard).dead
-    await scene.queue._client.xdel(key, letter.id)
-    await scene.queue._client.xadd(key, {**letter.entry, "member": b"", "slot_us": long_ago})
+    key = scene.harness.server.shard(letter.shard).dead
+    await scene.harness.server.redis.xdel(key, letter.id)
+    await scene.harness.server.redis.xadd(key, {**letter.entry, "member": b"", "slot_us": long_ago})
     await scene.command("replay", "-n", "default")
     scene.target.reply(REFUSED)
     await scene.work()
@@ -183,8 +183,8 @@ async def test_another_schedule_of_the_name_does_not_get_the_slot(scene):
 )
 async def test_a_letter_that_does_not_say_which_slot_it_is_of_is_refused(scene, entry):
     shard = (await scene.harness.shards())[0]
-    key = scene.queue._shard(scene.queue.known_layout() and shard).dead
-    await scene.queue._client.xadd(key, {"member": b"", **entry})
+    key = scene.harness.server.shard(shard).dead
+    await scene.harness.server.redis.xadd(key, {"member": b"", **entry})
     (row,) = await scene.rows("replay", "--all", "--yes", code=1)
     assert "could not be read" in row["why"]
     assert len(await scene.letters()) == 1

@@ -98,10 +98,10 @@ class Storm:
 
 async def _chains(harness):
     ids = []
-    client = harness.queue._client
+    client = harness.server.redis
     for shard in await harness.shards():
         for lane in await harness.queue.namespaces(shard):
-            members = await client.zrange(harness.queue._shard(shard).lane(lane), 0, -1)
+            members = await client.zrange(harness.server.shard(shard).lane(lane), 0, -1)
             ids += [member[:8] for member in members if len(member) == 12]
     return ids
 

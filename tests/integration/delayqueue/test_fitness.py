@@ -66,7 +66,7 @@ async def test_a_limit_that_may_be_set_is_set(server, name):
     harness = await queueing.redis_harness(server[0].url, "dp:", users=False)
     assert await harness.queue.problems(fills=True) == ()
     assert server[1].config_get(name)[name] == "512"
-    await harness.queue.close()
+    await harness.close()
 
 
 @pytest.mark.parametrize("role", ["operator", "worker"])
@@ -88,7 +88,7 @@ async def test_looking_leaves_nothing_behind(server):
     keys = set(server[1].scan_iter(count=1000))
     assert await harness.queue.problems(fills=True) == ()
     assert set(server[1].scan_iter(count=1000)) == keys
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_buckets_stay_compact_with_the_longest_names_and_many_schedules(server):
@@ -106,7 +106,7 @@ async def test_buckets_stay_compact_with_the_longest_names_and_many_schedules(se
     buckets = [key for key in server[1].scan_iter(count=1000) if b":defs:" in key]
     assert {server[1].object("ENCODING", key) for key in buckets} == {b"listpack"}
     assert max(server[1].hlen(key) for key in buckets) > 64
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_bucket_beyond_the_limits_is_noticed_to_be_a_table(server):
@@ -114,13 +114,13 @@ async def test_a_bucket_beyond_the_limits_is_noticed_to_be_a_table(server):
     server[1].config_set("hash-max-listpack-value", 64)
     harness = await queueing.redis_harness(server[0].url, "dp:", shards=1)
     await harness.arm(name="n" * 200)
-    names = harness.queue._shard(sharding.all_shards(await harness.queue.layout())[0])
+    names = harness.server.shard(sharding.all_shards(await harness.queue.layout())[0])
     stored = harness.definition(name="n" * 200)
-    bucket = names.bucket_of(stored.id, harness.queue._buckets)
+    bucket = names.bucket_of(stored.id, harness.server.buckets)
     assert server[1].object("ENCODING", bucket) == b"hashtable"
     (line,) = await problems_for(server[0].url, "dp:", "operator")
     assert "hash-max-listpack-value" in line
-    await harness.queue.close()
+    await harness.close()
 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
@@ -166,5 +166,5 @@ async def test_an_index_keeps_the_number_of_buckets_that_it_was_made_with(server
     await other.arm(name="n30")
     buckets = [key for key in server[1].scan_iter(count=1000) if b":defs:" in key]
     assert len(buckets) == 3
-    await made.queue.close()
-    await other.queue.close()
+    await made.close()
+    await other.close()

@@ -62,7 +62,7 @@ async def test_what_a_restarted_server_read_before_the_claim_is_read_again(harne
     async def noting(self, calls, **options):
         sent.append([type(call).__name__ for call in calls])
         if len(sent) == 1:
-            await harness.queue._client.script_flush()
+            await harness.server.redis.script_flush()
         return await round_trip(self, calls, **options)
 
     monkeypatch.setattr(scripting.Scripts, "_round_trip", noting)

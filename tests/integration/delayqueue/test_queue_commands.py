@@ -50,7 +50,7 @@ async def _with_queue(url, do):
     try:
         return await do(harness)
     finally:
-        await harness.queue.close()
+        await harness.close()
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ async def test_what_was_found_can_be_edited_settled_and_removed(found):
     plain = goldenindex.of(found.queue, "plain")
     edited = msgspec.structs.replace(plain, generation=2)
     arming = messages.Arming(definition=edited, due_us=goldenindex.SLOT_US)
-    assert await found.queue.upsert(arming, queueing.BLOB, queueing.EPOCH) == "applied"
+    assert await found.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == ["applied"]
     gone = await found.queue.remove(plain.id, plain.uid, plain.namespace, queueing.EPOCH)
     assert gone == "applied"
 

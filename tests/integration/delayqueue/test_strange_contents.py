@@ -37,7 +37,7 @@ def place(harness, name="report", namespace="default"):
     """Where a schedule is: its definition, shard, and the shard's names."""
     known = harness.definition(name=name, namespace=namespace)
     shard = sharding.shard_of(known.id, 4)
-    return known, shard, harness.queue._shard(shard)
+    return known, shard, harness.server.shard(shard)
 
 
 async def claimed(harness):
@@ -49,20 +49,20 @@ async def claimed(harness):
 async def test_a_head_that_is_no_lane_is_removed(harness, head):
     await harness.arm()
     known, _, names = place(harness)
-    await harness.queue._client.zadd(names.heads, {head: 1})
+    await harness.server.redis.zadd(names.heads, {head: 1})
     assert await claimed(harness) == [known.id]
-    assert await harness.queue._client.zscore(names.heads, head) is None
+    assert await harness.server.redis.zscore(names.heads, head) is None
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
 async def test_a_claim_whose_record_says_nonsense_holds_up_nobody(harness, record):
     await harness.arm()
     known, _, names = place(harness)
-    await harness.queue._client.zadd(names.claims, {A_CLAIM: 1})
-    await harness.queue._client.hset(names.leases, A_CLAIM, record)
+    await harness.server.redis.zadd(names.claims, {A_CLAIM: 1})
+    await harness.server.redis.hset(names.leases, A_CLAIM, record)
     assert [lease async for lease in harness.queue.leases()] == []
     assert await claimed(harness) == [known.id]
-    assert await harness.queue._client.zscore(names.claims, A_CLAIM) is None
+    assert await harness.server.redis.zscore(names.claims, A_CLAIM) is None
 
 
 async def test_a_shard_with_a_key_of_another_type_holds_up_no_other(harness):
@@ -70,9 +70,9 @@ async def test_a_shard_with_a_key_of_another_type_holds_up_no_other(harness):
     known, shard, _ = place(harness)
     others = {place(harness, f"other-{n}")[1]: f"other-{n}" for n in range(40)}
     broken = next(one for one in others if one != shard)
-    names = harness.queue._shard(broken)
-    await harness.queue._client.delete(names.heads)
-    await harness.queue._client.set(names.heads, "no set")
+    names = harness.server.shard(broken)
+    await harness.server.redis.delete(names.heads)
+    await harness.server.redis.set(names.heads, "no set")
     before = unreadable("shard")
     assert await claimed(harness) == [known.id]
     (answer,) = await harness.queue.claim([broken], worker="w1")
@@ -82,12 +82,12 @@ async def test_a_shard_with_a_key_of_another_type_holds_up_no_other(harness):
 
 
 async def test_a_worker_whose_name_is_no_text_is_one_of_several(harness):
-    await harness.queue._client.zadd(harness.queue._keys.workers, {b"\xff\xfe": 9e18})
+    await harness.server.redis.zadd(harness.server.keys.workers, {b"\xff\xfe": 9e18})
     assert "w1" in (await harness.queue.beat("w1")).workers
 
 
 async def test_a_layout_that_is_no_number_is_none_to_a_worker(harness):
-    await harness.queue._client.hset(harness.queue._keys.layout, "shards", "abc")
+    await harness.server.redis.hset(harness.server.keys.layout, "shards", "abc")
     assert (await harness.queue.beat("w1")).layout is None
 
 
@@ -101,7 +101,7 @@ async def test_a_layout_that_is_no_number_is_none_to_a_worker(harness):
     ids=str,
 )  # fmt: skip
 async def test_a_layout_that_cannot_be_is_said_in_one_line(harness, said):
-    await harness.queue._client.hset(harness.queue._keys.layout, mapping=said)
+    await harness.server.redis.hset(harness.server.keys.layout, mapping=said)
     with pytest.raises(errors.QueueUnavailable, match="layout says cannot be read"):
         await harness.queue.layout()
 
@@ -116,9 +116,9 @@ async def test_a_shard_that_does_not_say_what_it_is_is_made_anew_with_what_it_ho
     known, shard, names = place(harness)
     for field, value in damage.items():
         if value is None:
-            await harness.queue._client.hdel(names.meta, field)
+            await harness.server.redis.hdel(names.meta, field)
         else:
-            await harness.queue._client.hset(names.meta, field, value)
+            await harness.server.redis.hset(names.meta, field, value)
     with pytest.raises(errors.QueueUnavailable):
         await harness.queue.claim([shard], worker="w1")
     with pytest.raises(errors.QueueUnavailable):
@@ -130,7 +130,7 @@ async def test_a_shard_that_does_not_say_what_it_is_is_made_anew_with_what_it_ho
 
 async def test_a_term_that_is_no_number_is_an_old_one(harness):
     _, _, names = place(harness)
-    await harness.queue._client.hset(names.meta, "epoch", "abc")
+    await harness.server.redis.hset(names.meta, "epoch", "abc")
     assert await harness.arm() is messages.Armed.APPLIED
 
 
@@ -156,7 +156,7 @@ async def test_a_number_whose_text_is_gone_gets_it_back(harness, kind):
     _, shard = await with_a_neighbour(harness)
     broken = place(harness)[0]
     await damage_text(harness, kind, None)
-    harness.queue._interned.forget_all()
+    harness.meet_another_server()
     assert await harness.arm() is messages.Armed.UNCHANGED
     assert set(await a_fresh_reading(harness, shard, [broken.id])) == {broken.id}
 
@@ -164,7 +164,7 @@ async def test_a_number_whose_text_is_gone_gets_it_back(harness, kind):
 async def test_a_number_that_stands_for_something_else_is_left_to_that(harness):
     _, shard = await with_a_neighbour(harness)
     await damage_text(harness, interning.Kind.RULE, b"\xff\xfe")
-    harness.queue._interned.forget_all()
+    harness.meet_another_server()
     assert await harness.arm(generation=2) is messages.Armed.APPLIED
     broken = place(harness)[0]
     assert set(await a_fresh_reading(harness, shard, [broken.id])) == {broken.id}
@@ -173,9 +173,9 @@ async def test_a_number_that_stands_for_something_else_is_left_to_that(harness):
 async def test_fields_of_a_bucket_that_are_no_ids_do_not_end_the_sweep(harness):
     await harness.arm()
     known, shard, names = place(harness)
-    bucket = names.bucket_of(known.id, harness.queue._buckets)
-    record = await harness.queue._client.hget(bucket, known.id)
-    await harness.queue._client.hset(bucket, mapping={b"x": b"", b"y" * 30: record})
+    bucket = names.bucket_of(known.id, harness.server.buckets)
+    record = await harness.server.redis.hget(bucket, known.id)
+    await harness.server.redis.hset(bucket, mapping={b"x": b"", b"y" * 30: record})
     swept = await harness.queue.sweep(shard, None, queueing.EPOCH, due_of=lambda _: 5)
     assert (swept.armed, swept.dropped) == (0, 0)
 
@@ -204,7 +204,7 @@ async def damage_text(harness, kind, text):
         interning.Kind.TARGET: known.target,
         interning.Kind.RULE: "",
     }[kind]
-    numbered = await harness.queue._client.hgetall(names.interned)
+    numbered = await harness.server.redis.hgetall(names.interned)
     (field,) = [
         name
         for name, value in numbered.items()
@@ -213,12 +213,12 @@ async def damage_text(harness, kind, text):
         and (value[1:] == wanted.encode() or (not wanted and b"All" not in value))
     ]
     if text is None:
-        await harness.queue._client.hdel(names.interned, field)
+        await harness.server.redis.hdel(names.interned, field)
     else:
-        await harness.queue._client.hset(names.interned, field, kind.encode() + text)
+        await harness.server.redis.hset(names.interned, field, kind.encode() + text)
 
 
 async def a_fresh_reading(harness, shard, ids):
     """As by a process that knows no text yet."""
-    harness.queue._interned.forget_all()
+    harness.meet_another_server()
     return await harness.queue.read_definitions(shard, ids)

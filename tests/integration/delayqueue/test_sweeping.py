@@ -21,7 +21,7 @@ async def harness(request, redis_server, key_prefix, monkeypatch):
         monkeypatch.setattr(sweepplan, "_LARGE", 0)
     made = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
     yield made
-    await made.queue.close()
+    await made.close()
 
 
 async def test_hundreds_of_lost_chains_are_armed_and_the_others_left_alone(harness):
@@ -41,9 +41,9 @@ async def test_hundreds_of_lost_chains_are_armed_and_the_others_left_alone(harne
 async def test_hundreds_of_points_without_a_definition_go(harness):
     wanted = await _arm(harness, 600)
     gone = wanted[::2]
-    names = harness.queue._shard(0)
+    names = harness.server.shard(0)
     for one in gone:
-        bucket = names.bucket_of(one.definition.id, harness.queue._buckets)
+        bucket = names.bucket_of(one.definition.id, harness.server.buckets)
         await _client(harness).hdel(bucket, one.definition.id)
     swept = await _sweep(harness, due_of=lambda known: 1)
     assert sum(one.dropped for one in swept) == len(gone)
@@ -77,12 +77,14 @@ async def test_a_sweep_may_be_begun_again_at_any_step(harness):
     await _arm(harness, 30, namespaces=("a", "b"))
     first = await harness.queue.sweep(0, None, EPOCH)
     assert first.cursor is not None
-    harness.queue._sweeps.clear()  # another process goes on
+    other = queueing.a_queue(harness.server.url, harness.server.prefix)
+    await other.layout()
     cursor = first.cursor
     while cursor is not None:
-        swept = await harness.queue.sweep(0, cursor, EPOCH)
+        swept = await other.sweep(0, cursor, EPOCH)
         assert not _did(swept)
         cursor = swept.cursor
+    await other.close()
 
 
 def test_small_namespaces_share_a_step_and_large_ones_are_taken_apart():
@@ -111,7 +113,7 @@ async def _arm(harness, count, *, namespaces=("default",)):
         )
         for n in range(count)
     ]
-    await harness.queue.upsert_many([(one, BLOB) for one in wanted], EPOCH)
+    await harness.queue.upsert([(one, BLOB) for one in wanted], EPOCH)
     return wanted
 
 
@@ -128,7 +130,7 @@ def _did(swept):
 
 
 def _client(harness):
-    return harness.queue._client
+    return harness.server.redis
 
 
 def _chain(arming):
@@ -138,13 +140,13 @@ def _chain(arming):
 async def _lane(harness, arming):
     lanes = await harness.queue.namespaces(0)
     (number,) = [n for n, name in lanes.items() if name == arming.definition.namespace]
-    return harness.queue._shard(0).lane(number)
+    return harness.server.shard(0).lane(number)
 
 
 async def _scores(harness):
     found = {}
     for lane in await harness.queue.namespaces(0):
-        name = harness.queue._shard(0).lane(lane)
+        name = harness.server.shard(0).lane(lane)
         found |= dict(await _client(harness).zrange(name, 0, -1, withscores=True))
     return {member: score for member, score in found.items() if member}
 

@@ -13,7 +13,7 @@ from duepoint.schedules import actions
 from duepoint.schedules import definition as definitions
 from duepoint.worker import pipeline
 from tests.fakes import recordingtarget
-from tests.support import queueing
+from tests.support import queueing, workplace
 
 BROKEN = {
     "of another format": lambda record: b"\x63" + record[1:],
@@ -28,7 +28,7 @@ async def broken(request, harness):
     """A due schedule called ``report`` whose definition was damaged."""
     await harness.arm()
     bucket, stored = _place(harness)
-    client = harness.queue._client
+    client = harness.server.redis
     record = await client.hget(bucket, stored.id)
     await client.hset(bucket, stored.id, request.param(record))
     return stored
@@ -48,11 +48,11 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
     )
     digest = harness.queue.digest("default", sound)
     arming = harness.arming(name="sound", due_in=-0.5, target=digest)
-    await harness.queue.upsert(arming, sound, queueing.EPOCH)
+    await harness.queue.upsert([(arming, sound)], queueing.EPOCH)
     target = recordingtarget.RecordingTarget(SystemClock())
     worker = _worker(harness, target)
     for claim in await harness.claim_all():
-        await worker.dispatch(claim)
+        await workplace.carry_out(worker, claim)
     assert [firing.name for firing in target.fired] == ["sound"]
     again = queueing.members(await harness.claim_all())  # the sound one, if its minute is over
     assert not any(member.startswith(broken.id) for member in again)
@@ -73,7 +73,7 @@ async def test_it_can_be_removed(harness, broken):
     removed = await harness.queue.remove(broken.id, broken.uid, "default", queueing.EPOCH)
     assert removed is messages.Armed.APPLIED
     bucket, _ = _place(harness)
-    assert await harness.queue._client.hexists(bucket, broken.id) == 0
+    assert await harness.server.redis.hexists(bucket, broken.id) == 0
 
 
 async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(harness):
@@ -84,12 +84,12 @@ async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(h
     await harness.queue.settle(
         claim, messages.Settlement(occurrences=(retry,), chains=(queueing.moved(chain, 3600),))
     )
-    names = harness.queue._shard(claim.shard)
-    await harness.queue._client.hset(names.occrec, retry.point.member, b"\x96\x63")
+    names = harness.server.shard(claim.shard)
+    await harness.server.redis.hset(names.occrec, retry.point.member, b"\x96\x63")
     target = recordingtarget.RecordingTarget(SystemClock())
     for again in await harness.claim_all():
         assert again.unreadable == {retry.point.member}
-        await _worker(harness, target).dispatch(again)
+        await workplace.carry_out(_worker(harness, target), again)
     assert target.fired == []
     assert [letter.member for letter in await _letters(harness)] == [retry.point.member]
     assert await harness.outcomes()  # the slot has not ended without a trace
@@ -110,8 +110,8 @@ async def test_a_sound_record_is_known_as_such_whatever_is_in_it(harness, uid, i
 
 def _place(harness):
     stored = harness.definition()
-    names = harness.queue._shard(sharding.shard_of(stored.id, 4))
-    return names.bucket_of(stored.id, harness.queue._buckets), stored
+    names = harness.server.shard(sharding.shard_of(stored.id, 4))
+    return names.bucket_of(stored.id, harness.server.buckets), stored
 
 
 def _worker(harness, target):

@@ -75,7 +75,7 @@ async def test_a_server_with_an_older_state_is_looked_at_as_soon_as_anybody_meet
     async with asyncio.timeout(30):
         assert len(await wakeups.wait_until_due(60)) == 4
     await wakeups.close()
-    assert wakeups.ring_all not in lonely.queue._servers.on_upheaval
+    assert wakeups.ring_all not in lonely.servers.on_upheaval
 
 
 async def test_a_subscription_that_meets_another_server_stands_without_a_further_wait(
@@ -131,8 +131,8 @@ async def test_a_server_that_is_away_is_told_once_however_often_somebody_begins_
 
 async def test_a_message_that_cannot_be_read_does_not_end_the_waking(harness):
     wakeups = await _asleep(harness)
-    channel = harness.queue._shard(messages.ShardId(0)).wake
-    await harness.queue._client.spublish(channel, "from another version")
+    channel = harness.server.shard(messages.ShardId(0)).wake
+    await harness.server.redis.spublish(channel, "from another version")
     await harness.arm()
     async with asyncio.timeout(60):
         while not (claims := await _claims_of(harness, await wakeups.wait_until_due(60))):
@@ -146,7 +146,7 @@ async def test_a_worker_whose_clock_is_ahead_claims_nothing_early(redis_server, 
     ahead = await _with_clock(redis_server, key_prefix, HOUR_US)
     await true.arm(due_in=600.0)
     assert await ahead.claim_all() == []
-    await true.queue.close()
+    await true.close()
     await ahead.queue.close()
 
 
@@ -158,7 +158,7 @@ async def test_a_worker_whose_clock_is_behind_claims_late_and_others_cover(
     await true.arm()
     assert await behind.claim_all() == []
     assert len(await true.claim_all()) == 1
-    await true.queue.close()
+    await true.close()
     await behind.queue.close()
 
 
@@ -172,7 +172,7 @@ async def test_leases_do_not_care_about_the_workers_clock(redis_server, key_pref
         claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
     )
     assert settled.applied == 1
-    await true.queue.close()
+    await true.close()
     await ahead.queue.close()
 
 

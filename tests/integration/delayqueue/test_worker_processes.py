@@ -31,6 +31,7 @@ class Scene:
 
     def __init__(self, server, key_prefix, harness):
         self.server, self.key_prefix, self.queue = server, key_prefix, harness.queue
+        self.stored = harness.server
         self.children = []
         self.began_us = SystemClock().now_us() // 1_000_000 * 1_000_000 + 1_000_000
         self._read_to = "-"
@@ -48,7 +49,7 @@ class Scene:
             target=self.queue.digest("default", TICKS),
         )
         arming = messages.Arming(definition=known, due_us=self.began_us)
-        await self.queue.upsert(arming, TICKS, queueing.EPOCH)
+        await self.queue.upsert([(arming, TICKS)], queueing.EPOCH)
         return known.uid
 
     def start_worker(self, lease_seconds):
@@ -63,8 +64,8 @@ class Scene:
         return child
 
     async def look(self):
-        key = self.queue._keys.stream("default", "ticks")
-        for entry_id, fields in await self.queue._client.xrange(key, self._read_to):
+        key = self.stored.keys.stream("default", "ticks")
+        for entry_id, fields in await self.stored.redis.xrange(key, self._read_to):
             uid, slot_us = fields[b"schedule_id"].decode(), round(float(fields[b"slot"]) * 1e6)
             self.appended[uid][slot_us] = int(entry_id.split(b"-")[0]) * 1000
             self.count[uid, slot_us] += 1
@@ -86,7 +87,7 @@ async def scene(own_server, key_prefix):
         child.send_signal(signal.SIGCONT)
         child.kill()
         child.wait()
-    await harness.queue.close()
+    await harness.close()
 
 
 async def test_a_worker_that_stood_still_catches_up_by_policy_and_is_on_time_again(scene):

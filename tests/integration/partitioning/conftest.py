@@ -12,4 +12,4 @@ async def place(redis_server, key_prefix):
     """A queue of four shards on a server that others use too."""
     harness = await queueing.redis_harness(redis_server.url, key_prefix, shards=4)
     yield harness
-    await harness.queue.close()
+    await harness.close()

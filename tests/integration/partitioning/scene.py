@@ -18,11 +18,13 @@ import zlib
 from duepoint import errors, services
 from duepoint.clock import SystemClock
 from duepoint.controller.maintenance import partitioner
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import delayqueue, messages, sharding
 from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.wire.servers import Servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
-from tests.support import queueing
+from tests.support import queueing, serverclient
 
 PERIOD_US = 400_000
 
@@ -46,18 +48,25 @@ class Scene:
     problems: list[str] = dataclasses.field(default_factory=list)
     longest_late_us: int = 0
     opened: list[delayqueue.DelayQueue] = dataclasses.field(default_factory=list)
+    servers: dict[delayqueue.DelayQueue, Servers] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.server = serverclient.ServerClient(self.url, self.prefix)
 
     async def open(self, *, read: bool = True) -> delayqueue.DelayQueue:
-        queue = delayqueue.DelayQueue(self.url, blob_key=queueing.BLOB_KEY, prefix=self.prefix)
+        servers = queueing.connections_to(self.url, users=False)
+        queue = queueing.a_queue(self.url, self.prefix, opened=servers)
         await queue.start()
         if read:
             await queue.layout()
         self.opened.append(queue)
+        self.servers[queue] = servers
         return queue
 
     async def close(self) -> None:
         for queue in self.opened:
             await queue.close()
+        await self.server.close()
 
     # -- the operator ----------------------------------------------------------------------------
 
@@ -79,7 +88,7 @@ class Scene:
         made = self.a_definition(queue, name, generation)
         arming = messages.Arming(definition=made, due_us=due_us)
         blob = queueing.BLOB + name[-1:].encode()
-        armed = await queue.upsert(arming, blob, messages.Epoch(self.epoch))
+        (armed,) = await queue.upsert([(arming, blob)], messages.Epoch(self.epoch))
         if armed is not messages.Armed.APPLIED:
             self.problems.append(f"{name} generation {generation}: {armed}")
         self.live[made.id] = made
@@ -162,6 +171,7 @@ class Scene:
             epoch=messages.Epoch(self.epoch),
             clock=SystemClock(),
             health=services.Health(),
+            events=TermEvents(),
         )
 
     async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:
@@ -210,13 +220,13 @@ class Scene:
                 held[stored.id] = shard
         assert held.keys() == self.live.keys()
         for old in range(1, layout.number):
-            names = await queue._client.keys(f"{self.prefix}{{g{old}.*")
+            names = await self.server.redis.keys(f"{self.prefix}{{g{old}.*")
             assert all(name.endswith(b":meta") for name in names), names
 
 
-def crash_at(queue: delayqueue.DelayQueue, number: int) -> None:
-    """The process that uses this queue dies before its n-th exchange with the server."""
-    exchange = queue._servers.exchange
+def crash_at(servers: Servers, number: int) -> None:
+    """The process that uses these connections dies before its n-th exchange with the server."""
+    exchange = servers.exchange
     seen = 0
 
     async def dying(commands, **named):
@@ -226,4 +236,4 @@ def crash_at(queue: delayqueue.DelayQueue, number: int) -> None:
             raise Killed
         return await exchange(commands, **named)
 
-    queue._servers.exchange = dying  # type: ignore[method-assign]
+    servers.exchange = dying  # type: ignore[method-assign]

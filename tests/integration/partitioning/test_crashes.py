@@ -65,7 +65,7 @@ async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
         assert len(retries) == 3
         held = await _claims(worker)  # the retries are in a worker's hands meanwhile
         mover = await scene.open()
-        crash_at(mover, number)
+        crash_at(scene.servers[mover], number)
         moving = asyncio.create_task(_is_killed(scene, mover))
         await asyncio.wait({moving}, timeout=0.06)
         for claim in held:

@@ -32,11 +32,11 @@ class Damaged:
 
     @property
     def names(self):
-        return self.queue._shard(SHARD)
+        return self.scene.server.shard(SHARD)
 
     @property
     def bucket(self):
-        return self.names.bucket_of(self.one.id, self.queue._buckets)
+        return self.scene.server.bucket(SHARD, self.one.id)
 
     @property
     def chain(self):
@@ -66,8 +66,9 @@ class Damaged:
         numbers = definitions.numbers(await self.record())
         place = {interning.Kind.TARGET: 1, interning.Kind.RULE: 2}[kind]
         await self.client.hdel(self.names.interned, f"n:{numbers[place]}")
-        for queue in self.scene.opened:
-            queue._interned.forget_all()
+        for servers in self.scene.servers.values():
+            for tell in servers.on_upheaval:  # the servers are others now
+                tell()
 
 
 async def another_format(it):
@@ -135,13 +136,13 @@ async def a_letter_that_is_no_text(it):
 
 
 async def workers_of_no_name_and_no_layout(it):
-    await it.client.zadd(it.queue._keys.workers, {b"\xff": FAR_US})
-    await it.client.hset(it.queue._keys.seen, mapping={b"\xff": 99, "gone": "abc"})
+    await it.client.zadd(it.scene.server.keys.workers, {b"\xff": FAR_US})
+    await it.client.hset(it.scene.server.keys.seen, mapping={b"\xff": 99, "gone": "abc"})
 
 
 async def progress_that_is_none(it):
     strange = {"phase": "hovering", "moved": "many", "left": "", "waiting": b"\xff"}
-    await it.client.hset(it.queue._keys.layout, mapping=strange)
+    await it.client.hset(it.scene.server.keys.layout, mapping=strange)
 
 
 DAMAGES = [
@@ -162,7 +163,7 @@ async def it(valkey, key_prefix):
         await scene.arm(queue, f"report-{number}", due_us=FAR_US)
     await scene.arm(queue, "report-0", generation=2, due_us=FAR_US)  # with a rule of its own
     one = next(one for one in scene.live.values() if one.name == "report-0")
-    yield Damaged(scene, queue, queue._client, one)
+    yield Damaged(scene, queue, scene.server.redis, one)
     await scene.close()
 
 

@@ -81,7 +81,7 @@ async def test_nothing_is_lost_doubled_early_or_a_ghost_while_the_index_is_cut_t
             await scene.opened[0].ask_partition(shards)
             while deaths < 4:
                 mover = await scene.open()
-                crash_at(mover, dice.randrange(2, 120))
+                crash_at(scene.servers[mover], dice.randrange(2, 120))
                 with contextlib.suppress(Killed):
                     await scene.finish(mover, shards)
                     break

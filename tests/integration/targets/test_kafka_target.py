@@ -28,7 +28,7 @@ async def api():
 @pytest.fixture
 async def target(api, monkeypatch):
     monkeypatch.setattr(secretcache, "ASK_AGAIN_SECONDS", 0.0)
-    made = othertargets.a_kafka_target(api, othertargets.a_guard())
+    made = othertargets.a_kafka_target(api, othertargets.a_dialler())
     yield made
     await made.close()
 
@@ -150,7 +150,7 @@ async def test_a_broker_that_comes_back_gets_the_record(api, target, broker):
 async def test_a_broker_that_the_guard_denies_gets_no_connection(api, broker):
     """Neither the one of the Secret nor the one that it advertises."""
     await plain(api, broker)
-    target = othertargets.a_kafka_target(api, othertargets.a_guard(allowed=()))
+    target = othertargets.a_kafka_target(api, othertargets.a_dialler(allowed=()))
     given = await target.fire(a_firing())
     assert isinstance(given, outcome.Rejected), given
     assert given.reason is Reason.BLOCKED_ADDRESS
@@ -163,7 +163,9 @@ async def test_an_advertised_address_is_judged_like_the_first(api, broker):
         return ("192.0.2.7",) if name == "seed.example.com" else (name,)
 
     allowed = othertargets.networks("127.0.0.2/32")
-    target = othertargets.a_kafka_target(api, othertargets.a_guard(allowed=allowed, lookup=lookup))
+    target = othertargets.a_kafka_target(
+        api, othertargets.a_dialler(allowed=allowed, lookup=lookup)
+    )
     async with proxy.between("127.0.0.1", broker.plain, at="127.0.0.2") as relay:
         await put(api, bootstrap__servers=f"127.0.0.2:{relay.port}", security__protocol="PLAINTEXT")
         given = await target.fire(firings.a_firing(ACTION, seconds_left=6.0))
@@ -176,7 +178,7 @@ async def test_an_advertised_address_is_judged_like_the_first(api, broker):
 @pytest.mark.timeout(300)
 async def test_an_advertised_broker_gets_the_login_with_the_owners_word_only(api, broker):
     allowed = othertargets.networks("127.0.0.1/32", "127.0.0.2/32")
-    target = othertargets.a_kafka_target(api, othertargets.a_guard(allowed=allowed))
+    target = othertargets.a_kafka_target(api, othertargets.a_dialler(allowed=allowed))
     async with proxy.between("127.0.0.1", broker.plain, at="127.0.0.2") as relay:
         servers = f"127.0.0.2:{relay.port}"
         await put(

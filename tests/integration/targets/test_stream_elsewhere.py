@@ -34,7 +34,7 @@ async def api():
 
 @pytest.fixture
 async def target(api):
-    made = othertargets.a_stream_target(api, othertargets.a_guard())
+    made = othertargets.a_stream_target(api, othertargets.a_dialler())
     yield made
     await made.close()
 
@@ -238,7 +238,7 @@ async def test_an_address_that_is_denied_is_not_connected_to(api, own_server, ho
     async def lookup(name, _):
         return ("127.0.0.1",) if name == "rebinding.example" else (name.strip("[]"),)
 
-    guard = othertargets.a_guard(allowed=(), lookup=lookup)
+    guard = othertargets.a_dialler(allowed=(), lookup=lookup)
     target = othertargets.a_stream_target(api, guard)
     port = own_server.url.rpartition(":")[2].partition("/")[0]
     await put(api, url=f"redis://{host}:{port}")
@@ -250,7 +250,7 @@ async def test_an_address_that_is_denied_is_not_connected_to(api, own_server, ho
 
 async def test_our_own_redis_is_no_other_redis(api, own_server):
     port = int(own_server.url.rpartition(":")[2].partition("/")[0])
-    guard = othertargets.a_guard(own=(("127.0.0.1", port),))
+    guard = othertargets.a_dialler(own=(("127.0.0.1", port),))
     target = othertargets.a_stream_target(api, guard)
     await put(api, url=own_server.url)
     assert "Duepoint's own Redis" in await refused(target, Reason.BLOCKED_ADDRESS)
@@ -261,7 +261,7 @@ async def test_a_service_of_the_namespace_is_asked_for_at_the_api_server(api, ow
     services = webhooktargets.FixedServices(
         {("default", "redis"): webhooktargets.a_service(("127.0.0.1", port), name="redis")}
     )
-    target = othertargets.a_stream_target(api, othertargets.a_guard(), services)
+    target = othertargets.a_stream_target(api, othertargets.a_dialler(), services)
     for host in ("redis", "redis.default", "redis.default.svc", "redis.default.svc.cluster.local"):
         await put(api, url=f"redis://{host}:{port}")
         target._elsewhere._reader.forget("default")

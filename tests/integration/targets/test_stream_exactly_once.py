@@ -32,7 +32,7 @@ class Scene:
     def __init__(self, url, key_prefix, harness):
         self.url = url
         self.key_prefix = key_prefix
-        self.queue = harness.queue
+        self.queue, self.server = harness.queue, harness.server
         self.first_us = self.period_us = 0
         self.found = collections.Counter()
         self.read_to = "-"
@@ -57,7 +57,7 @@ class Scene:
                 target=self.queue.digest("default", TICKS),
             )
             arming = queueing.messages.Arming(definition=known, due_us=self.first_us)
-            await self.queue.upsert(arming, TICKS, queueing.EPOCH)
+            await self.queue.upsert([(arming, TICKS)], queueing.EPOCH)
 
     def start_worker(self):
         self.started += 1
@@ -75,8 +75,8 @@ class Scene:
 
     async def entries(self):
         """How many entries each slot of each schedule has: {(uid, slot in tenths): entries}."""
-        key = self.queue._keys.stream("default", "ticks")
-        for entry_id, fields in await self.queue._client.xrange(key, self.read_to):
+        key = self.server.keys.stream("default", "ticks")
+        for entry_id, fields in await self.server.redis.xrange(key, self.read_to):
             self.found[fields[b"schedule_id"].decode(), round(float(fields[b"slot"]) * 10)] += 1
             self.read_to = f"({entry_id.decode()}"
         return self.found
@@ -106,7 +106,7 @@ async def scene(own_server, key_prefix):
     yield made
     with contextlib.suppress(AttributeError):
         made.kill_worker()
-    await harness.queue.close()
+    await harness.close()
 
 
 def doubled(found):

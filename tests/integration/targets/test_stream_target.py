@@ -26,7 +26,7 @@ async def append(queue, action=None, **changes):
 async def fire(redis_server, key_prefix):
     made = await queueing.redis_harness(redis_server.url, key_prefix)
     yield functools.partial(append, made.queue)
-    await made.queue.close()
+    await made.close()
 
 
 @pytest.fixture
@@ -76,4 +76,4 @@ async def test_a_server_that_is_gone_or_full_is_asked_again(own_server, key_pref
     own_server.kill()
     with pytest.raises(errors.QueueUnavailable):
         await append(made.queue)
-    await made.queue.close()
+    await made.close()

@@ -11,7 +11,7 @@ import pytest
 from duepoint import telemetry, tlsrules
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import conversation
+from duepoint.targets import webhook
 from tests.support import certificates, firings, listeners, receiver, webhooktargets
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -200,7 +200,7 @@ async def test_a_short_body_keeps_the_connection_and_a_long_one_does_not():
         await target.fire(firings.a_firing(action))
         await target.fire(firings.a_firing(action))
         assert hears.connections == 1
-        hears.answer = receiver.status(500, b"x" * conversation.BODY_LIMIT_BYTES * 64)
+        hears.answer = receiver.status(500, b"x" * webhook.BODY_RULE.most_bytes * 64)
         await target.fire(firings.a_firing(action))
         await target.fire(firings.a_firing(action))
         assert hears.connections == 2

@@ -12,7 +12,7 @@ import dataclasses
 import pytest
 
 from tests.support.builders import at
-from tests.unit.controller.test_runends import jobs_there, workers
+from tests.unit.controller.jobs.test_completions import jobs_there, workers
 from tests.unit.controller.world import NAMESPACE, World
 
 HOUR = 3600

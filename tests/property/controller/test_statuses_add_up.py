@@ -16,7 +16,7 @@ import pytest
 from duepoint.kube import jobs
 from duepoint.runs.run import RunState
 from tests.support.builders import at
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
@@ -71,15 +71,13 @@ class History:
 
     def _note_what_is_written(self) -> None:
         """Every status that the API server is given."""
-        written = self.world.reporter.on_written
 
         def note(uid: str) -> None:
             for name, made in self.made.items():
                 if made["metadata"]["uid"] == uid:
                     self.written.append((name, self.world.status(name)))
-            written(uid)
 
-        self.world.reporter.on_written = note
+        self.world.events.status_written.subscribe(note)
 
     async def _step(self) -> None:
         steps = [self._start_job, self._start_job, self._deliver, self._open_request, self._relist]

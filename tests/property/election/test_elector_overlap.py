@@ -10,8 +10,8 @@ import pytest
 
 from duepoint.election import elector
 from duepoint.election import term as terms
-from tests.unit.maintenance import virtualtime
-from tests.unit.maintenance.leaseserver import Connection, Fault, LeaseServer
+from tests.unit.election import virtualtime
+from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
 
 HOUR = 3600.0
 #: Clocks of good machines differ by far less.

@@ -150,8 +150,12 @@ class History:
         place = self.place
         place.known = msgspec.structs.replace(place.known, generation=self.generation)
         await place.queue.upsert(
-            messages.Arming(definition=place.known, due_us=None, keep_chain=True),
-            actions.encode(JOB),
+            [
+                (
+                    messages.Arming(definition=place.known, due_us=None, keep_chain=True),
+                    actions.encode(JOB),
+                )
+            ],
             EPOCH,
         )
 

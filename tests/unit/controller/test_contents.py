@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from duepoint.controller import sighting
 from duepoint.controller.schedules import fingerprints
 from duepoint.controller.schedules.reconcile import Reconcile
-from duepoint.delayqueue.definitions import seal
 from duepoint.kube import schedules
+from tests.fakes import memoryqueue
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
-from tests.unit.controller.test_open_slots import a_worker
+from tests.unit.controller.status.test_openslots import a_worker
 from tests.unit.controller.world import EPOCH, World
 
 S = 1_000_000
@@ -39,17 +39,13 @@ async def compared(world: World) -> None:
 def counting(world: World) -> list[object]:
     """Everything that is armed from here on."""
     armed: list[object] = []
-    upsert, upsert_many = world.queue.upsert, world.queue.upsert_many
+    upsert = world.queue.upsert
 
-    async def one(arming, *rest):
-        armed.append(arming)
-        return await upsert(arming, *rest)
+    async def counted(wanted, *rest):
+        armed.extend(arming for arming, _ in wanted)
+        return await upsert(wanted, *rest)
 
-    async def many(wanted, *rest):
-        armed.extend(wanted)
-        return await upsert_many(wanted, *rest)
-
-    world.queue.upsert, world.queue.upsert_many = one, many
+    world.queue.upsert = counted
     return armed
 
 
@@ -134,7 +130,7 @@ async def test_another_blob_key_arms_every_schedule_again_and_its_chain_goes_on(
         await world.clock.advance(5)
         due_us, target = world.chain_due_us(uid), world.definition(uid).target
         version = world.definition(uid).timing_version
-    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    world.queue.change_blob_key(b"another key of more than 32 bytes")
     async with world.leader(epoch=2):
         await world.clock.advance(5)
         assert world.definition(uid).target != target
@@ -153,7 +149,7 @@ async def test_a_slot_that_is_run_while_its_content_is_replaced_is_not_run_twice
     async with world.leader():
         await world.apply(schedule="@every 1s")
         await world.clock.advance(4.9)
-    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    world.queue.change_blob_key(b"another key of more than 32 bytes")
     upsert = world.queue.upsert
 
     async def late(*of):
@@ -175,7 +171,7 @@ async def test_no_slot_is_lost_while_its_content_is_replaced_by_a_leader_with_an
     async with world.leader():
         await world.apply(schedule="@every 1s", catchUpPolicy="All")
         await world.clock.advance(4.8)
-    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    world.queue.change_blob_key(b"another key of more than 32 bytes")
     target = RecordingTarget(world.clock)
     now_us = world.clock.now_us
     apply = Reconcile.apply
@@ -201,7 +197,7 @@ async def test_a_slot_that_waits_for_its_jitter_is_not_lost_when_its_content_is_
         due_us = world.chain_due_us(uid)
         assert due_us > at("2026-03-01 12:06:00")
         await world.clock.advance((at("2026-03-01 12:05:30") - world.clock.now_us()) / S)
-    world.queue._seal = seal.Seal(b"another key of more than 32 bytes")
+    world.queue.change_blob_key(b"another key of more than 32 bytes")
     async with world.leader(epoch=2), a_worker(world, target):
         await world.clock.advance(5)
         assert world.chain_due_us(uid) == due_us
@@ -215,13 +211,13 @@ async def test_workers_with_another_key_than_the_operator_are_told_where_a_slot_
     async with world.leader():
         await world.apply()
         await world.clock.advance(5)
-        ours, world.queue._seal = world.queue._seal, seal.Seal(b"the key of the workers alone")
+        world.queue.change_blob_key(b"the key of the workers alone")
         async with a_worker(world, target):
             await world.clock.advance(370)
             overdue = world.condition("Overdue")
             assert overdue["status"] == "True"
             assert "blob key" in overdue["message"]
-            world.queue._seal = ours
+            world.queue.change_blob_key(memoryqueue.BLOB_KEY)
             await world.clock.advance(60)
             assert world.condition("Overdue") is None
         assert [firing.slot_us for firing in target.fired] == [at("2026-03-01 12:05:00")]

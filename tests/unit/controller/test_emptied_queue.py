@@ -15,10 +15,10 @@ from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
+from tests.unit.controller.jobs.test_completions import workers
+from tests.unit.controller.status.test_openslots import a_worker, put_off
+from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.test_falling_back import a_cluster
-from tests.unit.controller.test_open_slots import a_worker, put_off
-from tests.unit.controller.test_reporter import FIRST, event
-from tests.unit.controller.test_runends import workers
 from tests.unit.controller.world import World
 
 S = 1_000_000
@@ -203,7 +203,7 @@ async def test_what_the_leader_knows_counts_although_no_status_tells_it_yet():
         for number in range(100):
             await world.apply(f"s{number}", schedule="*/5 * * * * *")
         await world.clock.advance(110)
-        world.reporter.is_arming = lambda: True  # from here on no status is written
+        world.is_arming = True  # from here on no status is written
         async with a_worker(world, receiver.target):
             await world.clock.advance(60)
             await world.clock.advance(1)
@@ -222,7 +222,7 @@ async def test_open_slots_that_only_the_leader_knows_are_tried_again():
     async with world.leader():
         await world.apply()
         await world.clock.advance(60)
-        world.reporter.is_arming = lambda: True  # from here on no status is written
+        world.is_arming = True  # from here on no status is written
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 260)
         assert "openSlots" not in world.status()
@@ -243,7 +243,7 @@ async def test_an_edit_that_does_not_touch_the_timing_keeps_what_is_open(is_writ
         async with a_worker(world, receiver.target):
             await world.clock.advance(FIRST_AFTER + 310)
         if not is_written:
-            world.reporter.is_arming = lambda: True
+            world.is_arming = True
         await world.apply(catchUpPolicy="All", payload={"edited": True})
         await world.clock.advance(2)
     assert (world.status()["observedGeneration"] == 2) is is_written

@@ -19,7 +19,7 @@ from duepoint.targets.job import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
 
 S = 1_000_000
@@ -217,7 +217,7 @@ async def test_a_slot_that_a_status_tells_as_ended_is_not_opened_by_an_older_que
             assert world.queue.shards[messages.ShardId(0)].held_points()
             await lead.enter_async_context(world.leader(epoch=2))
             await world.clock.advance(1)
-            settled = world.reporter.settled_now(world.object()["metadata"]["uid"])
+            settled = world.states.settled(world.object()["metadata"]["uid"])
             assert settled.has_ended(slot_us)
             await world.clock.advance(60)
         assert len(webhooks.fired) == tried
@@ -380,11 +380,11 @@ async def test_what_a_lost_claim_tells_is_a_run_and_ends_no_slot():
         shard.added += 1
         shard.outcomes[shard.added] = runs.pack([told])
         shard.lost.add(shard.added)
-        for ledger in world.queue._ledgers:
+        for ledger in world.queue.ledgers:
             ledger.tell(messages.ShardId(0))
         await world.clock.advance(5)
         assert world.status()["runs"]["started"] == 1
-        assert world.reporter.watermark_us(held.uid) < slot_us
+        assert world.states.watermark_us(held.uid) < slot_us
 
 
 async def test_outcomes_that_a_server_shows_again_are_not_counted_again():
@@ -400,7 +400,7 @@ async def test_outcomes_that_a_server_shows_again_are_not_counted_again():
             world.queue.fall_back(before)
             await world.clock.advance(10)
             uid = world.object()["metadata"]["uid"]
-            assert world.reporter.started(uid) == len({one.slot_us for one in webhooks.fired})
+            assert world.states.started(uid) == len({one.slot_us for one in webhooks.fired})
 
 
 async def test_a_held_point_keeps_the_watermark_below_it():
@@ -421,7 +421,7 @@ async def test_a_held_point_keeps_the_watermark_below_it():
             world.fallbacks.look()
             assert held
             uid = world.object()["metadata"]["uid"]
-            assert world.reporter.watermark_us(uid) < world.clock.now_us()
+            assert world.states.watermark_us(uid) < world.clock.now_us()
             await world.clock.advance(20)
             assert has_settled(world)
             assert world.reporter.holds() == {}
@@ -438,4 +438,4 @@ async def test_a_held_point_that_is_found_late_keeps_no_watermark_for_ever():
         await world.clock.advance(first_us / S - world.clock.now_us() / S)
         await world.tell(uid, event(made, first_us))
         await world.clock.advance(10)
-        assert world.reporter.watermark_us(uid) == first_us
+        assert world.states.watermark_us(uid) == first_us

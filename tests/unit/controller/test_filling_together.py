@@ -23,18 +23,21 @@ async def _emptied(world: World) -> None:
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many schedules were armed together, and alone."""
     counts = {"together": 0, "alone": 0}
-    upsert = world.queue.upsert
+    upsert, apply_new = world.queue.upsert, world.reconcile.apply_new
 
-    async def alone(*args):
-        counts["alone"] += 1
-        return await upsert(*args)
+    async def counted(wanted, epoch):
+        counts["alone"] += len(wanted)
+        return await upsert(wanted, epoch)
 
-    async def together(wanted, epoch):
-        counts["together"] += len(wanted)
-        return [await upsert(*one, epoch) for one in wanted]
+    async def together(looks):
+        before = counts["alone"]
+        found = await apply_new(looks)
+        counts["together"] += counts["alone"] - before
+        counts["alone"] = before
+        return found
 
-    monkeypatch.setattr(world.queue, "upsert", alone)
-    monkeypatch.setattr(world.queue, "upsert_many", together)
+    monkeypatch.setattr(world.queue, "upsert", counted)
+    monkeypatch.setattr(world.reconcile, "apply_new", together)
     return counts
 
 
@@ -105,16 +108,16 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
         for number in range(30):
             await world.apply(f"s{number}")
         await _emptied(world)
-        upsert_many = world.queue.upsert_many
+        upsert = world.queue.upsert
         left = [3]
 
         async def failing(wanted, epoch):
             if left[0]:
                 left[0] -= 1
                 raise errors.QueueUnavailable("away")
-            return await upsert_many(wanted, epoch)
+            return await upsert(wanted, epoch)
 
-        monkeypatch.setattr(world.queue, "upsert_many", failing)
+        monkeypatch.setattr(world.queue, "upsert", failing)
         await world.resync.run()
         await world.clock.advance(60)
         assert len(world.definitions()) == 30
@@ -128,12 +131,13 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
         held = {one.uid: one for one in world.definitions()}
         await _emptied(world)
 
+        upsert = world.queue.upsert
+
         async def unchanged(wanted, epoch):
-            for one, blob in wanted:
-                await world.queue.upsert(one, blob, epoch)
+            await upsert(wanted, epoch)
             return [messages.Armed.UNCHANGED] * len(wanted)
 
-        monkeypatch.setattr(world.queue, "upsert_many", unchanged)
+        monkeypatch.setattr(world.queue, "upsert", unchanged)
         await world.resync.run()
         await world.clock.settle()
         assert {one.uid for one in world.definitions()} == held.keys()
@@ -284,10 +288,10 @@ async def test_what_is_armed_anew_is_known_as_it_is_armed():
         uid = (await world.apply("one"))["metadata"]["uid"]
         await world.apply("one", concurrencyPolicy="Forbid")  # another generation, the same timing
         await world.clock.advance(10)
-        before = await world.reporter.definition(uid)
+        before = await world.states.definition(uid)
         await _emptied(world)
         await world.resync.run()
         await world.clock.settle()
-        after = await world.reporter.definition(uid)
+        after = await world.states.definition(uid)
         assert (before.timing_generation, after.timing_generation) == (1, 2)
         assert after == world.definition(uid)

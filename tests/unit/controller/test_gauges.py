@@ -37,7 +37,7 @@ async def term():
         return await totals()
 
     harness.queue.totals = counted
-    service = QueueGauges(queue=harness.queue, clock=harness.queue._clock)
+    service = QueueGauges(queue=harness.queue, clock=harness.clock)
     task = asyncio.create_task(service.run())
     await asyncio.sleep(0)
     yield harness, asked, task

@@ -6,6 +6,7 @@ import copy
 
 from duepoint.controller import sighting
 from duepoint.controller.maintenance import otherinstalls
+from duepoint.controller.status import published
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
 from tests.unit.controller.world import NAMESPACE, World
@@ -112,5 +113,5 @@ async def test_it_is_forgotten_once_nothing_was_seen_of_it_for_a_while():
 
 
 def test_a_status_of_an_older_version_names_nobody():
-    assert otherinstalls.named(b'{"observedGeneration": 3}') == ""
-    assert otherinstalls.named(b"") == ""
+    assert published.managed_by(b'{"observedGeneration": 3}') == ""
+    assert published.managed_by(b"") == ""

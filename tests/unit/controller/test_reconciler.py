@@ -37,9 +37,9 @@ async def test_ready_is_written_only_after_the_queue_holds_the_generation():
     seen = []
     upsert = world.queue.upsert
 
-    async def watched_upsert(arming, blob, epoch):
+    async def watched_upsert(wanted, epoch):
         seen.append(world.status().get("observedGeneration"))
-        return await upsert(arming, blob, epoch)
+        return await upsert(wanted, epoch)
 
     world.queue.upsert = watched_upsert
     async with world.leader():
@@ -238,7 +238,7 @@ async def test_an_outage_is_met_with_few_tries():
             return ask
 
         world.queue.definition = counted(world.queue.definition)
-        world.queue.upsert_many = counted(world.queue.upsert_many)
+        world.queue.upsert = counted(world.queue.upsert)
         for number in range(50):
             await world.apply(f"s{number}")
         await world.clock.advance(600)
@@ -251,12 +251,12 @@ async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
     tries = []
     upsert = world.queue.upsert
 
-    async def breaking(arming, blob, epoch):
-        if arming.definition.name == "cursed":
+    async def breaking(wanted, epoch):
+        if any(arming.definition.name == "cursed" for arming, _ in wanted):
             tries.append(world.clock.monotonic())
             if len(tries) < 5:
                 raise ZeroDivisionError("a bug of ours")
-        return await upsert(arming, blob, epoch)
+        return await upsert(wanted, epoch)
 
     world.queue.upsert = breaking
     async with world.leader():
@@ -278,8 +278,8 @@ async def test_an_upsert_whose_answer_was_lost_is_found_done():
     upsert = world.queue.upsert
     lost = []
 
-    async def losing(arming, blob, epoch):
-        answer = await upsert(arming, blob, epoch)
+    async def losing(wanted, epoch):
+        answer = await upsert(wanted, epoch)
         if not lost:
             lost.append(answer)
             raise errors.QueueUnavailable("the answer was lost")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from duepoint.runs.run import RunState
-from tests.unit.controller.test_open_slots import S
-from tests.unit.controller.test_reporter import FIRST, event
+from tests.unit.controller.status.test_openslots import S
+from tests.unit.controller.status.test_reporter import FIRST, event
 from tests.unit.controller.world import World
 
 

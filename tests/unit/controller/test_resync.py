@@ -132,7 +132,7 @@ async def test_many_missing_objects_are_believed_only_a_minute_later():
         comparing = asyncio.create_task(world.resync.run())
         await world.clock.advance(30)
         assert len(world.definitions()) == 6
-        assert world.resync.has_listed  # nobody's status waits for the second look
+        assert world.listed.is_set()  # nobody's status waits for the second look
         world.api._objects["schedules", "reports", "s0"] = objects["schedules", "reports", "s0"]
         await world.clock.advance(31)
         await comparing

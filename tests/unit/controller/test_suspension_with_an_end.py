@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.builders import at
-from tests.unit.controller.test_reporter import event
+from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import World
 
 UNTIL = "2026-03-01T12:20:00Z"

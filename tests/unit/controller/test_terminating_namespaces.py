@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from duepoint.kube import jobs
+from tests.unit.controller.jobs.test_completions import workers
 from tests.unit.controller.runworld import RunWorld
-from tests.unit.controller.test_runends import workers
 from tests.unit.controller.world import NAMESPACE, World
 
 TWO_SLOTS_SECONDS = 620

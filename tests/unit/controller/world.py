@@ -16,21 +16,23 @@ import msgspec
 
 from duepoint import errors, services
 from duepoint.controller import sighting
+from duepoint.controller.jobs.completions import Completions
 from duepoint.controller.jobs.jobwatch import JobWatch
-from duepoint.controller.jobs.runends import RunEnds
 from duepoint.controller.maintenance.endings import Endings
 from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
-from duepoint.controller.scheduleruns import runsighting
+from duepoint.controller.scheduleruns import observed
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules import dryruns, plan
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconciler import Reconciler
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.status import outcomes
-from duepoint.controller.status.openreader import OpenReader
+from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
@@ -72,12 +74,13 @@ class World:
             own=managed_by, api=self.api, clock=self.clock, health=self.health
         )
         self.news: list[events.News] = []
-        self.others.tell = self.news.append
+        self.is_arming = False
 
     @contextlib.asynccontextmanager
     async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
         """A term: resync first, then everything, as ``leadership`` does it."""
         await self.queue.open_layout(self.shards, messages.Epoch(epoch))
+        self.events, self.is_arming, self.listed = TermEvents(), False, asyncio.Event()
         self.reconcile = Reconcile(
             queue=self.queue,
             dry_runs=dryruns.DryRuns(self.api),
@@ -85,57 +88,29 @@ class World:
             managed_by=self.managed_by,
             own_streams=self.own_streams,
         )
+        self.states = ScheduleStates(self.reconcile.stored)
         self.reporter = Reporter(
             api=self.api,
-            definitions=self.reconcile.stored,
+            states=self.states,
             clock=self.clock,
             health=self.health,
+            events=self.events,
+            is_arming=lambda: self.is_arming,
             writes_per_second=self.writes_per_second,
-            tell=self.news.append,
+            record=self.news.append,
             managed_by=self.managed_by,
-        )
-        self.reporter.on_other_mark = self.others.suspect
-        self.jobwatch = JobWatch(
-            api=self.api,
-            reporter=self.reporter,
-            wanted=self.reconcile.wanted,
-            namespaces=namespaces,
-            clock=self.clock,
-            health=self.health,
-        )
-        self.reporter.on_written = self.jobwatch.look
-        self.ends = RunEnds(
-            queue=self.queue,
-            definitions=self.reporter.definition,
-            epoch=messages.Epoch(epoch),
-            clock=self.clock,
-        )
-        self.jobwatch.on_end = self.ends.note
-        self.reconciler = Reconciler(
-            reconcile=self.reconcile,
-            read=functools.partial(schedules.read, self.api),
-            reports=self.reporter,
-            health=self.health,
-            clock=self.clock,
-        )
-        self.reporter.on_refused = self.reconciler.refuse
-        self.reporter.on_proven = self.reconciler.prove
-        self.reconciler.on_wider = self.ends.widen
-        self.resync = Resync(
-            api=self.api,
-            queue=self.queue,
-            reconciler=self.reconciler,
-            note_collision=self.reconcile.collisions.__setitem__,
-            namespaces=namespaces,
-            clock=self.clock,
         )
         self.outcomes = Outcomes(
             queue=self.queue,
+            states=self.states,
             reporter=self.reporter,
-            open_slots=OpenReader(queue=self.queue, reporter=self.reporter, clock=self.clock),
+            open_slots=OpenSlotReader(
+                queue=self.queue, states=self.states, reporter=self.reporter, clock=self.clock
+            ),
             consumer="operator-0",
             clock=self.clock,
             health=self.health,
+            events=self.events,
         )
         self.runs = ScheduleRuns(
             api=self.api,
@@ -146,35 +121,64 @@ class World:
             namespaces=namespaces,
             clock=self.clock,
             health=self.health,
-            tell=self.news.append,
+            events=self.events,
+            record=self.news.append,
         )
-        self.runs.on_released = self.jobwatch.look
-        self.runs.on_withdrawn = self.reporter.withdrawn
-        self.ends.is_waited_for = self.runs.has_waiting
-        self.jobwatch.keeps = self.runs.keeps
-        self.reporter.on_run_event = self.runs.event
-        self.reconciler.on_leaving = self.runs.schedule_leaves
-        self.reconciler.on_settled = self.runs.schedule_changed
+        self.jobwatch = JobWatch(
+            api=self.api,
+            states=self.states,
+            reporter=self.reporter,
+            wanted=self.reconcile.wanted,
+            keeps=self.runs.states.keeps,
+            catch_up=lambda: self.catch_up(),  # noqa: PLW0108 - tests replace it
+            namespaces=namespaces,
+            clock=self.clock,
+            health=self.health,
+            events=self.events,
+        )
+        self.ends = Completions(
+            queue=self.queue,
+            definitions=self.states.definition,
+            is_waited_for=self.runs.states.has_waiting,
+            epoch=messages.Epoch(epoch),
+            clock=self.clock,
+        )
+        self.reconciler = Reconciler(
+            reconcile=self.reconcile,
+            read=functools.partial(schedules.read, self.api),
+            reports=self.reporter,
+            health=self.health,
+            clock=self.clock,
+            events=self.events,
+        )
+        self.resync = Resync(
+            api=self.api,
+            queue=self.queue,
+            reconciler=self.reconciler,
+            note_collision=self.reconcile.collisions.__setitem__,
+            namespaces=namespaces,
+            clock=self.clock,
+            listed=self.listed,
+        )
         self.fallbacks = Fallbacks(
             queue=self.queue,
             epoch=messages.Epoch(epoch),
-            knowledge=Endings(reporter=self.reporter, jobs=self.jobwatch, runs=self.runs),
+            knowledge=Endings(states=self.states, jobs=self.jobwatch, runs=self.runs.states),
             holds=self.reporter,
             catch_up=self.outcomes.catch_up,
             ready=self.jobwatch.listed.wait,
             clock=self.clock,
             health=self.health,
+            events=self.events,
         )
-        self.jobwatch.replacements.catch_up = self.outcomes.catch_up
-        self.outcomes.on_doubt = self.reporter.on_hold = self.fallbacks.look
-        self.fallbacks.on_doubt = self.jobwatch.note_upheaval
+        self._subscribe()
         version = str(self.api._version)
         running = self.running = [
             asyncio.create_task(work)
             for work in (
                 self.reconciler.run(),
                 self.reporter.run(),
-                self.others.run(),
+                self.others.run(self.news.append),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
             )
@@ -203,6 +207,28 @@ class World:
                 if isinstance(one, Exception) and not isinstance(one, ExceptionGroup):
                     raise one
 
+    def _subscribe(self) -> None:
+        """As ``leadership`` does it, without the services that are not played here."""
+        self.events.schedule_applied.subscribe(self.runs.schedule_changed)
+        self.events.schedule_leaving.subscribe(self.runs.schedule_leaves)
+        self.events.schedule_widened.subscribe(self.ends.widen)
+        self.events.run_changed.subscribe(self.runs.event)
+        self.events.run_started.subscribe(self.jobwatch.run_started)
+        self.events.run_replacing.subscribe(self.jobwatch.run_replacing)
+        self.events.slot_withdrawn.subscribe(self.reporter.withdrawn)
+        self.events.job_ended.subscribe(self.ends.job_ended)
+        self.events.jobs_released.subscribe(self.jobwatch.look)
+        self.events.template_proven.subscribe(self.reconciler.prove)
+        self.events.status_written.subscribe(self.jobwatch.look)
+        self.events.generation_refused.subscribe(self.reconciler.refuse)
+        self.events.mark_replaced.subscribe(self.others.suspect)
+        self.events.points_held.subscribe(self.fallbacks.look)
+        self.events.claims_lost.subscribe(self.jobwatch.claims_lost)
+
+    async def catch_up(self) -> None:
+        """What Jobs that were cut short wait for; tests put their own in its place."""
+        await self.outcomes.catch_up()
+
     async def _play_kopf(self, version: str) -> None:
         path = schedules.collection()
         with contextlib.suppress(kube_errors.Gone):
@@ -215,7 +241,7 @@ class World:
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.ScheduleRun, version):
                 if self.watches:
-                    seen = runsighting.of_listed(change.item)
+                    seen = observed.of_listed(change.item)
                     is_gone = change.type is port.ChangeType.DELETED
                     self.runs.offer(dataclasses.replace(seen, deleted=seen.deleted or is_gone))
 
@@ -250,7 +276,7 @@ class World:
         stored = self.queue.shards[shard]
         stored.added += 1
         stored.outcomes[stored.added] = runs.pack(events)
-        for ledger in self.queue._ledgers:
+        for ledger in self.queue.ledgers:
             ledger.tell(shard)
         await self.clock.advance(outcomes.GATHER_SECONDS if read else 0)
 

@@ -14,8 +14,8 @@ from duepoint import errors
 from duepoint.election import elector
 from duepoint.election import term as terms
 from duepoint.kube import leases
-from tests.unit.maintenance import virtualtime
-from tests.unit.maintenance.leaseserver import Connection, Fault, LeaseServer
+from tests.unit.election import virtualtime
+from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
 
 TIMING = terms.Timing()
 

@@ -9,7 +9,7 @@ import time
 from duepoint.clock import SystemClock
 from duepoint.election import elector, watchdog
 from duepoint.election import term as terms
-from tests.unit.maintenance.leaseserver import Connection, LeaseServer
+from tests.unit.election.leaseserver import Connection, LeaseServer
 
 
 class Exit:

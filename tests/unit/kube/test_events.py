@@ -9,7 +9,7 @@ from typing import Any
 
 from duepoint.kube import errors, events
 from tests.fakes.fakekubernetes import FakeKubernetes
-from tests.unit.maintenance import virtualtime
+from tests.unit.election import virtualtime
 
 
 def news(reason: str = "RunFailed", uid: str = "u1", **changes: Any) -> events.News:

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from duepoint.net import http1
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import conversation
 from tests.support import firings, receiver, webhooktargets
 
 NO_CONTENT = b"HTTP/1.1 204 No Content\r\n"
@@ -71,7 +71,7 @@ async def test_the_status_line_decides_whatever_stands_around_it(behaviour):
     [
         pytest.param(receiver.repeated(b"", HINT), id="one after the other"),
         pytest.param(
-            receiver.raw(HINT * (conversation.MOST_INTERIM + 1) + NO_CONTENT + b"\r\n"),
+            receiver.raw(HINT * (http1.MOST_INTERIM + 1) + NO_CONTENT + b"\r\n"),
             id="one more than are listened to",
         ),
     ],
@@ -114,7 +114,7 @@ async def test_nothing_is_sent_of_a_claim_that_ended_while_its_connection_was_ma
         receiver.listening(receiver.raw(NO_CONTENT + b"\r\n")) as hears,
         webhooktargets.a_target() as (target, _),
     ):
-        connected = target._exchanges._connected
+        connected = target._pool._open
 
         async def suspended(*args, **named):
             made = await connected(*args, **named)
@@ -122,7 +122,7 @@ async def test_nothing_is_sent_of_a_claim_that_ended_while_its_connection_was_ma
             monkeypatch.setattr(target._clock, "monotonic", lambda: late, raising=False)
             return made
 
-        monkeypatch.setattr(target._exchanges, "_connected", suspended)
+        monkeypatch.setattr(target._pool, "_open", suspended)
         action = firings.a_webhook(f"http://127.0.0.1:{hears.port}/")
         given = await target.fire(firings.a_firing(action, seconds_left=60))
         assert isinstance(given, outcome.Retry)

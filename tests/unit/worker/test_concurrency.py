@@ -144,12 +144,16 @@ async def test_a_job_made_before_the_policy_counts(place):
         await place.clock.advance(11)
         edited = a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Forbid"})
         await place.queue.upsert(
-            messages.Arming(
-                definition=msgspec.structs.replace(known, rule=edited, generation=2),
-                due_us=None,
-                keep_chain=True,
-            ),
-            actions.encode(JOB),
+            [
+                (
+                    messages.Arming(
+                        definition=msgspec.structs.replace(known, rule=edited, generation=2),
+                        due_us=None,
+                        keep_chain=True,
+                    ),
+                    actions.encode(JOB),
+                )
+            ],
             EPOCH,
         )
         await place.clock.advance(10)
@@ -474,7 +478,7 @@ async def test_an_edit_that_lets_nothing_wait_starts_what_catch_up_allows(place,
             rule=a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Allow", **also}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.upsert(arming, actions.encode(JOB), EPOCH)
+        await place.queue.upsert([(arming, actions.encode(JOB))], EPOCH)
         await place.queue.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.active() == [name(slot) for slot in (10, *run)]
@@ -492,7 +496,7 @@ async def test_a_waiting_slot_is_over_its_deadline_after_an_edit_too(place):
             rule=a_rule("@every 5m", whole_seconds=True, policy={"deadline_seconds": 2}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.upsert(arming, actions.encode(JOB), EPOCH)
+        await place.queue.upsert([(arming, actions.encode(JOB))], EPOCH)
         await place.queue.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.jobs_there() == [name(300)]

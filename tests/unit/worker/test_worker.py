@@ -293,7 +293,7 @@ async def test_an_edit_is_used_by_the_very_next_attempt(place):
             known, generation=2, target=place.queue.digest(known.namespace, blob)
         )
         arming = messages.Arming(definition=newer, due_us=None, keep_chain=True)
-        await place.queue.upsert(arming, blob, EPOCH)
+        await place.queue.upsert([(arming, blob)], EPOCH)
         await place.clock.advance(6)
     urls = [firing.action.target.url for firing in place.target.fired]
     assert urls == ["https://hooks.example.com/x", "https://new.example.com/"]

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from duepoint import expressions
 from duepoint.cli import instants
 from duepoint.cli.check.manifests import Problem
+from duepoint.net import addresses
 from duepoint.schedules import actions
 from duepoint.schedules import spec as specs
-from duepoint.targets import addresses
 
 #: Names that lead into a cluster or a machine, whatever they resolve to elsewhere.
 _PRIVATE_NAMES = (".svc", ".local", ".internal", ".localhost", ".home.arpa")

@@ -28,16 +28,14 @@ from duepoint.cli.webhook.webhookreading import Objects
 from duepoint.kube import api as kubeapi
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import kubeconfig, port, secrets
+from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
 from duepoint.schedules.spec import ScheduleSpec
 from duepoint.targets import (
     answers,
     consent,
-    egress,
-    egressrules,
     endpoints,
-    exchange,
     materials,
     outgoing,
     references,
@@ -118,9 +116,11 @@ async def run(sample: Sample, *, send: bool) -> Shown:
         shown = _shown(request, _url_shown(str(where.url), found), kept)
         if not send:
             return shown
-        guard = egress.Guard(egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True))
-        replies: list[exchange.Reply] = []
-        sender = webhook.WebhookTarget(guard, services, source, clock, on_reply=replies.append)
+        dialler = dialling.Dialler(
+            egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True)
+        )
+        replies: list[http1.Response] = []
+        sender = webhook.WebhookTarget(dialler, services, source, clock, on_reply=replies.append)
         try:
             shown = await _sent(sender, firing, shown)
             return _with_text(shown, replies, found, kept)
@@ -140,7 +140,7 @@ async def _sent(sender: webhook.WebhookTarget, firing: target.Firing, shown: Sho
 
 def _with_text(
     shown: Shown,
-    replies: list[exchange.Reply],
+    replies: list[http1.Response],
     found: actions.WebhookAction,
     kept: materials.Materials | None,
 ) -> Shown:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
 from duepoint.kube import jobs
 from duepoint.runs.settled import Settled
 from duepoint.schedules.definition import Definition
@@ -33,27 +33,27 @@ class Runs(Protocol):
 class Endings:
     """``comparing.Knowledge`` of a leader."""
 
-    def __init__(self, *, reporter: Reporter, jobs: Jobs, runs: Runs) -> None:
-        self._reporter = reporter
+    def __init__(self, *, states: ScheduleStates, jobs: Jobs, runs: Runs) -> None:
+        self._states = states
         self._jobs = jobs
         self._runs = runs
 
     def settled(self, uid: str) -> Settled | None:
-        return self._reporter.settled_now(uid)
+        return self._states.settled(uid)
 
     def has_ended(self, known: Definition, slot_us: int) -> bool:
         of_job = known.rule.whole_seconds
-        if self._reporter.knows_end(known.uid, slot_us, of_job=of_job):
+        if self._states.knows_end(known.uid, slot_us, of_job=of_job):
             return True
         # A Job's slot ends with its creation, whoever was answered.
         owner = jobs.Owner(known.namespace, known.name, known.uid)
         return of_job and self._jobs.has(owner, jobs.name_of(known.name, slot_us))
 
     def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
-        return self._reporter.is_told_as_ended(uid, slot_us)
+        return self._states.is_published_as_ended(uid, slot_us)
 
     def run_has_ended(self, run_uid: str, slot_us: int) -> bool | None:
         return self._runs.has_ended(run_uid, slot_us)
 
     def started(self, uid: str) -> int:
-        return self._reporter.started(uid)
+        return self._states.started(uid)

@@ -21,6 +21,7 @@ import msgspec
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.maintenance import comparing
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.definitions import seal
 from duepoint.delayqueue.wire import scripting
@@ -71,6 +72,7 @@ class Fallbacks:
         ready: Callable[[], Awaitable[object]],
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
     ) -> None:
         self._queue = queue
         self._epoch = epoch
@@ -83,8 +85,7 @@ class Fallbacks:
         self._streams: dict[tuple[str, str], bool] = {}
         self._asked = asyncio.Event()
         self._asked.set()
-        #: Told once for each look that found something in doubt, with the newest such instant.
-        self.on_doubt: Callable[[int], None] = lambda _back_us: None
+        self._events = events
 
     def look(self) -> None:
         """A shard may be in doubt."""
@@ -133,7 +134,7 @@ class Fallbacks:
         if not doubted and not known:
             return 0, 0
         if doubted:
-            self.on_doubt(max(one.back_us for one in doubted))
+            self._events.claims_lost(max(one.back_us for one in doubted))
         await self._catch_up()
         changed, left = 0, 0
         for one in doubted:

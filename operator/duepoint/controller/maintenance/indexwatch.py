@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, port
 from duepoint.delayqueue.wire import fitness, scripting
 
@@ -30,9 +31,6 @@ class IndexWatch:
     Args:
         outages: how often somebody else has met an unavailable queue so far, or a server that is
             not the one it was.
-        on_doubt: told that the index may lack something.
-        on_loss: told that shards were gone, and every claim in them.
-        on_look: told that the layout was read again.
         by: the installation, which says now and then that it lives.
     """
 
@@ -43,25 +41,21 @@ class IndexWatch:
         layout: messages.Layout,
         epoch: messages.Epoch,
         outages: Callable[[], int],
-        on_doubt: Callable[[], None],
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
         look_seconds: float = LOOK_SECONDS,
-        on_look: Callable[[], None] = lambda: None,
-        on_loss: Callable[[], None] = lambda: None,
         by: str = "",
     ) -> None:
         self._queue = queue
         self._layout = layout
         self._epoch = epoch
         self._outages = outages
-        self._on_doubt = on_doubt
+        self._events = events
         self._clock = clock
         self._health = health
         self._look_seconds = look_seconds
         self._is_unfit = True  # until the first judgement
-        self._on_look = on_look
-        self._on_loss = on_loss
         self._by = by
 
     async def run(self) -> None:
@@ -73,7 +67,7 @@ class IndexWatch:
             try:
                 if await self._is_lost():
                     is_doubted = True
-                    self._on_loss()
+                    self._events.claims_lost(self._clock.now_us())
                 is_doubted = is_doubted or self._outages() != known_outages
                 known_outages = self._outages()
                 if is_doubted:
@@ -87,7 +81,7 @@ class IndexWatch:
             if is_doubted:
                 is_doubted = False
                 self._health.well("queue")
-                self._on_doubt()
+                self._events.index_doubted()
 
     async def _judge(self, look: int) -> None:
         """Whether the server is fit for what it holds; it is used all the same."""
@@ -125,7 +119,7 @@ class IndexWatch:
         ):
             raise scripting.LayoutChanged("the index was made with another layout")
         self._layout = found
-        self._on_look()
+        self._events.layout_read()
 
     async def _open(self) -> None:
         """Every shard exists: a single emptied node has lost only its own.

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from duepoint import clock as clocks
 from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.sighting import Sighting
+from duepoint.controller.status import published
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events, port, schedules
 from duepoint.schedules.conditions import Reason
@@ -30,39 +29,15 @@ _LOOK_SECONDS = 30.0
 _FORGET_SECONDS = 900.0
 
 
-class _Mark(msgspec.Struct, rename="camel"):
-    managed_by: str = ""
-
-
-_mark = msgspec.json.Decoder(_Mark)
-
-
-def mark(managed_by: str) -> bytes:
-    """What the JSON text of a status of ours holds; nothing where we have no name."""
-    return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""
-
-
-def named(status: bytes) -> str:
-    """The installation that wrote a status, by its JSON text; "" where it does not say."""
-    try:
-        return _mark.decode(status).managed_by
-    except msgspec.DecodeError:
-        return ""
-
-
 class OtherInstalls:
     """Suspects, proves and tells; one for the life of an operator.
 
     Args:
         own: this installation: namespace and name of its Lease.
-
-    Attributes:
-        tell: told of the one object that a proof was found at.
     """
 
     def __init__(self, *, own: str, api: port.Api, clock: Clock, health: services.Health) -> None:
         self.own = own
-        self.tell: Callable[[events.News], None] = lambda _news: None
         self._api = api
         self._clock = clock
         self._health = health
@@ -72,7 +47,7 @@ class OtherInstalls:
 
     def suspect(self, seen: Sighting) -> None:
         """A Schedule whose status we had written is not marked as ours."""
-        if self._suspect is None and _is_other(named(seen.status), self.own):
+        if self._suspect is None and _is_other(published.managed_by(seen.status), self.own):
             self._suspect = seen
             self._news.set()
 
@@ -82,29 +57,29 @@ class OtherInstalls:
         self._news.set()
         telemetry.other_installs.set(1)
 
-    async def run(self) -> None:
-        """Look until cancelled."""
+    async def run(self, tell: Callable[[events.News], None]) -> None:
+        """Look until cancelled; ``tell`` takes news of the object at which a proof was found."""
         while True:
             self._news.clear()
             if self._suspect is None:
                 await clocks.wait_for(self._news, self._forgets_in(), self._clock)
             if self._suspect is not None:
-                await self._look(self._suspect)
+                await self._look(self._suspect, tell)
                 await self._clock.sleep(_LOOK_SECONDS)
                 self._suspect = None
             elif (seconds := self._forgets_in()) is not None and seconds <= 0:
                 self._forget()
 
-    async def _look(self, seen: Sighting) -> None:
+    async def _look(self, seen: Sighting, tell: Callable[[events.News], None]) -> None:
         try:
             found = await self._read(seen)
         except kube_errors.ApiError as trouble:
             telemetry.logger.debug("a status was not read", error=str(trouble))
             return
-        other = "" if found is None else named(bytes(found.status))
+        other = "" if found is None else published.managed_by(bytes(found.status))
         if _is_other(other, self.own):
             self._find(other, f"writes the status of Schedule {seen.identity}")
-            self.tell(_about(seen, self.own, other))
+            tell(_about(seen, self.own, other))
 
     async def _read(self, seen: Sighting) -> schedules.Schedule | None:
         """The object as it is now; by a list, which needs no further right."""

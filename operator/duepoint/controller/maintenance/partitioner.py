@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
 
@@ -54,12 +54,7 @@ class _Progress:
 
 
 class Partitioner:
-    """The service; one for each term of a leader.
-
-    Args:
-        on_layout: told of each layout that begins, before anything moves to it.
-        on_damage: told when something was met that is to be compared with the objects.
-    """
+    """The service; one for each term of a leader."""
 
     def __init__(
         self,
@@ -68,15 +63,13 @@ class Partitioner:
         epoch: messages.Epoch,
         clock: Clock,
         health: services.Health,
-        on_layout: Callable[[messages.Layout], None] = lambda _layout: None,
-        on_damage: Callable[[], None] = lambda: None,
+        events: TermEvents,
     ) -> None:
         self._queue = queue
         self._epoch = epoch
         self._clock = clock
         self._health = health
-        self._on_layout = on_layout
-        self._on_damage = on_damage
+        self._events = events
         self._asked = asyncio.Event()
         self._asked.set()
         self._progress = _Progress()
@@ -119,7 +112,7 @@ class Partitioner:
     async def _go_on(self, layout: messages.Layout) -> None:
         """From wherever the last one stopped to the end."""
         assert layout.former is not None  # noqa: S101 - the caller has looked
-        self._on_layout(layout)
+        self._events.layout_changed(layout)
         # A new shard that was emptied, or never made, is made before anything is brought to it.
         await self._queue.open_layout(layout.shards, self._epoch)
         await self._wait_for_workers()
@@ -136,7 +129,7 @@ class Partitioner:
         ended = await self._queue.end_partition(self._epoch, moved=self._progress.moved)
         telemetry.partition_left.set(0)
         telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._progress.moved)
-        self._on_layout(ended)
+        self._events.layout_changed(ended)
 
     async def _wait_for_workers(self) -> None:
         last = self._clock.monotonic() + AWARENESS_SECONDS
@@ -177,7 +170,7 @@ class Partitioner:
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
             self._note_moved(step.moved)
             if step.damaged:
-                self._on_damage()
+                self._events.index_damaged()
             await self._tell(messages.Phase.MOVING)
             if cursor is None:
                 return moved, left_out

@@ -1,8 +1,8 @@
-"""The status of a ScheduleRun: written from its course, and read back by the next leader.
+"""The status of a ScheduleRun: rendered from its course, and read back by the next leader.
 
-``shown`` is the whole status as it should be; ``loaded`` gives the course that an earlier process
-had written. Between them a course loses nothing that counting needs: counters, the cursor, and the
-open slots with what is known of each. Pure.
+``rendered`` is the whole status as it should be; ``course`` reads the course that a former leader
+published. Counters, the cursor and the open slots survive that unchanged. Between the two stand the
+verdicts: how a ScheduleRun stands, as conditions and as a sentence. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from duepoint.controller.status import statustext
+from duepoint.controller.status import slotlist
 from duepoint.runs import run
 from duepoint.runs.course import Course, OpenSlot, Standing
 from duepoint.schedules import conditions
@@ -25,17 +25,17 @@ _NEWEST_FAILURE = "; newest failure: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """How a ScheduleRun stands.
 
     Attributes:
-        told: its conditions.
+        conditions: of the ScheduleRun.
         message: the same in a sentence.
-        has_ended: nothing will happen any more.
-        is_cut_off: that is because its Schedule was deleted, perhaps long after its last run.
+        has_ended: no run of it will start or end any more.
+        is_cut_off: it ended because its Schedule was deleted, perhaps long after its last run.
     """
 
-    told: tuple[Condition, ...]
+    conditions: tuple[Condition, ...]
     message: str
     has_ended: bool = False
     is_cut_off: bool = False
@@ -85,22 +85,22 @@ def ended_us(status: bytes) -> int | None:
     read = _read(status)
     for one in read.conditions or ():
         if one.type in _ENDS and one.status == "True":
-            return statustext.instant_us(read.completion_time)
+            return slotlist.instant_us(read.completion_time)
     return None
 
 
 def schedule_uid(status: bytes) -> str:
-    """Of the Schedule that it began with; empty where it has not begun."""
+    """The Schedule that it began with; empty where it has not begun."""
     return _read(status).schedule_uid
 
 
 def planned(status: bytes) -> int | None:
-    """How many slots it had in all when somebody counted them last."""
+    """How many slots it had in all when they were counted last."""
     return (_read(status).runs or _Counts()).planned
 
 
-def loaded(status: bytes) -> Course:
-    """The course as it was written; of its open slots nobody knows where they are."""
+def course(status: bytes) -> Course:
+    """The course as it was published; where its open slots are is unknown."""
     read = _read(status)
     counts = read.runs or _Counts()
     _, _, trouble = read.message.partition(_NEWEST_FAILURE)
@@ -110,19 +110,19 @@ def loaded(status: bytes) -> Course:
         failed=counts.failed,
         replaced=counts.replaced,
         skipped=counts.skipped,
-        cursor_us=statustext.instant_us(read.cursor) if read.cursor else None,
-        open={statustext.instant_us(one.scheduled_time): _open(one) for one in read.active or ()},
-        first_us=statustext.instant_us(read.start_time),
+        cursor_us=slotlist.instant_us(read.cursor) if read.cursor else None,
+        open={slotlist.instant_us(one.scheduled_time): _open(one) for one in read.active or ()},
+        first_us=slotlist.instant_us(read.start_time),
         trouble=trouble,
     )
 
 
-def _open(one: _Slot) -> OpenSlot:
+def _open(slot: _Slot) -> OpenSlot:
     return OpenSlot(
         standing=Standing.UNKNOWN,
-        started_us=statustext.instant_us(one.start_time),
-        job_name=one.job_name,
-        trouble=one.trouble,
+        started_us=slotlist.instant_us(slot.start_time),
+        job_name=slot.job_name,
+        trouble=slot.trouble,
     )
 
 
@@ -136,27 +136,29 @@ def _read(status: bytes) -> _Status:
 # -- judging -----------------------------------------------------------------------------------
 
 
-def refused(reason: Reason, message: str) -> Verdict:
-    """It cannot be carried out, and nothing of it was."""
+def refused(reason: Reason, message: str) -> RunVerdict:
+    """It cannot be carried out, and no slot of it has started."""
     return _failed(reason, message)
 
 
-def waiting(reason: Reason, message: str) -> Verdict:
+def waiting(reason: Reason, message: str) -> RunVerdict:
     """Something is missing that may come."""
-    return Verdict(told=conditions.reconciling(reason, message), message=message)
+    return RunVerdict(conditions=conditions.reconciling(reason, message), message=message)
 
 
-def winding_up(schedule: str, course: Course, planned: int) -> Verdict:
+def ending(schedule: str, course: Course, planned: int) -> RunVerdict:
     """Its Schedule was deleted, and runs that had started have not ended."""
     said = (
         f"Schedule {schedule} was deleted: nothing more is started; {course.ended} of {planned} "
         f"slots ended, {len(course.open)} may still be running{_newest_failure(course)}"
     )
-    return Verdict(told=conditions.reconciling(Reason.SCHEDULE_DELETED, said), message=said)
+    return RunVerdict(
+        conditions=conditions.reconciling(Reason.SCHEDULE_DELETED, said), message=said
+    )
 
 
-def cut_off(wanted: Wanted, schedule: str, course: Course, planned: int) -> Verdict:
-    """Its Schedule was deleted, and nothing of it goes on."""
+def cut_off(wanted: Wanted, schedule: str, course: Course, planned: int) -> RunVerdict:
+    """Its Schedule was deleted, and no run of it is active."""
     if course.ended >= planned and not course.failed:
         return _ended(wanted, course, planned)
     said = (
@@ -169,7 +171,7 @@ def cut_off(wanted: Wanted, schedule: str, course: Course, planned: int) -> Verd
     return dataclasses.replace(_failed(Reason.SCHEDULE_DELETED, said), is_cut_off=True)
 
 
-def standing(wanted: Wanted, course: Course, planned: int) -> Verdict:
+def standing(wanted: Wanted, course: Course, planned: int) -> RunVerdict:
     """How far it is."""
     if course.ended >= planned and not course.open:
         return _ended(wanted, course, planned)
@@ -183,10 +185,10 @@ def standing(wanted: Wanted, course: Course, planned: int) -> Verdict:
         said += f"; waiting: {course.waits_for}"
     said += _newest_failure(course)
     reason = Reason.RETRYING if retried and not running else Reason.RUNNING
-    return Verdict(told=conditions.reconciling(reason, said), message=said)
+    return RunVerdict(conditions=conditions.reconciling(reason, said), message=said)
 
 
-def _ended(wanted: Wanted, course: Course, planned: int) -> Verdict:
+def _ended(wanted: Wanted, course: Course, planned: int) -> RunVerdict:
     if course.failed:
         said = f"{course.failed} of {_runs(planned)} failed{_newest_failure(course)}"
         return _failed(Reason.RUN_FAILED, said)
@@ -200,19 +202,19 @@ def _ended(wanted: Wanted, course: Course, planned: int) -> Verdict:
     if planned:
         said = f"{course.succeeded} of {_runs(planned)} succeeded"
     said += _without_an_end(course)
-    told = (
+    listed = (
         *conditions.ready(Reason.COMPLETED, said),
         _condition(ConditionType.COMPLETE, Reason.COMPLETED, said),
     )
-    return Verdict(told=told, message=said, has_ended=True)
+    return RunVerdict(conditions=listed, message=said, has_ended=True)
 
 
-def _failed(reason: Reason, said: str) -> Verdict:
-    told = (
+def _failed(reason: Reason, said: str) -> RunVerdict:
+    listed = (
         *conditions.stalled(reason, said),
         _condition(ConditionType.FAILED, reason, said),
     )
-    return Verdict(told=told, message=said, has_ended=True)
+    return RunVerdict(conditions=listed, message=said, has_ended=True)
 
 
 def _condition(kind: ConditionType, reason: Reason, said: str) -> Condition:
@@ -243,25 +245,25 @@ def _known(reason: str) -> Reason:
 # -- writing -----------------------------------------------------------------------------------
 
 
-def shown(
-    verdict: Verdict, course: Course, *, planned: int | None, schedule_uid: str, generation: int,
+def rendered(
+    verdict: RunVerdict, course: Course, *, planned: int | None, schedule_uid: str, generation: int,
     now_us: int, previous: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """The whole status.
 
     Args:
-        planned: slots in all; None where nobody could count them.
+        planned: slots in all; None where they cannot be counted.
         schedule_uid: of the Schedule that it begins or began with; empty = none yet.
-        previous: the status last written: what stays true keeps its times.
+        previous: the published status; a condition that stays true keeps its time.
     """
     listed = previous.get("conditions")
     before: Sequence[Mapping[str, Any]] = listed if isinstance(listed, list) else ()
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions.rendered(
-            verdict.told,
+            verdict.conditions,
             generation=generation,
-            now=statustext.instant(now_us - now_us % 1_000_000),
+            now=slotlist.instant(now_us - now_us % 1_000_000),
             previous=before,
         ),
         "message": verdict.message[: conditions.MESSAGE_LIMIT],
@@ -271,11 +273,11 @@ def shown(
     if planned is not None:
         status["runs"] = _counts(course, planned)
     if course.cursor_us is not None:
-        status["cursor"] = statustext.instant(course.cursor_us)
+        status["cursor"] = slotlist.instant(course.cursor_us)
     if course.open:
         status["active"] = [_slot(slot_us, one) for slot_us, one in course.open.items()]
     if course.first_us:
-        status["startTime"] = statustext.instant(course.first_us)
+        status["startTime"] = slotlist.instant(course.first_us)
     if verdict.has_ended:
         last_us = 0 if verdict.is_cut_off else course.last_us
         status["completionTime"] = _completion(last_us, now_us)
@@ -294,16 +296,16 @@ def _counts(course: Course, planned: int) -> dict[str, int]:
 
 
 def _slot(slot_us: int, one: OpenSlot) -> dict[str, str]:
-    told = {"scheduledTime": statustext.instant(slot_us)}
+    fields = {"scheduledTime": slotlist.instant(slot_us)}
     if one.started_us:
-        told["startTime"] = statustext.instant(one.started_us)
+        fields["startTime"] = slotlist.instant(one.started_us)
     if one.job_name:
-        told["jobName"] = one.job_name
+        fields["jobName"] = one.job_name
     if one.trouble:
-        told["trouble"] = run.cut(one.trouble, run.CAUSE_LIMIT)
-    return told
+        fields["trouble"] = run.cut(one.trouble, run.CAUSE_LIMIT)
+    return fields
 
 
 def _completion(last_us: int, now_us: int) -> str:
-    """The last end; of what never ran, and of what was cut off, now."""
-    return statustext.instant(last_us or now_us - now_us % 1_000_000)
+    """The end of the last run; now where none ran, or its Schedule was deleted."""
+    return slotlist.instant(last_us or now_us - now_us % 1_000_000)

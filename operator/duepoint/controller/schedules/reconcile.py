@@ -20,10 +20,10 @@ from msgspec import structs
 
 from duepoint import errors
 from duepoint.controller import sighting
-from duepoint.controller.maintenance import otherinstalls
 from duepoint.controller.schedules import dryruns, fingerprints, plan, verdicts
 from duepoint.controller.schedules.report import Report
 from duepoint.controller.sighting import Sighting
+from duepoint.controller.status import published
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
@@ -89,7 +89,7 @@ class Reconcile:
         own_streams: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._queue = queue
-        self._mark = otherinstalls.mark(managed_by)
+        self._mark = published.mark(managed_by)
         self._key = queue.digest("", b"fingerprint")
         self._dry_runs = dry_runs
         self._epoch = epoch
@@ -155,7 +155,7 @@ class Reconcile:
         made = [self._new(look) for look in looks]
         wanted = [(one.arming, one.spec.blob) for one in made if one is not None]
         try:
-            answers = iter(await self._queue.upsert_many(wanted, self._epoch))
+            answers = iter(await self._queue.upsert(wanted, self._epoch))
         except errors.InvalidSpec:
             return [None] * len(looks)
         return [None if one is None else _applied_new(one, next(answers)) for one in made]
@@ -319,19 +319,20 @@ class Reconcile:
                 await self._ask_for_check(made.definition)
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
-        except errors.WorldChanged:
-            # What the chain was to be kept of is gone or another: reading it again tells.
-            return messages.Armed.UNCHANGED
+        except errors.WorldChanged:  # the definition is gone that was to be checked
+            return messages.Armed.CHANGED
         if armed is messages.Armed.COLLISION:
             self._note_collision(made.definition.uid, made.definition.collision + 1)
-        # Unchanged: our own write with its answer lost, or a newer one; reading again tells.
+        # Unchanged: our own write with its answer lost, or a newer one; changed: the chain to be
+        # kept is gone or another. Reading again tells.
         return armed
 
     async def _armed(self, made: plan.Plan, blob: bytes) -> messages.Armed:
         """What is stored already counts as applied."""
         if made.arming is None:
             return messages.Armed.APPLIED
-        return await self._queue.upsert(made.arming, blob, self._epoch)
+        (armed,) = await self._queue.upsert([(made.arming, blob)], self._epoch)
+        return armed
 
     async def _ask_for_check(self, known: Definition) -> None:
         """A worker looks at what this generation refers to; the operator reads no Secret."""

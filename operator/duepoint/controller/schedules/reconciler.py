@@ -29,7 +29,8 @@ from duepoint.controller.schedules import largeobjects, plan, reconcile, verdict
 from duepoint.controller.schedules.report import Report, Reports
 from duepoint.controller.schedules.workqueue import Together, WorkQueue
 from duepoint.controller.sighting import Sighting
-from duepoint.controller.status import shown
+from duepoint.controller.status import published
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
@@ -99,6 +100,7 @@ class Reconciler:
         reports: Reports,
         health: services.Health,
         clock: Clock,
+        events: TermEvents,
         workers: int = WORKERS,
         waits: Waits = Waits(),
     ) -> None:
@@ -121,12 +123,7 @@ class Reconciler:
         self._object_waits: dict[str, Iterator[float]] = {}
         self._queue_waits = self._new_queue_waits()
         self.outages = 0
-        #: Told of each state of an object that the queue holds now, or that it is gone from it.
-        self.on_settled: Callable[[Sighting], None] = lambda _: None
-        #: Called before a deleted object leaves the queue; asked again where it raises TryLater.
-        self.on_leaving: Callable[[Sighting], Awaitable[None]] = _nothing
-        #: Told the uid of a Schedule of which slots that wait may start by an edit.
-        self.on_wider: Callable[[str], None] = lambda _uid: None
+        self._events = events
 
     async def run(self) -> None:
         """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
@@ -137,7 +134,7 @@ class Reconciler:
 
         One that nobody has answered yet is taken for new: where it is not, the queue refuses.
         """
-        is_unanswered = seen.generation == 1 and shown.observed_generation(seen.status) < 1
+        is_unanswered = seen.generation == 1 and published.observed_generation(seen.status) < 1
         self._offer(seen, is_absent=is_unanswered)
 
     def _offer(
@@ -214,7 +211,7 @@ class Reconciler:
         if known.fingerprint != self._reconcile.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
                 del self._applied[seen.uid]
-        elif shown.has_accepted(seen.status, seen.generation):
+        elif published.has_accepted(seen.status, seen.generation):
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
 
     def _is_behind_again(self, seen: Sighting) -> bool:
@@ -379,11 +376,11 @@ class Reconciler:
     async def _settle(self, task: _Task) -> bool:
         seen = task.seen
         if seen.deleted:
-            await self.on_leaving(seen)
+            await self._events.schedule_leaving(seen)
             await self._reconcile.remove(seen)
             self._reconcile.forget(seen.uid)
             self._reports.forget(seen.uid)
-            self.on_settled(seen)
+            self._events.schedule_applied(seen)
             telemetry.reconciled_total.labels("removed").inc()
             return True
         if self._applied.get(seen.uid, -1) >= seen.generation:
@@ -406,7 +403,7 @@ class Reconciler:
 
     def _shown(self, seen: Sighting) -> plan.Shown:
         """What the status says, and what has ended since by what this process knows."""
-        written = shown.of(seen.status)
+        written = published.of(seen.status)
         remembered = self._reports.settled(seen.uid)
         if remembered is None or not remembered.through_us:
             return written
@@ -430,11 +427,11 @@ class Reconciler:
         elif applied.definition is not None:
             self._reports.held(seen.uid, applied.definition)
         if applied.is_wider:
-            self.on_wider(seen.uid)
+            self._events.schedule_widened(seen.uid)
         if applied.is_final:
             self._object_waits.pop(seen.uid, None)
             self._applied[seen.uid] = max(self._applied.get(seen.uid, -1), seen.generation)
-            self.on_settled(seen)
+            self._events.schedule_applied(seen)
         return applied.is_final
 
     def _log(self, seen: Sighting, held: Definition | None) -> None:
@@ -510,10 +507,6 @@ def _holds(applied: reconcile.Applied, seen: Sighting) -> bool:
     if applied.definition is None:
         return applied.report is not None
     return applied.definition.generation == seen.generation
-
-
-async def _nothing(_seen: Sighting) -> None:
-    pass
 
 
 #: By state of what the queue holds.

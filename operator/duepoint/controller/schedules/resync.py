@@ -20,6 +20,7 @@ minute to take the setting back.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from duepoint import telemetry
@@ -45,6 +46,7 @@ class Resync:
     Args:
         namespaces: the namespaces that are looked after; empty = all. Definitions of others are
             removed.
+        listed: set once every object has been offered.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Resync:
         note_collision: NoteCollision,
         namespaces: tuple[str, ...],
         clock: Clock,
+        listed: asyncio.Event,
     ) -> None:
         self._api = api
         self._queue = queue
@@ -63,8 +66,7 @@ class Resync:
         self._note_collision = note_collision
         self._namespaces = namespaces
         self._clock = clock
-        #: Whether every object has been offered once.
-        self.has_listed = False
+        self._listed = listed
 
     async def run(self) -> None:
         """Compare once.
@@ -75,7 +77,7 @@ class Resync:
         unwatched: list[messages.Known] = []
         held = await self._definitions(unwatched)
         listed = await self._list(held, self._reconciler.deletions())
-        self.has_listed = True
+        self._listed.set()
         absent = held.keys() - listed
         if _is_suspicious(len(absent), len(held)):
             absent = await self._absent_twice(absent, len(held))

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
+from duepoint.controller.termevents import TermEvents
 from duepoint.kube import errors as kube_errors
 
 #: From a request to its resync, and at most from the first of a burst.
@@ -25,9 +26,9 @@ class Resyncer:
     Args:
         resync: makes one comparison.
         every_seconds: the rhythm.
+        listed: set once the first was complete, or has failed, unless it was set by the list.
 
     Attributes:
-        first_tried: set once the first was complete, or has failed.
         first_done: set once the first has been complete.
         has_succeeded: whether the last one that was tried was complete.
         done: number of complete ones.
@@ -40,17 +41,18 @@ class Resyncer:
         every_seconds: float,
         clock: Clock,
         health: services.Health,
-        on_done: Callable[[], None] = lambda: None,
+        events: TermEvents,
+        listed: asyncio.Event,
     ) -> None:
         self._resync = resync
         self._every_seconds = every_seconds
         self._clock = clock
         self._health = health
-        self._on_done = on_done
+        self._events = events
         self._asked = asyncio.Event()
         self._first_asked_at: float | None = None
         self._due = clock.monotonic()
-        self.first_tried = asyncio.Event()
+        self._listed = listed
         self.first_done = asyncio.Event()
         self.has_succeeded = False
         self.done = 0
@@ -83,7 +85,7 @@ class Resyncer:
                 await self._resync()
             except (errors.TryLater, kube_errors.ApiError) as trouble:
                 self.has_succeeded = False
-                self.first_tried.set()
+                self._listed.set()
                 if self._health.unwell("resync", str(trouble)):
                     telemetry.logger.warning("objects cannot be compared", error=str(trouble))
                 await self._clock.sleep(next(pauses))
@@ -91,7 +93,7 @@ class Resyncer:
             self._health.well("resync")
             self.done += 1
             self.has_succeeded = True
-            self.first_tried.set()
+            self._listed.set()
             self.first_done.set()
-            self._on_done()
+            self._events.objects_compared()
             return

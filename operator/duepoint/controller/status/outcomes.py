@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller.status.openreader import OpenReader
-from duepoint.controller.status.receipts import Receipt
+from duepoint.controller.status.acknowledgements import Acknowledgement
+from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
-from duepoint.controller.status.unread import Unread
+from duepoint.controller.status.states import ScheduleStates
+from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, port
 from duepoint.runs import run as runs
 
@@ -58,22 +59,18 @@ class Outcomes:
         self,
         *,
         queue: port.Queue,
+        states: ScheduleStates,
         reporter: Reporter,
-        open_slots: OpenReader,
+        open_slots: OpenSlotReader,
         consumer: str,
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
     ) -> None:
         self._ledger = queue.ledger()
         self._open_slots = open_slots
-        self._unread = Unread(
-            queue=queue,
-            ledger=self._ledger,
-            reporter=reporter,
-            open_slots=open_slots,
-            clock=clock,
-        )
         self._compared_at = self._asked_at = 0.0
+        self._states = states
         self._reporter = reporter
         self._consumer = consumer
         self._clock = clock
@@ -89,8 +86,7 @@ class Outcomes:
         #: Notes that a shard went back, since the last upheaval: what stands behind one is new.
         self._notes: dict[messages.ShardId, _EntryId] = {}
         self._is_interrupted = False
-        #: Told when a shard is in doubt.
-        self.on_doubt: Callable[[], None] = lambda: None
+        self._events = events
         self._done: list[messages.OutcomeEntry] = []
         self._some_done = asyncio.Event()
 
@@ -179,12 +175,12 @@ class Outcomes:
 
     async def _compare_any_open_slots(self) -> None:
         """Where none is open that is looked at as seldom: there may be 100,000 Schedules."""
-        if self._reporter.has_open_slots():
+        if self._states.has_open_slots():
             await self._compare_open_slots()
         self._compared_at = self._clock.monotonic()
 
     async def _mend_unread(self) -> None:
-        await self._unread.mend()
+        await self._open_slots.mend_dropped(self._ledger)
         self._asked_at = self._clock.monotonic()
 
     def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
@@ -196,10 +192,10 @@ class Outcomes:
             if key in self._outstanding:
                 continue  # ours, folded already and waiting for its statuses
             self._outstanding.add(key)
-            receipt = Receipt(when_done=functools.partial(self._finished, entry))
+            ack = Acknowledgement(when_done=functools.partial(self._finished, entry))
             if not self._was_handed_on(entry):
-                self._hand_on(entry, replayed=replayed, receipt=receipt)
-            receipt.settle()
+                self._hand_on(entry, replayed=replayed, ack=ack)
+            ack.settle()
 
     def _was_handed_on(self, entry: messages.OutcomeEntry) -> bool:
         """Whether this shows again what was read before the server went back."""
@@ -214,16 +210,18 @@ class Outcomes:
         noted = self._notes.get(entry.shard)
         return noted is None or entry_id < noted
 
-    def _hand_on(self, entry: messages.OutcomeEntry, *, replayed: bool, receipt: Receipt) -> None:
+    def _hand_on(
+        self, entry: messages.OutcomeEntry, *, replayed: bool, ack: Acknowledgement
+    ) -> None:
         if entry.back_us:
-            self.on_doubt()
+            self._events.points_held()
             return
         for event in _events(entry):
             if not entry.is_lost:
-                self._reporter.event(event, replayed=replayed, receipt=receipt)
+                self._reporter.event(event, replayed=replayed, ack=ack)
             elif event.state in _RUNS:
                 told = msgspec.structs.replace(event, settled_us=0, completed=False)
-                self._reporter.event(told, replayed=replayed, receipt=receipt, is_lost=True)
+                self._reporter.event(told, replayed=replayed, ack=ack, is_lost=True)
 
     def _finished(self, entry: messages.OutcomeEntry) -> None:
         self._done.append(entry)

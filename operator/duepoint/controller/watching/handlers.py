@@ -14,14 +14,14 @@ from typing import Any
 import kopf
 
 from duepoint.controller import sighting
-from duepoint.controller.scheduleruns import runsighting
-from duepoint.controller.scheduleruns.runsighting import RunSighting
+from duepoint.controller.scheduleruns import observed
+from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.sighting import Sighting
 from duepoint.kube import api, schedules
 from duepoint.kube.credentials import Login
 
 #: Told of each object; the flag says that it comes from a list, so kopf has just listed.
-Deliver = Callable[[Sighting | RunSighting, bool], None]
+Deliver = Callable[[Sighting | ObservedRun, bool], None]
 
 #: Credentials are asked for again this often, so that a rotated token is used in time.
 _LOGIN_SECONDS = 300
@@ -92,6 +92,6 @@ def registry(deliver: Deliver, logins: Logins) -> kopf.OperatorRegistry:
 
     @kopf.on.event(schedules.GROUP, schedules.VERSION, schedules.RUN_PLURAL, registry=handlers)
     async def run_changed(event: Mapping[str, Any], **_: Any) -> None:  # noqa: ANN401
-        deliver(runsighting.of_watched(event["type"], event["object"]), event["type"] is None)
+        deliver(observed.of_watched(event["type"], event["object"]), event["type"] is None)
 
     return handlers

@@ -20,8 +20,9 @@ import kopf
 from duepoint import services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import sighting
-from duepoint.controller.scheduleruns.runsighting import RunSighting
+from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.sighting import Sighting
+from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching import forgetting, handlers, kopfjson, shortwatch, tuning
 from duepoint.kube.credentials import Credentials, Login
 
@@ -37,9 +38,8 @@ class KopfThread:
     Args:
         offer: told of every Schedule.
         offer_run: told of every ScheduleRun.
-        on_list: told whenever kopf has (re)listed or is about to: deletions may have been missed.
         is_compared: whether the last reading of all Schedules without kopf was complete; there is
-            another after each ``on_list``.
+            another after each ``TermEvents.watch_listed``.
         namespaces: the namespaces to watch; empty = the whole cluster.
     """
 
@@ -49,17 +49,17 @@ class KopfThread:
         credentials: Credentials,
         namespaces: tuple[str, ...],
         offer: Callable[[Sighting], None],
-        offer_run: Callable[[RunSighting], None],
-        on_list: Callable[[], None],
+        offer_run: Callable[[ObservedRun], None],
         is_compared: Callable[[], bool],
         clock: Clock,
         health: services.Health,
+        events: TermEvents,
     ) -> None:
         self._credentials = credentials
         self._namespaces = namespaces
         self._offer = offer
         self._offer_run = offer_run
-        self._on_list = on_list
+        self._events = events
         self._is_compared = is_compared
         self._clock = clock
         self._health = health
@@ -155,12 +155,12 @@ class KopfThread:
     def _began(self, life: _Life) -> None:
         if not life.is_over:
             self._health.well("watch")
-            self._on_list()
+            self._events.watch_listed()
 
-    def _take(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+    def _take(self, seen: Sighting | ObservedRun, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
         if is_listed:
-            self._on_list()
-        if isinstance(seen, RunSighting):
+            self._events.watch_listed()
+        if isinstance(seen, ObservedRun):
             self._offer_run(seen)
         else:
             self._offer(seen)
@@ -174,11 +174,11 @@ class _Life:
         self.is_over = False
         self._loop = loop
         self._take = take
-        self._bundle: deque[tuple[Sighting | RunSighting, bool]] = deque()
+        self._bundle: deque[tuple[Sighting | ObservedRun, bool]] = deque()
         self._lock = threading.Lock()
         self._is_called = False
 
-    def deliver(self, seen: Sighting | RunSighting, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+    def deliver(self, seen: Sighting | ObservedRun, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
         """Called in kopf's thread."""
         self._bundle.append((seen, is_listed))
         self._call()

@@ -2,7 +2,7 @@
 --[[
   Interned texts that no definition was found to use are marked with the time, and removed once they
   have been unused for `patience`. Whoever stores a definition takes the marks of what it names off
-  and is refused where that is gone (upsert, fill), so nothing that is in use is ever removed.
+  and is refused where that is gone (upsert), so nothing that is in use is ever removed.
 
   KEYS  1 meta  2 interned
   ARGV  layout, epoch, patience (us), unused {number ...}, used {number ...}

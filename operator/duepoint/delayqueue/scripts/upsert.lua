@@ -1,108 +1,184 @@
 #!lua
 --[[
-  The definition, its blob, its chain point and the occurrences of its open slots are stored together
-  or not at all. An occurrence that is in the queue already stays as it is. The same or an older
-  generation of the same uid changes nothing, unless what is stored has the fingerprint that is to be
-  replaced; another uid under the id is told, not written. What stands there and cannot be read is
-  made anew. With keep_chain the points, claims and retries of the schedule are left alone and a state
-  that was reached meanwhile (completed) stays; with a due besides, a chain that is due neither yet nor
-  by `after` gets that one. Nothing is written while a claim holds the chain, or where the due has come
-  since it was worked out: the chain may have moved on past it. The count of started runs never falls.
+  Definitions of one shard, each with its chain point and the occurrences of its open slots. Every
+  row is stored whole or not at all, and its answer says which. An occurrence that is in the queue
+  already stays as it is. The same or an older generation of the same uid changes nothing, unless
+  what is stored has the fingerprint that is to be replaced; another uid under the id is reported,
+  not written. What is stored and cannot be read is made anew. With keep_chain the points, claims
+  and retries of the schedule are left alone and a state that was reached meanwhile (completed)
+  stays; with a due besides, a chain that is due neither yet nor by `after` gets that one. A row
+  waits while a claim holds the chain that it moves, or where its due has come since it was worked
+  out: the chain may have moved on past it. The count of started runs never falls. Blobs are stored
+  where any row is.
 
-  KEYS  1 meta  2 heads  3 blobs  4 wake  5 lane  6 bucket  7 leases  8 interned  9 occ  10 occrec
-  ARGV  layout, epoch, incarnation, lane (number), keep_chain (bool), due (us, absent: no chain),
-        after (us, beside due: due is that of the first slot after this instant), id, record, chain (member), digest, blob: positions in ARGV,
-        numbers {number ...}: those that stand in the record,
-        open {from, to}: due, member, record of each occurrence; none with keep_chain,
-        replaces (position; absent: nothing): the fingerprint that is to be replaced
-  Reply APPLIED | UNCHANGED | COLLISION | CHANGED (keep_chain, but the chain is not as assumed)
+  KEYS  1 meta  2 heads  3 blobs  4 wake  5 leases  6 interned  7 occ  8 occrec
+        9... buckets and lanes
+  ARGV  layout, epoch, incarnation, numbers {number ...}: those that stand in the records,
+        blobs {from, to}: digest, blob pairs,
+        groups {{bucket, lane number, lane, from, to}}: rows of one bucket and lane, which are
+          positions in KEYS; a row is id, record, due of its chain (us; '' for none), no id twice,
+        options {position of an id: {keep_chain (bool), after (us; with keep_chain): due is that of the
+          first slot after this instant, replaces (position): the fingerprint that is to be replaced,
+          open {from, to}: due, member, record of each occurrence}} of the rows that have any
+  Reply {answer of each row}: APPLIED | UNCHANGED | COLLISION
+        | CHANGED (keep_chain, but the chain is not as assumed)
         | HELD (the chain was to get another due, and a claim holds it or that due has come)
-        | BUSY (on its way to another shard) | ABSENT (the shard is draining: write it to the new one)
-  Error UNINIT, WRONGLAYOUT, FENCED, OOM
+        | ABSENT (the shard is draining: write it to the new one);
+        or {BUSY}: a row is on its way to another shard, and nothing was written
+  Error UNINIT, WRONGLAYOUT (also: a number stands for no text any more), FENCED, OOM
 ]]
 -- include meta
 -- include time
 -- include heads
 -- include definition
 -- include moves
--- include elsewhere
--- include interned
 
-local META, HEADS, BLOBS, WAKE, LANE, BUCKET, LEASES, INTERNED, OCC, OCCREC = unpack(KEYS)
+local META, HEADS, BLOBS, WAKE, LEASES, INTERNED, OCC, OCCREC = unpack(KEYS, 1, 8)
 local refused = fenced_refusal(META)
 if refused then
   return refused
 end
-local id, record, digest = ARGV[args.id], ARGV[args.record], ARGV[args.digest]
-local stored = redis.call('HGET', BUCKET, id)
-local elsewhere = where_else(LEASES, id, stored)
-if elsewhere then
-  return elsewhere
+local now, is_draining = server_time(), shard_state == 'draining'
+local ROW_LENGTH, NO_OPTIONS = 3, {}
+
+-- Whether a row is on its way; and what is stored under the ids of each group.
+local function read_stored()
+  local stored_of = {}
+  for n, group in ipairs(args.groups) do
+    local ids = {}
+    for i = group[4], group[5], ROW_LENGTH do
+      ids[#ids + 1] = ARGV[i]
+      if is_draining and redis.call('HEXISTS', LEASES, mark_of(ARGV[i])) == 1 then
+        return true
+      end
+    end
+    stored_of[n] = redis.call('HMGET', KEYS[group[1]], unpack(ids))
+  end
+  return false, stored_of
 end
-local is_known = stored and is_readable(stored)
-if is_known then
+
+-- The record to be written over one of the same uid; or the answer that says why none is.
+local function newer_record(record, stored, replaces)
   local uid, generation = identity(stored)
   local wanted_uid, wanted_generation = identity(record)
   if uid ~= wanted_uid then
-    return 'COLLISION'
+    return nil, 'COLLISION'
   end
-  local is_replaced = args.replaces and fingerprint_of(stored) == ARGV[args.replaces]
+  local is_replaced = replaces and fingerprint_of(stored) == ARGV[replaces]
   if wanted_generation <= generation and not is_replaced then
-    return 'UNCHANGED'
+    return nil, 'UNCHANGED'
   end
   if counts_runs(stored) and counts_runs(record) then
-    record = with_started(record, math.max(started_of(stored), started_of(record)))
+    return with_started(record, math.max(started_of(stored), started_of(record)))
   end
+  return record
 end
-if args.keep_chain then
-  if not is_known or version_of(stored) ~= version_of(record) then
-    return 'CHANGED'
+
+-- The due that a kept chain gets, '' where it keeps its own; or HELD.
+local function kept_due(lane, chain, due, after)
+  local standing = due ~= '' and tonumber(redis.call('ZSCORE', lane, chain) or '-1')
+  if due == '' or standing <= math.max(now, after) then
+    return ''
   end
-  record = with_state(record, state_of(stored))
+  return (standing >= CLAIMED or tonumber(due) <= now) and 'HELD' or due
 end
-local now, chain_due = server_time(), nil
-if args.keep_chain and args.due then
-  chain_due = tonumber(redis.call('ZSCORE', LANE, ARGV[args.chain]) or '-1')
-  if chain_due >= CLAIMED then
-    return 'HELD'
+
+-- Record and chain due to be written ('' for none); or nil and the answer that says why none is.
+local function decide(id, record, due, stored, options, lane)
+  if not stored and is_draining then
+    return nil, 'ABSENT'
   end
-  if chain_due <= math.max(now, args.after) then
-    chain_due = nil
-  elseif args.due <= now then
-    return 'HELD'
+  local is_known, answer = stored and is_readable(stored), nil
+  if is_known then
+    record, answer = newer_record(record, stored, options.replaces)
+  elseif options.keep_chain then
+    return nil, 'CHANGED'
+  end
+  if record and options.keep_chain then
+    if version_of(stored) ~= version_of(record) then
+      return nil, 'CHANGED'
+    end
+    due = kept_due(lane, id .. version_of(record), due, options.after)
+    if due == 'HELD' then
+      return nil, due
+    end
+    record = with_state(record, state_of(stored))
+  end
+  return record, answer or due
+end
+
+local is_busy, stored_of = read_stored()
+if is_busy then
+  return { 'BUSY' }
+end
+local answers, definitions, lanes, opened = {}, {}, {}, {}
+local first_due, first_id = math.huge, nil
+for n, group in ipairs(args.groups) do
+  local number, key, i = group[2], KEYS[group[3]], group[4]
+  local fields, lane = {}, lanes[key] or { number = number, gone = {}, points = { '+inf', '' } }
+  for _, stored in ipairs(stored_of[n]) do
+    local id, options = ARGV[i], args.options[i] or NO_OPTIONS
+    local record, due = decide(id, ARGV[i + 1], ARGV[i + 2], stored, options, key)
+    answers[#answers + 1] = record and 'APPLIED' or due
+    if record then
+      definitions[n], lanes[key] = fields, lane
+      fields[#fields + 1], fields[#fields + 2] = id, record
+      if stored and not options.keep_chain then
+        lane.gone[#lane.gone + 1] = id .. version_of(stored)
+      end
+      if due ~= '' then
+        lane.points[#lane.points + 1], lane.points[#lane.points + 2] = due, id .. version_of(record)
+        if tonumber(due) < first_due then
+          first_due, first_id = tonumber(due), id
+        end
+      end
+      if options.open then
+        opened[#opened + 1] = { lane = key, from = options.open[1], to = options.open[2] }
+      end
+    end
+    i = i + ROW_LENGTH
   end
 end
 
-if not take_into_use(INTERNED, args.numbers) then
-  return was_collected()
+if not next(definitions) then
+  return answers
 end
-if redis.call('HSETNX', BLOBS, digest, ARGV[args.blob]) == 0 then
-  redis.call('HDEL', BLOBS, ':' .. digest) -- it may have been marked as unused
+
+local texts, marks = {}, {} -- what a stored definition names is in use
+for i, number in ipairs(args.numbers) do
+  texts[i], marks[i] = 'n:' .. number, 'm:' .. number
 end
-redis.call('HSET', BUCKET, id, record)
+for _, text in ipairs(redis.call('HMGET', INTERNED, unpack(texts))) do
+  if not text then
+    return redis.error_reply('WRONGLAYOUT what a number stood for is gone: ask for it again')
+  end
+end
+redis.call('HDEL', INTERNED, unpack(marks))
+for i = args.blobs[1], args.blobs[2], 2 do
+  if redis.call('HSETNX', BLOBS, ARGV[i], ARGV[i + 1]) == 0 then
+    redis.call('HDEL', BLOBS, ':' .. ARGV[i]) -- it may have been marked as unused
+  end
+end
+for n, fields in pairs(definitions) do
+  redis.call('HSET', KEYS[args.groups[n][1]], unpack(fields))
+end
 local before = shard_head(HEADS)
-if args.keep_chain then
-  if chain_due then
-    redis.call('ZADD', LANE, args.due, ARGV[args.chain])
-    refresh_head(HEADS, args.lane, LANE)
-    announce_head(HEADS, before, WAKE, now, id, args.due)
+for key, lane in pairs(lanes) do
+  if #lane.gone > 0 then
+    redis.call('ZREM', key, unpack(lane.gone))
   end
-  return 'APPLIED'
+  redis.call('ZADD', key, unpack(lane.points))
 end
-
-redis.call('ZADD', LANE, '+inf', '')
-if stored then
-  redis.call('ZREM', LANE, id .. version_of(stored))
-end
-if args.due then
-  redis.call('ZADD', LANE, args.due, ARGV[args.chain])
-end
-for i = args.open[1], args.open[2], 3 do
-  if redis.call('ZADD', LANE, 'NX', ARGV[i], ARGV[i + 1]) == 1 then
-    redis.call('ZADD', OCC, 0, ARGV[i + 1])
-    redis.call('HSET', OCCREC, ARGV[i + 1], ARGV[i + 2])
+for _, open in ipairs(opened) do
+  for i = open.from, open.to, 3 do
+    if redis.call('ZADD', open.lane, 'NX', ARGV[i], ARGV[i + 1]) == 1 then
+      redis.call('ZADD', OCC, 0, ARGV[i + 1])
+      redis.call('HSET', OCCREC, ARGV[i + 1], ARGV[i + 2])
+    end
   end
 end
-refresh_head(HEADS, args.lane, LANE)
-announce_head(HEADS, before, WAKE, now, id, args.due)
-return 'APPLIED'
+for key, lane in pairs(lanes) do
+  refresh_head(HEADS, lane.number, key)
+end
+announce_head(HEADS, before, WAKE, now, first_id, first_due)
+return answers

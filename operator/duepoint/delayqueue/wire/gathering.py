@@ -9,7 +9,7 @@ nothing runs in the background, and a call that is alone goes out as it would ha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from duepoint import errors
@@ -39,11 +39,18 @@ class Gathering(Generic[CallT]):
 
     async def reply(self, call: CallT) -> Any:  # noqa: ANN401 - a raw reply
         """The reply to one call, or in its place the translation of its error."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, answer))
-        if len(self._waiting) == 1:
+        (answer,) = await self.replies([call])
+        return answer
+
+    async def replies(self, calls: Sequence[CallT]) -> list[Any]:
+        """As ``reply`` of each of some calls, which go out together."""
+        loop = asyncio.get_running_loop()
+        answers: list[asyncio.Future[Any]] = [loop.create_future() for _ in calls]
+        is_first = not self._waiting
+        self._waiting += zip(calls, answers, strict=True)
+        if is_first and calls:
             await self._send_all()
-        return await answer
+        return [await answer for answer in answers]
 
     async def _send_all(self) -> None:
         batch = self._waiting

@@ -1,0 +1,94 @@
+"""Ends of Jobs, reported to the queue, so that a slot that waits for them has its turn at once.
+
+The watch of Jobs says which Jobs have ended or gone; the queue learns it by schedule. A schedule
+that allows concurrent runs needs none of it, unless a ScheduleRun waits all the same. An edit that
+lets more runs start calls up every slot that waits. Correctness does not depend on this: a worker
+looks at the Jobs itself before it refuses a slot, and a waiting slot looks again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+from duepoint import errors, services, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.schedules.workqueue import WorkQueue
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import activeruns
+from duepoint.delayqueue.port import Queue
+from duepoint.schedules.definition import Definition
+
+_WORKERS = 4
+#: The slots that one script calls up have started after this.
+_NEXT_SECONDS = 1.0
+
+#: The definition in the queue of a Schedule (uid); raises QueueUnavailable.
+Definitions = Callable[[str], Awaitable[Definition | None]]
+
+
+class Completions:
+    """The service; one for each term of a leader.
+
+    Args:
+        is_waited_for: whether a ScheduleRun waits for runs of a schedule that allows everything.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: Queue,
+        definitions: Definitions,
+        is_waited_for: Callable[[Definition], bool],
+        epoch: messages.Epoch,
+        clock: Clock,
+    ) -> None:
+        self._queue = queue
+        self._definitions = definitions
+        self._epoch = epoch
+        self._ended: dict[str, set[str]] = {}
+        self._wider: set[str] = set()
+        self._has_waiting = is_waited_for
+        self._work: WorkQueue[str] = WorkQueue(clock)
+        self._waits: dict[str, Iterator[float]] = {}
+
+    def job_ended(self, schedule_uid: str, job_name: str) -> None:
+        """The Job has ended or is gone; an empty name: some Job of this Schedule."""
+        self._ended.setdefault(schedule_uid, set()).add(job_name)
+        self._work.put(schedule_uid, schedule_uid)
+
+    def widen(self, schedule_uid: str) -> None:
+        """An edit lets more runs of this Schedule in."""
+        self._wider.add(schedule_uid)
+        self._work.put(schedule_uid, schedule_uid)
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        await self._work.run(self._report, _WORKERS)
+
+    async def _report(self, schedule_uid: str) -> float | None:
+        ended = self._ended.pop(schedule_uid, set())
+        is_wider = schedule_uid in self._wider
+        self._wider.discard(schedule_uid)
+        try:
+            known = await self._definitions(schedule_uid)
+            if known is not None and (is_wider or self._is_waited_for(known)):
+                finished = await self._queue.finish(known, ended, self._epoch, every=is_wider)
+                if is_wider and finished.called >= activeruns.MOST_CALLED:
+                    self._wider.add(schedule_uid)
+                    return _NEXT_SECONDS
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            telemetry.logger.debug("job ends not reported", uid=schedule_uid, error=str(trouble))
+            self._ended.setdefault(schedule_uid, set()).update(ended)
+            self._wider.update([schedule_uid] if is_wider else ())
+            return next(self._waits.setdefault(schedule_uid, _backoff()))
+        except Exception as bug:  # noqa: BLE001 - a bug in one Schedule must not stop the others
+            telemetry.logger.error("job ends not reported", uid=schedule_uid, exc_info=bug)
+        self._waits.pop(schedule_uid, None)
+        return None
+
+    def _is_waited_for(self, known: Definition) -> bool:
+        return known.rule.policy.concurrency != activeruns.ALLOW or self._has_waiting(known)
+
+
+def _backoff() -> Iterator[float]:
+    return services.backoff(first_seconds=0.2, most_seconds=30.0)

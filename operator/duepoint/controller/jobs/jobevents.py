@@ -1,0 +1,123 @@
+"""What a Job says of its run, as run events; and how a run ends whose Job went away.
+
+A Job that went away before its end was seen is a failed run, because as far as is known the work
+was not completed. The one exception is a Job that Duepoint deleted itself in favour of a newer slot
+(``replacements``). Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from duepoint.controller.status.runningjobs import RunningJob
+from duepoint.kube import jobs, times
+from duepoint.kube.jobs import Owner
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.schedules.conditions import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Why a run ended without an end of its Job."""
+
+    reason: Reason
+    message: str
+
+
+#: The watch saw the Job go.
+DELETED = Gone(Reason.DELETED, "the Job was deleted before it ended")
+#: The Job does not exist; it may have ended before it was deleted.
+LOST = Gone(Reason.DELETED, "the Job is gone, and its end was not seen")
+#: The Job exists and is no run of the Schedule any more.
+RELEASED = Gone(
+    Reason.RELEASED,
+    "the Job was released: its owner reference or slot was removed, and its end is not seen",
+)
+
+
+def started(job: jobs.Job, owner: Owner, slot_us: int) -> RunEvent:
+    """The run of a Job that exists."""
+    at_us = created_us(job)
+    return RunEvent(
+        uid=owner.uid,
+        namespace=owner.namespace,
+        name=owner.name,
+        generation=0,
+        slot_us=slot_us,
+        trigger=trigger(job),
+        state=RunState.RUNNING,
+        reason=Reason.CREATED,
+        at_us=at_us,
+        started_us=at_us,
+        job_name=job.metadata.name,
+        job_uid=job.metadata.uid,
+    )
+
+
+def ended(job: jobs.Job, owner: Owner, slot_us: int, now_us: int) -> RunEvent | None:
+    """The end of a Job's run; None where it has not ended."""
+    end = jobs.finished(job)
+    if end is None:
+        return None
+    state, reason, message = RunState.SUCCEEDED, Reason.SUCCEEDED, ""
+    if not end.succeeded:
+        state, reason = RunState.FAILED, Reason.JOB_FAILED
+        message = f"{end.reason}: {end.message}"
+    at_us = end.at_us or now_us
+    return msgspec.structs.replace(
+        started(job, owner, slot_us),
+        state=state,
+        reason=reason,
+        message=message,
+        at_us=at_us,
+        finished_us=at_us,
+    )
+
+
+def gone(job: jobs.Job, run: RunningJob, why: Gone, now_us: int) -> RunEvent:
+    """The end of a run whose Job was seen to go; no other event of it will come."""
+    owner = Owner(run.namespace, run.schedule_name, run.uid)
+    return msgspec.structs.replace(
+        started(job, owner, run.slot_us),
+        trigger=run.trigger,
+        state=RunState.FAILED,
+        reason=why.reason,
+        message=why.message,
+        at_us=now_us,
+        finished_us=now_us,
+    )
+
+
+def missing(run: RunningJob, why: Gone, now_us: int) -> RunEvent:
+    """The end of a run whose Job was not found, or is none of its Schedule's any more."""
+    return RunEvent(
+        uid=run.uid,
+        namespace=run.namespace,
+        name=run.schedule_name,
+        generation=0,
+        slot_us=run.slot_us,
+        trigger=run.trigger,
+        state=RunState.FAILED,
+        reason=why.reason,
+        message=why.message,
+        at_us=now_us,
+        started_us=min(run.slot_us, now_us),  # else it would be the newest run, begun now
+        finished_us=now_us,
+        job_name=run.job_name,
+    )
+
+
+def trigger(job: jobs.Job) -> str:
+    """``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``."""
+    return (job.metadata.annotations or {}).get(jobs.TRIGGER, "Schedule")
+
+
+def created_us(job: jobs.Job) -> int:
+    """When the API server created the Job; 0 where it does not say."""
+    text = job.metadata.creation_timestamp
+    try:
+        return times.parse_us(text) if text else 0
+    except ValueError:
+        return 0

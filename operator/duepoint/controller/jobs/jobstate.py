@@ -1,0 +1,261 @@
+"""The Jobs of every Schedule, as the watch shows them.
+
+``observe`` and ``remove`` apply one Job and say what is new by it: a run that has ended, a Job that
+went away before its end was seen, a Job that names no slot. A Job counts only where a Schedule
+controls it, by namespace, name and uid, and where it names its slot; neither the label nor the uid
+proves that alone. A Job that counted and does so no more was released: it is no run of the Schedule
+from then on. No I/O.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from duepoint.controller.jobs import jobevents
+from duepoint.controller.status.runningjobs import RunningJob
+from duepoint.kube import jobs
+from duepoint.kube.jobs import Owner
+from duepoint.runs import summary as summaries
+from duepoint.runs.run import RunEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWithoutPods:
+    """A Job that started at an instant and has had no Pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedJob:
+    """A Job that has ended and still exists.
+
+    Attributes:
+        is_wanted: a ScheduleRun wanted it; the slot is not one of the regular sequence.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    slot_us: int
+    succeeded: bool
+    created_us: int = 0
+    is_wanted: bool = False
+
+
+@dataclass(slots=True)
+class _Owned:
+    """The Jobs of one Schedule, by uid.
+
+    Attributes:
+        leaving: Jobs that have ended, as was reported, and are being deleted; history leaves them
+            out.
+    """
+
+    active: dict[str, RunningJob] = field(default_factory=dict)
+    finished: dict[str, FinishedJob] = field(default_factory=dict)
+    leaving: set[str] = field(default_factory=set)
+    without_pods: dict[str, JobWithoutPods] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is new by a Job.
+
+    Attributes:
+        owner: the Schedule whose set of Jobs may have changed; None = it belongs to none.
+        ended: the end of its run.
+        gone: the end of a run whose Job went away before its end was seen.
+        without_slot: the Schedule that the Job says it is controlled by, without naming a slot.
+    """
+
+    owner: Owner | None = None
+    ended: RunEvent | None = None
+    gone: RunEvent | None = None
+    without_slot: Owner | None = None
+
+
+class JobState:
+    """Jobs by their Schedule."""
+
+    def __init__(self) -> None:
+        self._by_schedule: dict[Owner, _Owned] = {}
+        #: Owner and name by uid, and back: while a list is read, two Jobs may have one name.
+        self._places: dict[str, tuple[Owner, str]] = {}
+        self._names: dict[tuple[Owner, str], str] = {}
+        #: Jobs that name a Schedule and no slot: their namespaces by uid.
+        self._without_slot: dict[str, str] = {}
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def observe(self, job: jobs.Job, now_us: int) -> Observation:
+        """The Job exists."""
+        owner, slot_us = jobs.owner_of(job), jobs.slot_us(job)
+        uid = job.metadata.uid
+        if slot_us is None or owner is None or self._owner(uid) not in (None, owner):
+            return self._observe_other(job, owner if slot_us is None else None, now_us)
+        owned = self._by_schedule.setdefault(owner, _Owned())
+        place = self._places.setdefault(uid, (owner, job.metadata.name))
+        self._names[place] = uid
+        owned.without_pods.pop(uid, None)
+        if (since_us := jobs.without_pods_since_us(job)) is not None:
+            owned.without_pods[uid] = _without_pods(job, since_us)
+        ended = jobevents.ended(job, owner, slot_us, now_us)
+        if ended is None:
+            owned.active[uid] = _running(job, owner, slot_us)
+            return Observation(owner=owner)
+        owned.active.pop(uid, None)
+        if uid in owned.finished or uid in owned.leaving:
+            return Observation(owner=owner)
+        if job.metadata.deletion_timestamp is None:
+            owned.finished[uid] = _finished(job, slot_us)
+        else:
+            owned.leaving.add(uid)
+        return Observation(owner=owner, ended=ended)
+
+    def remove(self, job: jobs.Job, now_us: int) -> Observation:
+        """The Job is gone.
+
+        Its run ended when that was seen: a deletionTimestamp says when the deletion began, and a
+        Job that was deleted at once has none.
+        """
+        uid = job.metadata.uid
+        self._without_slot.setdefault(uid, job.metadata.namespace)  # it is too late to report it
+        seen = self.observe(job, now_us)
+        del self._without_slot[uid]
+        owner = self._owner(uid)
+        run = None if owner is None else self._drop(uid, owner)
+        if run is None:
+            return seen
+        return replace(seen, gone=jobevents.gone(job, run, jobevents.DELETED, now_us))
+
+    def record_deletion(self, owner: Owner, job_uid: str) -> None:
+        """The finished Job is being deleted; until it is gone its end is not new."""
+        owned = self._by_schedule.get(owner)
+        if owned is not None and owned.finished.pop(job_uid, None) is not None:
+            owned.leaving.add(job_uid)
+
+    def retain(self, namespace: str | None, job_uids: set[str]) -> set[Owner]:
+        """These are all Jobs of a namespace (None = all); the Schedules that lost Jobs by it."""
+        lost: set[Owner] = set()
+        for uid, (owner, _) in list(self._places.items()):
+            if uid not in job_uids and namespace in (None, owner.namespace):
+                self._drop(uid, owner)
+                lost.add(owner)
+        for uid, place in list(self._without_slot.items()):
+            if uid not in job_uids and namespace in (None, place):
+                del self._without_slot[uid]
+        return lost
+
+    # -- queries ---------------------------------------------------------------------------------
+
+    def has(self, owner: Owner, job_name: str) -> bool:
+        """Whether the Schedule has a Job of that name, ended or not."""
+        return (owner, job_name) in self._names
+
+    def active(self, owner: Owner, most: int) -> tuple[dict[str, Any], ...]:
+        """References to the active Jobs, by name, at most so many."""
+        owned = self._by_schedule.get(owner)
+        if owned is None:
+            return ()
+        active = [(run.job_name, uid) for uid, run in owned.active.items()]
+        return tuple(
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "namespace": owner.namespace,
+                "name": name,
+                "uid": uid,
+            }
+            for name, uid in heapq.nsmallest(most, active)
+        )
+
+    def is_active(self, owner: Owner, job_name: str) -> bool:
+        """Whether a Job of that name is active."""
+        owned = self._by_schedule.get(owner)
+        return owned is not None and self._names.get((owner, job_name)) in owned.active
+
+    def without_pods(self, owner: Owner) -> JobWithoutPods | None:
+        """The Job that has been without Pods for longest, of those that could have some."""
+        owned = self._by_schedule.get(owner)
+        if owned is None or not owned.without_pods:
+            return None
+        return min(owned.without_pods.values(), key=lambda job: (job.since_us, job.name))
+
+    def finished(self, owner: Owner) -> tuple[FinishedJob, ...]:
+        """The finished Jobs that still exist."""
+        owned = self._by_schedule.get(owner)
+        return () if owned is None else tuple(owned.finished.values())
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _observe_other(self, job: jobs.Job, named: Owner | None, now_us: int) -> Observation:
+        """A Job that is no run of a Schedule, or not of the one that it was a run of."""
+        uid = job.metadata.uid
+        if named is not None and uid in self._without_slot:
+            named = None
+        if named is not None:
+            self._without_slot[uid] = job.metadata.namespace
+        owner = self._owner(uid)
+        if owner is None:
+            return Observation(without_slot=named)
+        run = self._drop(uid, owner)
+        if run is None:
+            return Observation(owner=owner, without_slot=named)
+        gone = jobevents.gone(job, run, jobevents.RELEASED, now_us)
+        return Observation(owner=owner, gone=gone, without_slot=named)
+
+    def _owner(self, job_uid: str) -> Owner | None:
+        """The Schedule of an observed Job; None = none."""
+        place = self._places.get(job_uid)
+        return None if place is None else place[0]
+
+    def _drop(self, job_uid: str, owner: Owner) -> RunningJob | None:
+        """An observed Job does not count any more; its run, if that has not ended."""
+        place = self._places.pop(job_uid)
+        if self._names.get(place) == job_uid:
+            del self._names[place]
+        owned = self._by_schedule[owner]
+        owned.without_pods.pop(job_uid, None)
+        owned.finished.pop(job_uid, None)
+        owned.leaving.discard(job_uid)
+        run = owned.active.pop(job_uid, None)
+        if not (owned.active or owned.finished or owned.leaving):
+            del self._by_schedule[owner]
+        return run
+
+
+def _running(job: jobs.Job, owner: Owner, slot_us: int) -> RunningJob:
+    return RunningJob(
+        uid=owner.uid,
+        namespace=owner.namespace,
+        schedule_name=owner.name,
+        job_name=job.metadata.name,
+        slot_us=slot_us,
+        trigger=jobevents.trigger(job),
+    )
+
+
+def _without_pods(job: jobs.Job, since_us: int) -> JobWithoutPods:
+    metadata = job.metadata
+    return JobWithoutPods(
+        namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, since_us=since_us
+    )
+
+
+def _finished(job: jobs.Job, slot_us: int) -> FinishedJob:
+    end = jobs.finished(job)
+    return FinishedJob(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        slot_us=slot_us,
+        succeeded=end is not None and end.succeeded,
+        created_us=jobevents.created_us(job),
+        is_wanted=jobevents.trigger(job) not in summaries.REGULAR,
+    )

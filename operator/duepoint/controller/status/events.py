@@ -1,0 +1,201 @@
+"""What is worth an Event: warnings and changes, never every run.
+
+Compares a Schedule before and after something became known, so that what is told twice is news
+once. The recorder makes few Events of many news; what people count on stands in the status. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duepoint.controller.schedules.report import Report
+from duepoint.controller.status.slotlist import instant
+from duepoint.kube import jobs
+from duepoint.kube.events import News, Object
+from duepoint.runs.receiver import Receiver
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.summary import Summary
+from duepoint.schedules.conditions import ConditionType, Reason
+
+RUN_FAILED = "RunFailed"
+RUN_RECOVERED = "RunRecovered"
+RUN_REPLACED = "RunReplaced"
+RUN_MISSED = "RunMissed"
+RUN_SKIPPED = "RunSkipped"
+JOB_WITHOUT_SLOT = "JobWithoutSlot"
+JOB_MADE_AGAIN = "JobMadeAgain"
+
+#: Reasons that are Events of their own; another slot that was missed is a RunMissed, another spec
+#: that cannot be accepted is an InvalidSchedule.
+_OF_MISSED = frozenset({Reason.QUOTA_EXCEEDED, Reason.NAME_CONFLICT, Reason.INVALID_JOB_TEMPLATE})
+#: What a worker may not read, or does not find: somebody has to act.
+_OF_SECRETS = frozenset({Reason.MISSING_SECRET, Reason.SECRET_FORBIDDEN})
+_OF_STALLED = frozenset({Reason.UNKNOWN_TIME_ZONE, Reason.INVALID_JOB_TEMPLATE})
+#: A slot that is skipped is what the spec asks for, except where it was meant to wait for its turn.
+_UNWANTED_SKIPS = frozenset({Reason.QUEUE_FULL})
+
+
+def of_event(about: Object, event: RunEvent, before: Summary, after: Summary) -> Iterator[News]:
+    """What a run event has changed."""
+    slot = instant(event.slot_us)
+    if event.state is RunState.PENDING and event.reason == Reason.QUOTA_EXCEEDED:
+        yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
+    if event.reason in _OF_SECRETS and _newest_reason(before) != event.reason:
+        yield _warning(about, "Run", event.reason, f"the slot of {slot} waits: {event.message}")
+    if after.counts.failed > before.counts.failed:
+        yield _of_run(about, event, RUN_FAILED, f"the run of {slot} failed: {_why(event)}")
+    if after.counts.replaced > before.counts.replaced:
+        note = f"the run of {slot} was replaced: {event.message}"
+        yield _of_run(about, event, RUN_REPLACED, note)
+    if _has_recovered(before, after):
+        yield _of_run(about, event, RUN_RECOVERED, f"the run of {slot} succeeded after a failure")
+    if missed := after.counts.missed - before.counts.missed:
+        reason = event.reason if event.reason in _OF_MISSED else RUN_MISSED
+        yield _warning(about, "Run", reason, f"{_slots(missed, slot)} missed: {_why(event)}")
+    if skipped := after.counts.skipped - before.counts.skipped:
+        yield _of_skip(about, event, f"{_slots(skipped, slot)} skipped: {_why(event)}")
+    if after.completed and not before.completed:
+        yield _change(about, Reason.COMPLETED, "no slot is left")
+    yield from _of_receiver(about, before.receiver, after.receiver)
+
+
+def of_check(about: Object, check: RunEvent, before: RunEvent | None) -> Iterator[News]:
+    """What a look at the Secrets of a generation has found, where it was not found before."""
+    if check.reason not in _OF_SECRETS:
+        return
+    if before is None or _found(before) != _found(check):
+        yield _warning(about, "Reconcile", check.reason, check.message)
+
+
+def _found(check: RunEvent) -> tuple[int, str, str]:
+    return check.generation, check.reason, check.message
+
+
+def has_any(report: Report) -> bool:
+    """Whether ``of_report`` has something to say."""
+    is_complete = report.definition is not None and report.definition.is_complete
+    return report.is_settled and bool(
+        report.missed
+        or report.skipped
+        or is_complete
+        or any(told.type is ConditionType.STALLED for told in report.conditions)
+    )
+
+
+def of_report(about: Object, report: Report) -> Iterator[News]:
+    """What a look at the spec has found, where nobody was told of this before."""
+    if not has_any(report):
+        return
+    for told in report.conditions:
+        if told.type is ConditionType.STALLED:
+            reason = told.reason if told.reason in _OF_STALLED else Reason.INVALID_SCHEDULE
+            yield _warning(about, "Reconcile", reason, told.message)
+    if report.missed:
+        note = f"slots that it names and that lay in the past: {report.missed}"
+        yield _warning(about, "Reconcile", RUN_MISSED, note)
+    if report.skipped:
+        yield _change(
+            about, RUN_SKIPPED, f"slots that passed while it was suspended: {report.skipped}"
+        )
+    if report.definition is not None and report.definition.is_complete:
+        yield _change(about, Reason.COMPLETED, "no slot is left")
+
+
+def of_job_without_slot(about: Object, job_name: str, job_uid: str) -> News:
+    """A Job that says that it is a run of the Schedule, and does not say of which slot."""
+    return News(
+        regarding=about,
+        reason=JOB_WITHOUT_SLOT,
+        action="Watch",
+        note=(
+            f"Job {job_name} names this Schedule as its controller and is no run of it: it lacks "
+            f"the annotation {jobs.SCHEDULED_TIME}; it is neither counted nor deleted. To run a "
+            "Schedule by hand, create a ScheduleRun"
+        ),
+        warning=True,
+        related=_job(about, job_name, job_uid),
+    )
+
+
+def of_refused_pods(about: Object, job: Object, message: str) -> News:
+    """A Job gets no Pods."""
+    return News(
+        regarding=about,
+        reason=Reason.PODS_REFUSED,
+        action="Run",
+        note=message,
+        warning=True,
+        related=job,
+    )
+
+
+def of_job_made_again(about: Object, job: Object) -> News:
+    """A slot that had ended runs once more."""
+    return News(
+        regarding=about,
+        reason=JOB_MADE_AGAIN,
+        action="Run",
+        note=f"Job {job.name} is there again after it was deleted: its slot, which had ended, runs"
+        " once more; a request to make it came late, or another client made it",
+        warning=True,
+        related=job,
+    )
+
+
+def _of_receiver(about: Object, before: Receiver, after: Receiver) -> Iterator[News]:
+    """A receiver that is gone, or left alone, as of now; of the same generation it is told once."""
+    for reason, was, note in (
+        (Reason.ENDPOINT_GONE, before.gone, after.gone),
+        (Reason.CIRCUIT_OPEN, before.waits, after.waits),
+    ):
+        if note is not None and (was is None or was.generation < note.generation):
+            yield _warning(about, "Run", reason, note.message)
+
+
+def _newest_reason(runs: Summary) -> str:
+    return "" if runs.last_run is None else runs.last_run.reason
+
+
+def _has_recovered(before: Summary, after: Summary) -> bool:
+    if before.verdict is None or after.verdict is None:
+        return False
+    return after.verdict.succeeded and not before.verdict.succeeded
+
+
+def _why(event: RunEvent) -> str:
+    return f"{event.reason}: {event.message}" if event.message else event.reason
+
+
+def _slots(count: int, newest: str) -> str:
+    return f"the slot of {newest} was" if count == 1 else f"{count} slots up to {newest} were"
+
+
+def _of_run(about: Object, event: RunEvent, reason: str, note: str) -> News:
+    related = None
+    if event.job_name:
+        related = _job(about, event.job_name, event.job_uid)
+    return News(
+        regarding=about,
+        reason=reason,
+        action="Run",
+        note=note,
+        warning=reason == RUN_FAILED,
+        related=related,
+    )
+
+
+def _of_skip(about: Object, event: RunEvent, note: str) -> News:
+    unwanted = event.reason in _UNWANTED_SKIPS
+    return News(regarding=about, reason=RUN_SKIPPED, action="Run", note=note, warning=unwanted)
+
+
+def _job(about: Object, name: str, uid: str) -> Object:
+    return Object(namespace=about.namespace, name=name, uid=uid, kind="Job", api_version="batch/v1")
+
+
+def _warning(about: Object, action: str, reason: str, note: str) -> News:
+    return News(regarding=about, reason=reason, action=action, note=note, warning=True)
+
+
+def _change(about: Object, reason: str, note: str) -> News:
+    return News(regarding=about, reason=reason, action="Reconcile", note=note)

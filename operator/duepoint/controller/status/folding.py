@@ -1,0 +1,226 @@
+"""Events of runs, and what a look at the queue shows, folded into the state of a Schedule.
+
+Events arrive at least once and out of order; ``runs.summary`` recognises those that it has counted.
+Only the queue opens or ends a regular slot: a Job that is watched may be one whose creation was
+never answered, and its name must not become free while it is still being requested. The functions
+here say whether the status changes by what they apply. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from duepoint.controller.schedules import verdicts
+from duepoint.controller.status.state import ScheduleState
+from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot
+from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.schedules.conditions import Reason
+
+#: A delivery that is published as active and that the queue does not hold has ended unobserved
+#: when its slot is older than this.
+_UNOBSERVED_AFTER_US = 3_600_000_000
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+def fold(
+    state: ScheduleState, event: RunEvent, now_us: int, *, replayed: bool, by_queue: bool
+) -> None:
+    """The event counts among the runs."""
+    runs = state.runs()
+    is_over = not event.job_name and event.trigger in summaries.REGULAR
+    is_over = is_over and event.slot_us not in state.open and event.slot_us <= runs.settled_us
+    if by_queue and event.trigger in summaries.REGULAR:
+        if event.is_open:
+            _open(state, runs, event, now_us)
+        else:
+            state.open.end(event.slot_us, since_us=event.since_us)
+    state.summary = summaries.fold(
+        runs,
+        event,
+        # No status covers an event that the queue delivers first; a Job may have been seen before.
+        replayed=replayed or not by_queue,
+        is_over=is_over,
+        timing_generation=state.timing_generation,
+        ceiling_us=state.ceiling_us(),
+    )
+
+
+def put_off(state: ScheduleState, event: RunEvent, now_us: int) -> bool:
+    """The event's slots are open; True where the status changes by it.
+
+    A chain hands its slots over in order, so the watermark may rise to the newest of them.
+    """
+    runs = summaries.put_off(state.runs(), event)
+    is_listed = _open(state, runs, event, now_us)
+    newest_us = max(event.slot_us, *event.more_us) if event.more_us else event.slot_us
+    settled = summaries.settled(runs, newest_us, ceiling_us=state.ceiling_us())
+    state.summary = settled
+    return is_listed or settled.settled_us != runs.settled_us
+
+
+def _open(state: ScheduleState, runs: summaries.Summary, event: RunEvent, now_us: int) -> bool:
+    """The event's slots are open; for those that have ended it is an old event."""
+    is_listed = False
+    for slot_us in (event.slot_us, *event.more_us):
+        if slot_us in state.open or not _has_ended(runs, slot_us):
+            slot = OpenSlot(
+                slot_us=slot_us,
+                # of several, each is due no sooner than itself
+                due_us=max(event.due_us, slot_us),
+                told_us=now_us,
+                reason=event.reason,
+                message=event.message,
+                started=event.state is RunState.RUNNING,
+            )
+            is_listed = state.open.put(slot) or is_listed
+    return is_listed
+
+
+def _has_ended(runs: summaries.Summary, slot_us: int) -> bool:
+    """Whether a slot that is not known as open has ended."""
+    return slot_us <= runs.settled_us or summaries.has_ended(runs, slot_us)
+
+
+def knows_end(state: ScheduleState, slot_us: int, *, of_job: bool) -> bool:
+    """Whether a regular slot has ended although the watermark may not say so.
+
+    A Job's slot ends with its creation; any other run that is active may be tried again.
+    """
+    known = summaries.regular_state(state.runs(), slot_us)
+    if slot_us in state.open and not of_job:
+        return known in ENDED
+    if known is None:
+        return summaries.has_ended(state.runs(), slot_us)
+    return of_job or known is not RunState.RUNNING
+
+
+def is_refused_for_good(state: ScheduleState, event: RunEvent, before: summaries.Summary) -> bool:
+    """Whether this event, folded already, is the last refusal that a template may have."""
+    if event.generation != state.generation or event.trigger not in summaries.REGULAR:
+        return False
+    if event.state is not RunState.MISSED:
+        state.refusals = 0
+        return False
+    if event.reason != Reason.INVALID_JOB_TEMPLATE or state.runs().counts == before.counts:
+        return False
+    state.refusals += 1
+    return state.refusals == verdicts.REFUSALS
+
+
+def is_running(state: ScheduleState, event: RunEvent) -> bool:
+    """Whether the run of the event is active as far as is known."""
+    wanted_by = event.job_name or event.run_uid
+    known = summaries.state_of(state.runs(), event.slot_us, event.trigger, wanted_by)
+    return known is RunState.RUNNING
+
+
+# -- a server that went back -------------------------------------------------------------------
+
+
+def hold(state: ScheduleState, from_us: int) -> None:
+    """A held point stands for the slots from there on; whether they have ended is unknown.
+
+    What is settled already stays settled.
+    """
+    floor_us = max(from_us, state.runs().settled_us + 1)
+    state.held_us = min(state.held_us or floor_us, floor_us)
+    state.holds += 1
+
+
+def end_hold(state: ScheduleState) -> bool:
+    """No held point is left; whether the status changes by it."""
+    state.held_us = 0
+    before = state.runs().settled_us
+    state.summary = summaries.settled(state.runs(), 0, ceiling_us=state.ceiling_us())
+    return state.runs().settled_us != before
+
+
+def end_open(state: ScheduleState, slot_us: int) -> bool:
+    """The slot has ended without an event of its own; whether it was open."""
+    state.runs()
+    if slot_us not in state.open:
+        return False
+    state.open.end(slot_us)
+    state.summary = summaries.settled(state.runs(), 0, ceiling_us=state.ceiling_us())
+    return True
+
+
+# -- what the queue and the Jobs show ----------------------------------------------------------
+
+
+def compare_open(state: ScheduleState, held: Iterable[OpenSlot], began_us: int) -> bool:
+    """The queue holds these open slots; whether the set of open slots changes by it."""
+    runs = state.runs()
+    before = state.settled()
+    # A slot that ended while the queue was read is not opened again.
+    still_open = [
+        slot
+        for slot in held
+        if slot.slot_us in state.open or not summaries.has_ended(runs, slot.slot_us)
+    ]
+    state.open.compare(still_open, began_us=began_us)
+    state.summary = summaries.settled(runs, 0, ceiling_us=state.ceiling_us())
+    unobserved = [
+        slot_us
+        for slot_us in _running_deliveries(state)
+        if slot_us not in state.open and slot_us < began_us - _UNOBSERVED_AFTER_US
+    ]
+    for slot_us in unobserved:
+        message = "the queue does not hold the delivery any more, and its end was not observed"
+        _end_unobserved(state, slot_us, began_us, message)
+    return bool(unobserved) or state.settled() != before
+
+
+def end_refused(state: ScheduleState, now_us: int) -> None:
+    """The queue holds nothing of a refused Schedule, so no delivery of it is tried again."""
+    if state.holds_nothing and (state.summary is not None or state.may_show_running):
+        for slot_us in _running_deliveries(state):
+            message = "the spec was refused after an edit, which took the delivery out of the queue"
+            _end_unobserved(state, slot_us, now_us, message)
+
+
+def _running_deliveries(state: ScheduleState) -> list[int]:
+    """The regular slots whose deliveries are active."""
+    running = state.runs().running.jobs.items()
+    return [slot_us for (slot_us, wanted_by), job in running if not (job or wanted_by)]
+
+
+def _end_unobserved(state: ScheduleState, slot_us: int, now_us: int, message: str) -> None:
+    """The delivery of a slot has ended without an event."""
+    ended = RunEvent(
+        uid=state.uid,
+        namespace=state.namespace,
+        name=state.name,
+        generation=0,
+        slot_us=slot_us,
+        trigger="Schedule",
+        state=RunState.FAILED,
+        reason=Reason.DELETED,
+        message=message,
+        at_us=now_us,
+        started_us=min(slot_us, now_us),
+        finished_us=now_us,
+    )
+    state.summary = summaries.fold(state.runs(), ended, ceiling_us=state.ceiling_us())
+
+
+def end_unlisted(state: ScheduleState) -> bool:
+    """All Jobs have been observed: runs that were known by their number alone are over.
+
+    Where deliveries are active beside them, these may be deliveries too; the queue reports those.
+    """
+    runs = state.runs()
+    if not runs.running.unlisted or not all(runs.running.jobs.values()):
+        return False
+    state.summary = summaries.without_unlisted(runs)
+    return True
+
+
+def settle_through(state: ScheduleState, through_us: int, *, completed: bool) -> None:
+    """Every slot up to here has ended or is open, as the chain in the queue shows."""
+    runs = summaries.settled(state.runs(), through_us, ceiling_us=state.ceiling_us())
+    state.summary = replace(runs, completed=runs.completed or completed)

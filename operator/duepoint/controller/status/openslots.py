@@ -1,0 +1,197 @@
+"""Open slots and watermarks, compared with the index in Redis.
+
+The outcome streams report a slot that is put off once. A reader that starts in the middle (a new
+leader, a broken subscription) first compares: it learns which slots are open, so that no status
+passes a slot without listing it. That costs one range command per shard where nothing is open.
+
+A shard keeps a bounded number of bytes of outcomes. Where no operator reads for long, the oldest
+are dropped: the statuses miss their counters and last runs, which a log line and a metric report.
+The watermark must not suffer: too high it would lose slots with the next loss of the index, too low
+it would run them twice. The index knows better: a chain stands at the first slot that was never
+handed over, so every older one has ended or is open, and the open ones are in the index. So the
+chains are read first and the open slots after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+
+from duepoint import errors, telemetry
+from duepoint.clock import Clock
+from duepoint.controller.schedules import plan
+from duepoint.controller.status.reporter import Reporter
+from duepoint.controller.status.states import ScheduleStates
+from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.wire import scripting
+from duepoint.runs.openslots import OpenSlot
+from duepoint.schedules.definition import Definition, State
+from duepoint.schedules.points import TIMED_KINDS, PointKind
+
+_KINDS = frozenset({PointKind.RETRY, PointKind.PLANNED, PointKind.QUEUED, PointKind.HELD})
+_CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """A Schedule whose watermark is older than its chain allows."""
+
+    uid: str
+    slot_us: int
+    completed: bool
+
+
+class OpenSlotReader:
+    """Compares the reporter's open slots and watermarks with the index; one for each term."""
+
+    def __init__(
+        self, *, queue: port.Queue, states: ScheduleStates, reporter: Reporter, clock: Clock
+    ) -> None:
+        self._queue = queue
+        self._states = states
+        self._reporter = reporter
+        self._clock = clock
+
+    # -- open slots ------------------------------------------------------------------------------
+
+    async def compare(self) -> None:
+        """The reporter knows every slot that is open now; raises QueueUnavailable."""
+        began_us = self._clock.now_us()
+        held: dict[str, list[OpenSlot]] = {}
+        suspect = {doubted.shard for doubted in await self._queue.doubted()}
+        try:
+            for shard in sharding.all_shards(self._queue.known_layout()):
+                await self._read(shard, held, began_us, is_suspect=shard in suspect)
+        except scripting.LayoutChanged as change:
+            raise _resharded(change) from change
+        self._reporter.compare_open(held, began_us)
+
+    async def _read(
+        self,
+        shard: messages.ShardId,
+        held: dict[str, list[OpenSlot]],
+        now_us: int,
+        *,
+        is_suspect: bool,
+    ) -> None:
+        occurrences = [
+            occurrence
+            async for occurrence in self._queue.all_occurrences(shard)
+            if occurrence.kind in _KINDS
+        ]
+        for first in range(0, len(occurrences), _CHUNK):
+            chunk = occurrences[first : first + _CHUNK]
+            ids = {occurrence.schedule_id for occurrence in chunk}
+            known = await self._queue.read_definitions(shard, ids)
+            for occurrence in chunk:
+                definition = known.get(occurrence.schedule_id)
+                if definition is None or _is_superseded(occurrence, definition):
+                    continue
+                if occurrence.kind is PointKind.HELD:
+                    from_us = occurrence.record.from_us or occurrence.slot_us
+                    self._reporter.hold(definition.uid, from_us)
+                elif not (is_suspect and self._is_old(occurrence, definition)):
+                    slot = _open_slot(occurrence, definition, now_us)
+                    held.setdefault(definition.uid, []).append(slot)
+
+    def _is_old(self, occurrence: messages.StoredOccurrence, known: Definition) -> bool:
+        """Whether the server went back to before the end of the slot.
+
+        If it counted as open, the status would soon say so, and the slot would run once more.
+        """
+        is_replayed = occurrence.record.replayed_us > 0
+        return not is_replayed and self._states.is_published_as_ended(known.uid, occurrence.slot_us)
+
+    # -- dropped outcomes ------------------------------------------------------------------------
+
+    async def mend_dropped(self, ledger: port.Ledger) -> None:
+        """Where outcomes were dropped, every watermark is what the index says.
+
+        Raises QueueUnavailable.
+        """
+        dropped = await ledger.dropped()
+        if not dropped:
+            return
+        telemetry.logger.warning(
+            "outcomes were dropped unread; counters and last runs of statuses lack them",
+            entries=sum(dropped.values()),
+            shards=len(dropped),
+        )
+        passed = await self._passed(dropped)
+        await self.compare()
+        for chain in passed:
+            self._reporter.settled_through(chain.uid, chain.slot_us, completed=chain.completed)
+        await ledger.forget_dropped(dropped)
+        telemetry.outcomes_dropped_total.inc(sum(dropped.values()))
+
+    async def _passed(self, shards: Collection[messages.ShardId]) -> list[_Passed]:
+        passed: list[_Passed] = []
+        try:
+            for shard in shards:
+                async for chunk in _chunks(self._queue.all_definitions(shard)):
+                    passed += await self._passed_of(shard, chunk)
+                    await self._clock.sleep(0)  # firing and statuses go on between chunks
+        except scripting.LayoutChanged as change:
+            raise _resharded(change) from change
+        return passed
+
+    async def _passed_of(
+        self, shard: messages.ShardId, chunk: list[messages.Stored]
+    ) -> list[_Passed]:
+        known = await self._queue.read_definitions(shard, [stored.id for stored in chunk])
+        passed = []
+        for stored in chunk:
+            definition = known.get(stored.id)
+            if definition is None or stored.claimed:
+                continue  # deleted, or its claim reports
+            slot_us = self._through_us(definition, stored)
+            completed = definition.state is State.COMPLETED
+            if completed or slot_us > self._states.watermark_us(definition.uid):
+                passed.append(_Passed(definition.uid, slot_us, completed))
+        return passed
+
+    def _through_us(self, known: Definition, stored: messages.Stored) -> int:
+        """The newest slot that was handed over; 0 = none that is known."""
+        if stored.due_us is None and known.state is not State.COMPLETED:
+            return 0
+        through_us = self._clock.now_us() if stored.due_us is None else stored.due_us - 1
+        try:
+            newest_us = plan.slots_of(known).newest_due(through_us)
+        except errors.InvalidExpression:
+            return 0  # stored by another version
+        return newest_us if newest_us is not None and newest_us > known.not_before_us else 0
+
+
+def _resharded(change: scripting.LayoutChanged) -> errors.QueueUnavailable:
+    return errors.QueueUnavailable(f"the index was resharded meanwhile: {change}")
+
+
+def _is_superseded(occurrence: messages.StoredOccurrence, known: Definition) -> bool:
+    is_timed = occurrence.kind in TIMED_KINDS
+    return is_timed and occurrence.timing_version != known.timing_version
+
+
+def _open_slot(occurrence: messages.StoredOccurrence, known: Definition, now_us: int) -> OpenSlot:
+    record = occurrence.record
+    return OpenSlot(
+        slot_us=occurrence.slot_us,
+        due_us=record.first_try_us or occurrence.slot_us,
+        told_us=now_us,
+        reason=record.last_error,
+        message=record.last_cause,
+        # A Job's slot starts and ends with the creation of the Job.
+        started=record.first_try_us > 0 and not known.rule.whole_seconds,
+    )
+
+
+async def _chunks(
+    definitions: AsyncIterator[messages.Stored],
+) -> AsyncIterator[list[messages.Stored]]:
+    chunk: list[messages.Stored] = []
+    async for stored in definitions:
+        chunk.append(stored)
+        if len(chunk) >= _CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

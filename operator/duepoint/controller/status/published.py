@@ -1,0 +1,309 @@
+"""The published status of a Schedule, read back.
+
+A takeover looks at the status of every object, so ``of``, ``answered_generation`` and the other
+functions on JSON text decode only the fields that a decision needs. ``summary`` reads everything
+that counting needs from a decoded status, so that a new leader goes on where the last one stopped.
+A text or a field that Duepoint did not write counts as absent. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from duepoint.controller.schedules.plan import Shown
+from duepoint.controller.status import activelist, slotlist
+from duepoint.kube import times
+from duepoint.runs import summary as summaries
+from duepoint.runs.receiver import Note, Receiver
+from duepoint.runs.run import ENDED, RunState
+from duepoint.schedules.conditions import ConditionType, Reason
+
+#: The published outcome of a delivery that failed and waits for its next attempt.
+RETRYING = "Retrying"
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = -1
+
+
+class _Runs(msgspec.Struct):
+    """Manual runs are among the started ones and belong to no regular slot."""
+
+    started: int = 0
+    manual: int = 0
+
+
+class _OpenSlots(msgspec.Struct):
+    """Open slots as ``slotlist`` writes them."""
+
+    started: str = ""
+    waiting: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    settled_through: str | None = None
+    open_slots: _OpenSlots | None = None
+    timing_hash: str = ""
+    conditions: list[_Condition] | None = None
+    runs: _Runs | None = None
+
+
+class _Acceptance(msgspec.Struct, rename="camel"):
+    """The part of a condition that says whether a generation was accepted."""
+
+    type: str = ""
+    status: str = ""
+    observed_generation: int = -1
+
+
+class _Acceptances(msgspec.Struct, rename="camel"):
+    observed_generation: int = -1
+    conditions: list[_Acceptance] | None = None
+
+
+class _Mark(msgspec.Struct, rename="camel"):
+    managed_by: str = ""
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    """The fields that are read from the status of every object."""
+
+    observed_generation: int = -1
+    next_schedule_time: str | None = None
+
+
+_NONE_OPEN = _OpenSlots()
+#: Stands in the text of a status whose generation waits for something; few do.
+_UNKNOWN = b'"Unknown"'
+_decoder = msgspec.json.Decoder(_Status)
+_acceptances_decoder = msgspec.json.Decoder(_Acceptances)
+_head_decoder = msgspec.json.Decoder(_Head)
+_mark_decoder = msgspec.json.Decoder(_Mark)
+
+
+# -- for decisions -----------------------------------------------------------------------------
+
+
+def of(status: bytes) -> Shown:
+    """The published status as the reconciler's decision takes it; empty where it is not ours."""
+    try:
+        fields = _decoder.decode(status)
+        settled_us = times.parse_us(fields.settled_through) if fields.settled_through else None
+    except (msgspec.DecodeError, ValueError):
+        return Shown()
+    slots = fields.open_slots or _NONE_OPEN
+    accepted = armed = suspended = waits = False
+    stalled = ""
+    for condition in fields.conditions or ():
+        if condition.type == ConditionType.READY:
+            is_current = condition.observed_generation == fields.observed_generation
+            accepted = condition.status == "True" and is_current
+            waits = condition.status == "Unknown"
+            armed, suspended = (
+                condition.reason == Reason.ARMED,
+                condition.reason == Reason.SUSPENDED,
+            )
+        elif condition.type == ConditionType.STALLED:
+            stalled = condition.message
+    return Shown(
+        observed_generation=fields.observed_generation,
+        accepted=accepted,
+        settled_us=settled_us,
+        timing_hash=fields.timing_hash,
+        started_us=slotlist.parse(slots.started),
+        waiting_us=slotlist.parse(slots.waiting),
+        armed=armed,
+        suspended=suspended,
+        stalled=stalled,
+        waits=waits,
+        started=0 if fields.runs is None else max(0, fields.runs.started - fields.runs.manual),
+    )
+
+
+def answered_generation(status: bytes) -> int:
+    """The newest generation that was accepted or refused; -1 = none.
+
+    A generation that was observed and waits for something was neither.
+    """
+    observed = observed_generation(status)
+    if _UNKNOWN not in status:
+        return observed
+    try:
+        fields = _acceptances_decoder.decode(status)
+    except msgspec.DecodeError:
+        return -1
+    for condition in fields.conditions or ():
+        if condition.type == ConditionType.READY and condition.status == "Unknown":
+            return observed - 1 if observed > 1 else -1
+    return observed
+
+
+def has_accepted(status: bytes, generation: int) -> bool:
+    """``of(status).has_accepted(generation)``, without decoding the rest of the status."""
+    try:
+        fields = _acceptances_decoder.decode(status)
+    except msgspec.DecodeError:
+        return False
+    if fields.observed_generation != generation:
+        return False
+    for condition in fields.conditions or ():
+        if condition.type == ConditionType.READY:
+            return condition.status == "True" and condition.observed_generation == generation
+    return False
+
+
+def observed_generation(status: bytes) -> int:
+    """``observedGeneration``; -1 = none."""
+    try:
+        return _head_decoder.decode(status).observed_generation
+    except msgspec.DecodeError:
+        return -1
+
+
+def next_us(status: bytes) -> int:
+    """``nextScheduleTime`` in microseconds; 0 = none."""
+    try:
+        text = _head_decoder.decode(status).next_schedule_time
+        return times.parse_us(text) if text else 0
+    except (msgspec.DecodeError, ValueError):
+        return 0
+
+
+def mark(managed_by: str) -> bytes:
+    """A part of the JSON text of every status of an installation; empty where it has no name."""
+    return b'"managedBy":' + msgspec.json.encode(managed_by) if managed_by else b""
+
+
+def managed_by(status: bytes) -> str:
+    """The installation that wrote a status; empty where the status does not say."""
+    try:
+        return _mark_decoder.decode(status).managed_by
+    except msgspec.DecodeError:
+        return ""
+
+
+# -- for counting ------------------------------------------------------------------------------
+
+
+def summary(status: Mapping[str, Any], schedule_name: str) -> summaries.Summary:
+    """The summary of runs that a status of this Schedule was rendered from."""
+    runs = _mapping(status.get("runs"))
+    counts = summaries.Counts(**{name: _count(runs, name) for name in _COUNTS})
+    running = activelist.read(status, schedule_name, counts.started - counts.ended)
+    success_us = slotlist.instant_us(status.get("lastSuccessfulTime"))
+    failure_us = slotlist.instant_us(status.get("lastFailureTime"))
+    conditions = _by_type(status)
+    settled_us = slotlist.instant_us(status.get("settledThrough"))
+    last_slot_us = slotlist.instant_us(status.get("lastScheduleTime"))
+    ready = conditions.get(ConditionType.READY, {})
+    return summaries.loaded(
+        summaries.Summary(
+            # A status of another writer may not add up.
+            counts=dataclasses.replace(counts, started=counts.ended + running.count),
+            running=running,
+            last_run=_last_run(_mapping(status.get("lastRun"))),
+            last_slot_us=last_slot_us,
+            last_success_us=success_us,
+            last_failure_us=failure_us,
+            last_replaced_us=slotlist.instant_us(status.get("lastReplacedTime")),
+            verdict=_verdict(conditions, max(success_us, failure_us)),
+            settled_us=settled_us,
+            completed=ready.get("reason") == Reason.COMPLETED,
+            conflict=_conflict(conditions, max(settled_us, last_slot_us)),
+            receiver=Receiver(
+                gone=_note(conditions.get(ConditionType.ENDPOINT_GONE)),
+                waits=_note(conditions.get(ConditionType.CIRCUIT_OPEN)),
+            ),
+        ),
+        slotlist.read(status),
+    )
+
+
+_COUNTS = ("started", "succeeded", "failed", "replaced", "missed", "skipped", "manual")
+
+
+def _count(runs: Mapping[str, Any], name: str) -> int:
+    value = runs.get(name)
+    return value if isinstance(value, int) else 0
+
+
+_OUTCOMES = ENDED | {RunState.RUNNING}
+
+
+def _last_run(fields: Mapping[str, Any]) -> summaries.LastRun | None:
+    outcome = RunState.RUNNING if fields.get("outcome") == RETRYING else fields.get("outcome")
+    if outcome not in _OUTCOMES:
+        return None
+    return summaries.LastRun(
+        slot_us=slotlist.instant_us(fields.get("scheduledTime")),
+        trigger=str(fields.get("trigger") or "Schedule"),
+        outcome=RunState(outcome),
+        reason=str(fields.get("reason") or ""),
+        message=str(fields.get("message") or ""),
+        started_us=slotlist.instant_us(fields.get("startTime")),
+        finished_us=slotlist.instant_us(fields.get("finishTime")),
+        job_name=str(fields.get("jobName") or ""),
+        http_status=fields.get("httpStatus"),
+        attempts=_count(fields, "attempts"),
+    )
+
+
+def _verdict(conditions: Mapping[str, Mapping[str, Any]], at_us: int) -> summaries.Verdict | None:
+    condition = conditions.get(ConditionType.LAST_RUN_SUCCEEDED)
+    if condition is None:
+        return None
+    return summaries.Verdict(
+        at_us=at_us,
+        succeeded=condition.get("status") == "True",
+        reason=str(condition.get("reason") or ""),
+        message=str(condition.get("message") or ""),
+    )
+
+
+def _conflict(
+    conditions: Mapping[str, Mapping[str, Any]], slot_us: int
+) -> summaries.Conflict | None:
+    """The slot is not published; it is at most the newest one that has ended."""
+    condition = conditions.get(ConditionType.NAME_CONFLICT)
+    if condition is None:
+        return None
+    return summaries.Conflict(slot_us=slot_us, message=str(condition.get("message") or ""))
+
+
+def _note(condition: Mapping[str, Any] | None) -> Note | None:
+    """The time is not published; any newer event replaces the note."""
+    if condition is None or condition.get("status") != "True":
+        return None
+    generation = condition.get("observedGeneration")
+    return Note(
+        generation=generation if isinstance(generation, int) else 0,
+        at_us=0,
+        message=str(condition.get("message") or ""),
+    )
+
+
+def conditions_of(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The published conditions; whatever else the list holds is left out."""
+    return [one for one in _listed(status.get("conditions")) if isinstance(one, dict)]
+
+
+def _by_type(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The published conditions by type; of two of one type the first."""
+    return {str(one.get("type")): one for one in reversed(conditions_of(status))}
+
+
+def _listed(value: object) -> Iterable[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

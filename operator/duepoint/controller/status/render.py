@@ -1,0 +1,290 @@
+"""The status that follows from the state of a Schedule: the only place that writes its fields.
+
+``status_at(state, now_us)`` returns the whole status as it should be at an instant. A condition or
+field that nothing in this process has determined yet is carried over from the published status, so
+a takeover touches no object that is in order. Ready's message names the worst problem that is
+true, because it is the line that users see in a list. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from duepoint.controller.schedules import plan, verdicts
+from duepoint.controller.status import activelist, published, slotlist
+from duepoint.controller.status.slotlist import instant
+from duepoint.controller.status.state import ScheduleState
+from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot, OpenSlots
+from duepoint.runs.receiver import Receiver
+from duepoint.runs.run import RunState, is_retry
+from duepoint.schedules import conditions
+from duepoint.schedules import rule as rules
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
+from duepoint.schedules.definition import State
+
+#: How many upcoming slots a status lists.
+UPCOMING = 5
+_NEXT = ("nextScheduleTime", "upcomingTimes")
+
+
+def status_at(state: ScheduleState, now_us: int) -> dict[str, Any]:
+    """The whole status as it should be at an instant."""
+    last = state.last()
+    runs = state.runs()
+    status: dict[str, Any] = {
+        "observedGeneration": state.observed,
+        "conditions": _conditions(state, runs, last, now_us),
+        **_runs(runs, state.open),
+        **_upcoming(state, runs, last, now_us),
+        **_active(state, runs, last),
+    }
+    target = state.target if state.target is not None else last.get("target")
+    if target:
+        status["target"] = target
+    if timing_hash := _timing_hash(state, last):
+        status["timingHash"] = timing_hash
+    if state.managed_by:
+        status["managedBy"] = state.managed_by
+    return status
+
+
+# -- runs and slots ----------------------------------------------------------------------------
+
+
+def _runs(runs: summaries.Summary, open_slots: OpenSlots) -> dict[str, Any]:
+    moments = {
+        "settledThrough": runs.settled_us,
+        "lastScheduleTime": runs.last_slot_us,
+        "lastSuccessfulTime": runs.last_success_us,
+        "lastFailureTime": runs.last_failure_us,
+        "lastReplacedTime": runs.last_replaced_us,
+    }
+    fields: dict[str, Any] = {name: instant(at_us) for name, at_us in moments.items() if at_us}
+    if (listed := slotlist.rendered(open_slots.settled(runs.settled_us))) is not None:
+        fields["openSlots"] = listed
+    if runs.last_run is not None:
+        fields["lastRun"] = _last_run(runs.last_run)
+    counts = runs.counts
+    fields["runs"] = {
+        "started": counts.started,
+        "succeeded": counts.succeeded,
+        "failed": counts.failed,
+        "missed": counts.missed,
+        "skipped": counts.skipped,
+    }
+    if counts.replaced:
+        fields["runs"]["replaced"] = counts.replaced
+    if counts.manual:
+        fields["runs"]["manual"] = counts.manual
+    return fields
+
+
+def _last_run(run: summaries.LastRun) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "scheduledTime": instant(run.slot_us),
+        "startTime": instant(run.started_us) if run.started_us else None,
+        "finishTime": instant(run.finished_us) if run.finished_us else None,
+        "trigger": run.trigger,
+        "outcome": published.RETRYING if _is_retrying(run) else run.outcome.value,
+        "reason": run.reason or None,
+        "message": run.message[: conditions.MESSAGE_LIMIT] or None,
+        "jobName": run.job_name or None,
+        "httpStatus": run.http_status,
+        "attempts": run.attempts or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _is_retrying(run: summaries.LastRun) -> bool:
+    """Whether a delivery failed and waits for its next attempt."""
+    is_running = run.outcome is RunState.RUNNING
+    return is_running and is_retry(run.reason, has_job=bool(run.job_name))
+
+
+def _upcoming(
+    state: ScheduleState, runs: summaries.Summary, last: dict[str, Any], now_us: int
+) -> dict[str, Any]:
+    known = state.definition
+    if state.holds_nothing or runs.completed:
+        return {}
+    if known is None:
+        return {name: last[name] for name in _NEXT if name in last}
+    if known.state is not State.ARMED:
+        return {}
+    most = known.rule.timing.max_runs
+    count = UPCOMING if most is None else max(0, min(UPCOMING, most - runs.counts.regular))
+    slots_us = plan.slots_of(known).upcoming(max(now_us, known.not_before_us), count)
+    texts = [instant(slot_us) for slot_us in slots_us]
+    return {"nextScheduleTime": texts[0], "upcomingTimes": texts} if texts else {}
+
+
+def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any]) -> dict[str, Any]:
+    references = state.active
+    if references is None:
+        listed = last.get("active")
+        references = tuple(listed) if isinstance(listed, list) else ()
+    owner = activelist.Owner(namespace=state.namespace, name=state.name, uid=state.uid)
+    return activelist.rendered(runs.running, owner, references)
+
+
+def _timing_hash(state: ScheduleState, last: dict[str, Any]) -> str:
+    """The timing that the watermark belongs to; empty where the queue holds no definition."""
+    if state.definition is not None:
+        return rules.timing_hash(state.definition.rule)
+    return "" if state.holds_nothing else str(last.get("timingHash") or "")
+
+
+# -- conditions --------------------------------------------------------------------------------
+
+
+def _conditions(
+    state: ScheduleState, runs: summaries.Summary, last: dict[str, Any], now_us: int
+) -> list[dict[str, Any]]:
+    previous = published.conditions_of(last)
+    reported = state.reported_conditions()
+    if state.definition is not None and plan.has_resumed(state.definition, now_us):
+        reported = tuple(_resumed(condition) for condition in reported)
+    if runs.completed:
+        why = verdicts.completion(state.definition, runs.counts.regular)
+        reported = tuple(_completed(condition, why) for condition in reported)
+    derived = tuple(_derived(state, runs, previous, now_us))
+    reported = tuple(_with_message(condition, state, runs, derived) for condition in reported)
+    return conditions.rendered(
+        (*reported, *derived),
+        generation=state.generation,
+        now=instant(now_us - now_us % 1_000_000),
+        previous=previous,
+    )
+
+
+def _resumed(condition: Condition) -> Condition:
+    if condition.type is ConditionType.READY and condition.reason is Reason.SUSPENDED:
+        return verdicts.armed()[0]
+    return condition
+
+
+def _completed(condition: Condition, why: str) -> Condition:
+    if condition.type is ConditionType.READY and condition.reason is Reason.ARMED:
+        return replace(condition, reason=Reason.COMPLETED, message=why)
+    return condition
+
+
+def _derived(
+    state: ScheduleState, runs: summaries.Summary, previous: list[dict[str, Any]], now_us: int
+) -> Iterable[Condition]:
+    """The conditions that follow from runs, slots and Jobs."""
+    if (verdict := runs.verdict) is not None:
+        yield conditions.last_run(
+            succeeded=verdict.succeeded,
+            reason=_reason(verdict.reason, succeeded=verdict.succeeded),
+            message=verdict.message,
+        )
+    if (slot := state.open.overdue(now_us)) is not None:
+        yield _overdue(slot, previous)
+    if runs.conflict is not None:
+        yield _true(ConditionType.NAME_CONFLICT, Reason.NAME_CONFLICT, runs.conflict.message)
+    if message := _refused_pods(state, previous):
+        yield _true(ConditionType.PODS_REFUSED, Reason.PODS_REFUSED, message)
+    yield from _of_receiver(runs.receiver, state.generation)
+
+
+def _overdue(slot: OpenSlot, previous: Iterable[Mapping[str, Any]]) -> Condition:
+    """A slot is a minute late; the published reason stays where the queue does not keep one."""
+    beginning = f"the slot of {instant(slot.slot_us)} has not started: "
+    message = beginning + slot.message
+    for condition in previous:
+        former = str(condition.get("message") or "")
+        is_same = condition.get("reason") == slot.reason and former.startswith(beginning)
+        if condition.get("type") == ConditionType.OVERDUE and is_same and not slot.message:
+            message = former
+    return _true(ConditionType.OVERDUE, _reason(slot.reason, succeeded=False), message)
+
+
+def _refused_pods(state: ScheduleState, previous: list[dict[str, Any]]) -> str:
+    """Why a Job has no Pods; until the Jobs are observed, the published message holds."""
+    if state.active is not None or state.refused_pods:
+        return state.refused_pods
+    for condition in previous:
+        if condition.get("type") == ConditionType.PODS_REFUSED:
+            return str(condition.get("message") or "")
+    return ""
+
+
+def _of_receiver(receiver: Receiver, generation: int) -> Iterable[Condition]:
+    """A note about the receiver of an older generation says nothing about this one."""
+    for type_, reason, note in (
+        (ConditionType.ENDPOINT_GONE, Reason.ENDPOINT_GONE, receiver.gone),
+        (ConditionType.CIRCUIT_OPEN, Reason.CIRCUIT_OPEN, receiver.waits),
+    ):
+        if note is not None and note.generation >= generation:
+            yield _true(type_, reason, note.message)
+
+
+def _true(type_: ConditionType, reason: Reason, message: str) -> Condition:
+    return Condition(type=type_, status="True", reason=reason, message=message)
+
+
+def _reason(text: str, *, succeeded: bool) -> Reason:
+    """Events of another version may carry a reason that this version does not know."""
+    try:
+        return Reason(text)
+    except ValueError:
+        return Reason.SUCCEEDED if succeeded else Reason.REJECTED
+
+
+# -- the message of Ready ----------------------------------------------------------------------
+
+#: The worst one first: what stops runs for good before what may pass.
+_PROBLEMS = (
+    ConditionType.ENDPOINT_GONE,
+    ConditionType.PODS_REFUSED,
+    ConditionType.NAME_CONFLICT,
+    ConditionType.CIRCUIT_OPEN,
+    ConditionType.OVERDUE,
+)
+
+
+def _with_message(
+    condition: Condition,
+    state: ScheduleState,
+    runs: summaries.Summary,
+    derived: Iterable[Condition],
+) -> Condition:
+    """Ready with its message; other conditions, and a Ready with its own reason, are unchanged."""
+    if condition.type is not ConditionType.READY or condition.status != "True":
+        return condition
+    if condition.reason not in (Reason.ARMED, Reason.COMPLETED):
+        return condition
+    standing = verdicts.standing(condition.reason, state.definition, runs.counts.regular)
+    problem = _worst(derived) or _newest_run(runs)
+    if condition.reason is Reason.COMPLETED:
+        problem = f"{standing}; {problem}" if problem else ""
+    return dataclasses.replace(condition, message=problem or standing)
+
+
+def _worst(derived: Iterable[Condition]) -> str:
+    by_type = {condition.type: condition for condition in derived if condition.status == "True"}
+    for type_ in _PROBLEMS:
+        if (condition := by_type.get(type_)) is not None:
+            is_same_word = condition.reason.value == condition.type.value
+            why = "" if is_same_word else f" ({condition.reason})"
+            return f"{condition.type}{why}: {condition.message}"
+    return ""
+
+
+def _newest_run(runs: summaries.Summary) -> str:
+    last = runs.last_run
+    if last is not None and _is_retrying(last):
+        return f"the run of {instant(last.slot_us)} is tried again: {_why(last)}"
+    verdict = runs.verdict
+    if verdict is not None and not verdict.succeeded:
+        return f"the last run failed: {_why(verdict)}"
+    return ""
+
+
+def _why(run: summaries.LastRun | summaries.Verdict) -> str:
+    return f"{run.reason}: {run.message}" if run.message else run.reason

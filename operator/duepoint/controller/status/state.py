@@ -1,0 +1,464 @@
+"""The state of one Schedule: what is published of it, and what has become known since.
+
+A ``ScheduleState`` holds the published status, the newest report of the reconciler, the newest
+check of a worker, the definition in the queue, and the fold of its runs. The functions here apply
+reports, checks and published statuses to it; ``folding`` applies events of runs; ``render`` makes
+the status that follows. What this process has not determined yet is taken from the published
+status, lazily, because a takeover creates one state for every object. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from duepoint.controller.schedules import plan, verdicts
+from duepoint.controller.schedules.report import Report
+from duepoint.controller.sighting import UNKNOWN, Sighting
+from duepoint.controller.status import compressed, published, runningjobs, slotlist
+from duepoint.controller.status.runningjobs import RunningJob
+from duepoint.kube import events
+from duepoint.runs import summary as summaries
+from duepoint.runs.openslots import OpenSlot, OpenSlots
+from duepoint.runs.run import RunEvent, RunState
+from duepoint.runs.settled import Settled
+from duepoint.schedules.conditions import Condition, ConditionType, Reason
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.rule import Policy
+
+_USUAL_POLICY = Policy()
+_OVERDUE_TEXT = f'"{ConditionType.OVERDUE}"'.encode()
+#: Conditions that follow from runs, slots and Jobs; the others come from reports.
+_DERIVED = frozenset(
+    {
+        ConditionType.LAST_RUN_SUCCEEDED,
+        ConditionType.OVERDUE,
+        ConditionType.NAME_CONFLICT,
+        ConditionType.ENDPOINT_GONE,
+        ConditionType.CIRCUIT_OPEN,
+        ConditionType.PODS_REFUSED,
+    }
+)
+
+
+class ScheduleState(msgspec.Struct, kw_only=True):
+    """One Schedule.
+
+    Attributes:
+        generation: the newest one reported or published.
+        observed: value of observedGeneration: the newest generation that was looked at.
+        answered: the newest generation that was accepted or refused.
+        conditions: of the newest report; None = those published stay.
+        definition: the definition in the queue, once known.
+        holds_nothing: the queue holds nothing of this Schedule, because it was refused.
+        keeps: the history limits; they also hold for a refused Schedule.
+        summary: the fold of its runs; None until it is needed.
+        open: slots that have not ended although later ones may have.
+        unchecked: the newest report, where it awaits a worker's check.
+        check: the newest check of a worker.
+        refusals: slots in a row whose Jobs the API server has refused for their template.
+        resumed_timing: generation of the timing whose suspension was seen to end.
+        active: references to active Jobs, as the API spells them; None = Jobs are not known yet.
+        managed_by: our installation, as the status names it.
+        was_written: this term has written the status.
+        is_outdated: a newer writer has published a status that is not known here yet.
+        shows_overdue: whether the published status has a condition Overdue.
+        lists_open: whether the published status lists open slots.
+        may_show_running: whether the published status may list an active run.
+        next_us: the next slot of the published status; 0 = none.
+        held_us: a held point stands for the slots from here on, and the watermark stays below
+            them; 0 = there is none.
+        holds: how many held points were reported.
+        refused_pods: why one of its Jobs has no Pods; "" = none is without, or Jobs are unknown.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    observed: int
+    answered: int = -1
+    conditions: tuple[Condition, ...] | None = None
+    target: str | None = None
+    definition: Definition | None = None
+    holds_nothing: bool = False
+    keeps: Policy = _USUAL_POLICY
+    summary: summaries.Summary | None = None
+    open: OpenSlots = msgspec.field(default_factory=OpenSlots)
+    unchecked: Report | None = None
+    check: RunEvent | None = None
+    refusals: int = 0
+    resumed_timing: int = -1
+    active: tuple[dict[str, Any], ...] | None = None
+    held_us: int = 0
+    holds: int = 0
+    refused_pods: str = ""
+    managed_by: str = ""
+    was_written: bool = False
+    is_outdated: bool = False
+    shows_overdue: bool = False
+    lists_open: bool = False
+    may_show_running: bool = False
+    next_us: int = 0
+    #: Reports applied before the runs were needed: a takeover applies one to every object.
+    _unread: tuple[Report, ...] = ()
+    _settled_published: Settled | None = None
+    _compressed: bytes = compressed.EMPTY
+
+    @property
+    def object(self) -> events.Object:
+        return events.Object(namespace=self.namespace, name=self.name, uid=self.uid)
+
+    # -- published -------------------------------------------------------------------------------
+
+    @property
+    def published(self) -> bytes:
+        """JSON text of the status as the API server has it, as far as is known."""
+        return compressed.decompress(self._compressed)
+
+    @published.setter
+    def published(self, status: bytes) -> None:
+        self._compressed = compressed.compress(status)
+        self._settled_published = None
+        self.lists_open = slotlist.MARK in status
+        self.shows_overdue = _OVERDUE_TEXT in status
+        self.may_show_running = runningjobs.may_show_some(status)
+        self.next_us = published.next_us(status)
+
+    def last(self) -> dict[str, Any]:
+        """The published status, read-only."""
+        return compressed.read(self._compressed)
+
+    def is_published(self, status: bytes) -> bool:
+        """Whether a status equals the published one; the API server reorders fields."""
+        if status == self.published:
+            return True
+        try:
+            return bool(msgspec.json.decode(status) == self.last())
+        except msgspec.DecodeError:
+            return False
+
+    def record_written(self, status: dict[str, Any]) -> None:
+        """This process has written the status."""
+        self.published = msgspec.json.encode(status)
+        self.was_written = True
+
+    @property
+    def settled_published(self) -> Settled:
+        """The slots that have ended by the published status; history may use no other."""
+        if self._settled_published is None:
+            self._settled_published = slotlist.read(self.last())
+        return self._settled_published
+
+    def reported_conditions(self) -> tuple[Condition, ...]:
+        """The conditions of the newest report, else of the published status."""
+        if self.conditions is not None:
+            return self.conditions
+        return tuple(_reported(published.conditions_of(self.last())))
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def settled(self) -> Settled:
+        """The slots that have ended as far as is known, published or not."""
+        return self.open.settled(self.runs().settled_us)
+
+    def settled_if_folded(self) -> Settled | None:
+        """``settled`` where it may be newer than the published status, else None."""
+        return None if self.summary is None else self.settled()
+
+    def ceiling_us(self) -> int | None:
+        """The highest watermark that is true; None = any that was reached."""
+        ceiling_us = self.open.ceiling_us()
+        if not self.held_us:
+            return ceiling_us
+        return self.held_us - 1 if ceiling_us is None else min(ceiling_us, self.held_us - 1)
+
+    @property
+    def timing_generation(self) -> int:
+        """Generation of the last edit of the timing; never above the generation itself.
+
+        The generation is the lower one after a restore of the objects.
+        """
+        if self.definition is None:
+            return 0
+        return min(self.definition.timing_generation, self.definition.generation)
+
+    def runs(self) -> summaries.Summary:
+        """The fold of its runs, read from the published status at first."""
+        if self.summary is None:
+            summary = published.summary(self.last(), self.name)
+            for report in self._unread:
+                summary = _after_report(summary, report)
+            self._unread = ()
+            self.summary = summary
+            self._open_running_deliveries(summary)
+        return self.summary
+
+    def _open_running_deliveries(self, summary: summaries.Summary) -> None:
+        """The slot of an active delivery is open; above the watermark no status lists it."""
+        for (slot_us, wanted_by), job in summary.running.jobs.items():
+            if not (job or wanted_by) and slot_us > summary.settled_us:
+                self.open.put(
+                    OpenSlot(slot_us=slot_us, due_us=slot_us, told_us=slot_us, started=True)
+                )
+
+    def running_jobs(self) -> Iterator[RunningJob]:
+        """The Jobs that are believed to be running."""
+        if self.summary is not None or self.may_show_running:
+            running = self.runs().running
+            yield from runningjobs.of_running(
+                running, uid=self.uid, namespace=self.namespace, name=self.name
+            )
+
+    def published_jobs(self) -> Iterable[str]:
+        """The names of the Jobs that the published status shows as running."""
+        if not self.may_show_running:
+            return
+        status = self.last()
+        last_run = status.get("lastRun")
+        if isinstance(last_run, dict) and last_run.get("outcome") == RunState.RUNNING:
+            yield str(last_run.get("jobName") or "")
+        for reference in status.get("active") or ():
+            yield str(reference.get("name") or "")
+
+    def shows_active(self) -> bool:
+        """Whether active Jobs are known, or the published status counts some."""
+        is_published = self.may_show_running and bool(self.last().get("activeCount"))
+        return bool(self.active) or is_published
+
+    def _apply_to_runs(self, report: Report) -> None:
+        """Counters and watermark of the report count; postponed until the runs are needed."""
+        if self.summary is None:
+            self._unread += (report,)
+        else:
+            self.summary = _after_report(self.summary, report)
+
+    def _forget_runs(self) -> None:
+        self.summary = None
+        self._unread = ()
+
+
+# -- a published status ------------------------------------------------------------------------
+
+
+def state_of(seen: Sighting, managed_by: str = "", *, now_us: int = 0) -> ScheduleState:
+    """The state of an object that was not known before."""
+    is_known = seen.status != UNKNOWN
+    observed = published.observed_generation(seen.status) if is_known else -1
+    state = ScheduleState(
+        namespace=seen.namespace,
+        name=seen.name,
+        uid=seen.uid,
+        managed_by=managed_by,
+        generation=observed,
+        observed=observed,
+        answered=published.answered_generation(seen.status) if is_known else -1,
+    )
+    if is_known:
+        state.published = seen.status
+        _load_open(state, now_us)
+    return state
+
+
+def adopt_published(state: ScheduleState, status: bytes, now_us: int) -> None:
+    """The API server has another status than was known; the state goes on from it."""
+    state.published = status
+    _load_open(state, now_us)
+    state._forget_runs()  # noqa: SLF001 - the functions of this module are its methods
+    state.resumed_timing = -1
+    state.observed = max(state.observed, published.observed_generation(status))
+    state.answered = max(state.answered, published.answered_generation(status))
+    state.is_outdated = False
+
+
+def _load_open(state: ScheduleState, now_us: int) -> None:
+    """The slots that the published status lists as open are open."""
+    if state.lists_open:
+        state.open.load(state.settled_published, now_us)
+
+
+def restore(state: ScheduleState, status: bytes) -> None:
+    """The object was restored with this status; the runs since then have ended all the same."""
+    state.runs()
+    state.published = status
+    state.generation = state.observed = published.observed_generation(status)
+    state.answered = published.answered_generation(status)
+    state.conditions = state.target = state.unchecked = state.check = None
+    state.refusals = 0
+    state.is_outdated = False
+
+
+# -- reports -----------------------------------------------------------------------------------
+
+
+def has_news(state: ScheduleState, report: Report) -> bool:
+    """Whether the report says of its generation what was not published of it."""
+    if report.generation > state.answered:
+        return True
+    former = {condition.type for condition in state.reported_conditions()}
+    return {condition.type for condition in report.conditions} != former
+
+
+def apply_report(state: ScheduleState, report: Report) -> bool:
+    """The report holds from now on; False where it is of an older generation."""
+    if report.generation < state.generation:
+        return False
+    if report.generation > state.generation:
+        state.refusals = 0
+    state.unchecked = report if report.awaits_check else None
+    if report.awaits_check and state.check is None:
+        state.check = _published_check(state, report.generation)
+    report = verdicts.as_checked(report, state.check)
+    state.generation = report.generation
+    state.conditions = report.conditions
+    state.target = report.target if report.target is not None else state.target
+    if report.keeps is not None:
+        state.keeps = report.keeps
+    elif (known := report.definition or state.definition) is not None:
+        state.keeps = known.rule.policy
+    state.observed = max(state.observed, report.generation)
+    if report.is_settled:
+        state.answered = max(state.answered, report.generation)
+        state.holds_nothing = report.definition is None
+        if state.holds_nothing:
+            state.open = OpenSlots()
+    if report.definition is not None or report.is_settled:
+        if _has_new_timing(state.definition, report.definition):
+            state.open.supersede()
+        state.definition = report.definition
+    state._apply_to_runs(report)  # noqa: SLF001
+    return True
+
+
+def _has_new_timing(former: Definition | None, edited: Definition | None) -> bool:
+    """Whether an edit of the timing has superseded what was planned or queued."""
+    if former is None or edited is None:
+        return False
+    return edited.timing_generation > former.timing_generation
+
+
+def _after_report(runs: summaries.Summary, report: Report) -> summaries.Summary:
+    counts = replace(
+        runs.counts,
+        missed=runs.counts.missed + report.missed,
+        skipped=runs.counts.skipped + report.skipped,
+    )
+    runs = summaries.passed(replace(runs, counts=counts), report.settled_us)
+    if report.definition is None:
+        return runs
+    return replace(runs, completed=report.definition.is_complete)
+
+
+def _reported(listed: Iterable[dict[str, Any]]) -> Iterator[Condition]:
+    """The published conditions that come from reports."""
+    for fields in listed:
+        try:
+            condition = Condition(
+                type=ConditionType(fields["type"]),
+                status=fields["status"],
+                reason=Reason(fields.get("reason", "")),
+                message=fields.get("message", ""),
+            )
+        except (KeyError, ValueError):
+            continue  # of another version; a report replaces it where it is still true
+        if condition.type not in _DERIVED:
+            yield condition
+
+
+def awaits_dry_run(state: ScheduleState, generation: int) -> bool:
+    """Whether no dry run of this generation, the newest, has had a verdict."""
+    return generation == state.generation and any(
+        condition.reason is Reason.DRY_RUN_PENDING for condition in state.conditions or ()
+    )
+
+
+# -- checks ------------------------------------------------------------------------------------
+
+
+def _published_check(state: ScheduleState, generation: int) -> RunEvent | None:
+    """The check of this generation that the former leader published; it holds until the next."""
+    for fields in published.conditions_of(state.last()):
+        is_of_check = (
+            fields.get("observedGeneration") == generation
+            and fields.get("type") == ConditionType.RECONCILING
+        )
+        if is_of_check and fields.get("reason") != Reason.QUEUE_UNAVAILABLE:
+            return RunEvent(
+                uid=state.uid,
+                namespace=state.namespace,
+                name=state.name,
+                generation=generation,
+                slot_us=0,
+                trigger="Check",
+                state=RunState.CHECKED,
+                reason=str(fields.get("reason") or Reason.SECRETS_PENDING),
+                message=str(fields.get("message") or ""),
+                at_us=0,
+            )
+    return None
+
+
+def apply_check(state: ScheduleState, check: RunEvent) -> Report | None:
+    """The check holds from now on; the report as it stands by it, None where nothing changes."""
+    if check.generation < state.generation or (
+        state.check is not None and _outweighs(state.check, check)
+    ):
+        return None
+    state.check = check
+    unchecked = state.unchecked
+    if unchecked is None:
+        return None
+    # The slots that the edit itself ended were counted with the first report.
+    again = replace(unchecked, missed=0, skipped=0)
+    apply_report(state, again)
+    return verdicts.as_checked(again, check)
+
+
+def _outweighs(known: RunEvent, check: RunEvent) -> bool:
+    """A check that found everything stays: what is lost later fails runs and not the spec."""
+    if known.generation != check.generation:
+        return known.generation > check.generation
+    return not known.reason or known.at_us > check.at_us
+
+
+# -- time --------------------------------------------------------------------------------------
+
+
+def resume(state: ScheduleState, now_us: int) -> None:
+    """Where a suspension has ended by itself, its slots count as skipped, once.
+
+    The published status says whether they were counted: it says Armed from the same write on.
+    """
+    known = state.definition
+    if known is None or not plan.has_resumed(known, now_us):
+        return
+    if state.resumed_timing == known.timing_generation:
+        return
+    state.resumed_timing = known.timing_generation
+    if not published.of(state.published).suspended:
+        return
+    runs = state.runs()
+    skipped = runs.counts.skipped + plan.skipped_by_suspension(known, now_us)
+    runs = replace(runs, counts=replace(runs.counts, skipped=skipped))
+    state.summary = summaries.passed(runs, (known.rule.timing.suspend_until_us or 0) - 1)
+
+
+def next_change_us(state: ScheduleState, now_us: int) -> int | None:
+    """When the status will change without any event; None = never."""
+    changes = [state.open.next_overdue_us(now_us)]
+    if state.definition is not None:
+        until_us = state.definition.rule.timing.suspend_until_us
+        changes.append(until_us if until_us is not None and until_us > now_us else None)
+    return min((at_us for at_us in changes if at_us is not None), default=None)
+
+
+def next_passes_us(state: ScheduleState) -> int | None:
+    """When the published NEXT is past; a slot is next until its due. None = never."""
+    if not state.next_us:
+        return None
+    if state.definition is None:
+        return state.next_us
+    return plan.slots_of(state.definition).due_slot(state.next_us).due_us

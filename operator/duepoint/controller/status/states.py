@@ -1,0 +1,141 @@
+"""The states of all Schedules, and what other services ask of them.
+
+The reporter alone changes states; everyone else asks here. "Published" is what the API server has:
+history may delete a Job only by that. The other answers hold what is known now, published or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+from duepoint.controller.status import folding
+from duepoint.controller.status.runningjobs import RunningJob
+from duepoint.controller.status.state import ScheduleState
+from duepoint.kube import jobs
+from duepoint.runs import summary as summaries
+from duepoint.runs.run import RunState
+from duepoint.runs.settled import Settled
+from duepoint.schedules.definition import Definition
+from duepoint.schedules.rule import Policy
+
+#: Reads the definition in the queue for (uid, namespace); raises QueueUnavailable.
+Definitions = Callable[[str, str], Awaitable[Definition | None]]
+
+
+class ScheduleStates:
+    """States by the uid of their Schedule; one for each term."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._states: dict[str, ScheduleState] = {}
+
+    def __iter__(self) -> Iterator[ScheduleState]:
+        """All states; the set may change meanwhile."""
+        return iter(list(self._states.values()))
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._states
+
+    def get(self, uid: str) -> ScheduleState | None:
+        """The state of a Schedule; None = it is not known, or gone."""
+        return self._states.get(uid)
+
+    def add(self, state: ScheduleState) -> None:
+        """A Schedule was observed for the first time."""
+        self._states[state.uid] = state
+
+    def remove(self, uid: str) -> None:
+        """The Schedule is gone."""
+        self._states.pop(uid, None)
+
+    # -- the Schedule ----------------------------------------------------------------------------
+
+    def owner(self, uid: str) -> jobs.Owner | None:
+        """The Schedule as the controller of its Jobs; None = it is not known."""
+        state = self._states.get(uid)
+        return None if state is None else jobs.Owner(state.namespace, state.name, uid)
+
+    async def definition(self, uid: str) -> Definition | None:
+        """The definition in the queue, read at most once; raises QueueUnavailable."""
+        state = self._states.get(uid)
+        if state is None:
+            return None
+        if state.definition is None and not state.holds_nothing and state.conditions is None:
+            read = await self._definitions(state.uid, state.namespace)
+            if state.conditions is None:  # no report came meanwhile
+                state.definition = read
+        return state.definition
+
+    def refused_keeps(self, uid: str) -> Policy | None:
+        """The history limits of a Schedule that is refused; None = it is not, or not known."""
+        state = self._states.get(uid)
+        return state.keeps if state is not None and state.holds_nothing else None
+
+    # -- slots that have ended -------------------------------------------------------------------
+
+    def settled(self, uid: str) -> Settled | None:
+        """The slots that have ended as far as is known; None = the Schedule is not known."""
+        state = self._states.get(uid)
+        return None if state is None else state.settled()
+
+    def settled_if_folded(self, uid: str) -> Settled | None:
+        """The same where it may be newer than the published status, else None."""
+        state = self._states.get(uid)
+        return None if state is None else state.settled_if_folded()
+
+    def watermark_us(self, uid: str) -> int:
+        """The watermark as it is known, published or not."""
+        state = self._states.get(uid)
+        return 0 if state is None else state.runs().settled_us
+
+    def knows_end(self, uid: str, slot_us: int, *, of_job: bool) -> bool:
+        """Whether a regular slot has ended although the watermark may not say so."""
+        state = self._states.get(uid)
+        return state is not None and folding.knows_end(state, slot_us, of_job=of_job)
+
+    def is_published_as_ended(self, uid: str, slot_us: int) -> bool:
+        """Whether the published status says that a slot has ended."""
+        state = self._states.get(uid)
+        return state is not None and state.settled_published.has_ended(slot_us)
+
+    def has_ended(self, uid: str, slot_us: int) -> bool:
+        """The same, for good.
+
+        Not where an edit of the timing has passed a slot whose Job is still being requested: the
+        name of that Job must not become free.
+        """
+        state = self._states.get(uid)
+        if state is None:
+            return False
+        return state.settled_published.has_ended(slot_us) and slot_us not in state.open
+
+    def has_open_slots(self) -> bool:
+        """Whether any slot is known that has not ended while later ones may have."""
+        return any(state.open for state in self._states.values())
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def started(self, uid: str) -> int:
+        """How many regular runs have started."""
+        state = self._states.get(uid)
+        return 0 if state is None else state.runs().counts.regular
+
+    def running_jobs(self, namespace: str | None) -> Iterator[tuple[str, tuple[RunningJob, ...]]]:
+        """By uid, of Schedules with active runs, the Jobs of these; None = all namespaces."""
+        for state in self:
+            may_run = state.summary is not None or state.may_show_running
+            if may_run and namespace in (None, state.namespace) and state.runs().running.jobs:
+                yield state.uid, tuple(state.running_jobs())
+
+    def published_jobs(self, uid: str) -> frozenset[str]:
+        """The Jobs of a Schedule that its published status shows as running."""
+        state = self._states.get(uid)
+        return frozenset() if state is None else frozenset(state.published_jobs())
+
+    def is_over(self, job: RunningJob) -> bool:
+        """Whether the run of this Job is not believed to be active any more."""
+        state = self._states.get(job.uid)
+        if state is None:
+            return True
+        known = summaries.state_of(state.runs(), job.slot_us, job.trigger, job.job_name)
+        return known is not RunState.RUNNING

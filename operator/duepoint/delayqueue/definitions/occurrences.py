@@ -1,0 +1,177 @@
+"""Occurrences of a stored schedule put in and taken out by request, and a schedule removed whole.
+
+ScheduleRuns and checks become occurrences that are due at once (``enqueue``) and may be withdrawn
+while they wait. ``remove`` deletes a definition with its chain and all of its occurrences. Each
+is one fenced script a step and may be repeated after a lost reply; a schedule on its way to
+another shard is waited for.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from duepoint import errors
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import interning, records
+from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+
+#: Occurrences taken out per call of ``remove``: well below what unpack() can carry.
+_REMOVE_BATCH = 500
+#: Occurrences in one script: some 0.3 ms of the server's time.
+_ENQUEUE_BATCH = 100
+
+
+class Occurrences(moving.Moving):
+    """enqueue, enqueue_many, withdraw, remove."""
+
+    async def enqueue(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        record: messages.OccurrenceRecord,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        (armed,) = await self.enqueue_many(definition, [(point, record)], epoch)
+        return armed
+
+    async def enqueue_many(
+        self,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> list[messages.Armed]:
+        armed: list[messages.Armed] = []
+        for first in range(0, len(wanted), _ENQUEUE_BATCH):
+            part = wanted[first : first + _ENQUEUE_BATCH]
+            armed += await self._enqueue_part(definition, part, epoch)
+        return armed
+
+    async def _enqueue_part(
+        self,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> list[messages.Armed]:
+        reply = await self._where_it_is(
+            definition.id, lambda shard: self._enqueue_at(shard, definition, wanted, epoch)
+        )
+        if reply == b"GONE":
+            raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
+        return [messages.Armed(one.decode().lower()) for one in reply]
+
+    async def withdraw(
+        self,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        reply = await self._where_it_is(
+            definition.id, lambda shard: self._withdraw_at(shard, definition, point, epoch)
+        )
+        return messages.Armed(reply.decode().lower())
+
+    async def _withdraw_at(
+        self,
+        shard: messages.ShardId,
+        definition: definitions.Definition,
+        point: points.DuePoint,
+        epoch: messages.Epoch,
+    ) -> bytes | None:
+        text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
+        lane = (await self._intern(shard, [text], epoch))[text]
+        names = self._shard(shard)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
+        )
+        arguments.put("id", arguments.position(definition.id))
+        arguments.put("member", arguments.position(point.member))
+        keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), names.leases]
+        call = arguments.call("withdraw", keys)
+        reply: bytes = await self._until_free(shard, lambda: self._scripts.run(call))
+        return None if reply == b"ABSENT" else reply
+
+    async def _enqueue_at(
+        self,
+        shard: messages.ShardId,
+        definition: definitions.Definition,
+        wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
+        epoch: messages.Epoch,
+    ) -> Any:  # noqa: ANN401 - what the script replies
+        text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
+        lane = (await self._intern(shard, [text], epoch))[text]
+        names = self._shard(shard)
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
+        )
+        arguments.put("id", arguments.position(definition.id))
+        arguments.put("uid", arguments.position(packed_uid(definition.uid)))
+        arguments.put("members", arguments.run(point.member for point, _ in wanted))
+        arguments.put("records", arguments.run(records.pack(record) for _, record in wanted))
+        bucket = names.bucket_of(definition.id, self._buckets)
+        keys = [
+            names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
+            bucket, names.leases,
+        ]  # fmt: skip
+        call = arguments.call("enqueue", keys)
+        reply = await self._until_free(shard, lambda: self._scripts.run(call))
+        return None if reply == b"ABSENT" else reply
+
+    async def remove(
+        self,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> messages.Armed:
+        removed: list[bool] = []
+
+        async def remove(shard: messages.ShardId) -> bool | None:
+            applied, elsewhere = await self._remove_at(shard, schedule_id, uid, namespace, epoch)
+            removed.append(applied)
+            return None if elsewhere else applied
+
+        await self._where_it_is(schedule_id, remove)
+        return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
+
+    async def _remove_at(
+        self,
+        shard: messages.ShardId,
+        schedule_id: points.ScheduleId,
+        uid: str,
+        namespace: str,
+        epoch: messages.Epoch,
+    ) -> tuple[bool, bool]:
+        """Whether there was something, and whether a new shard may have more of it."""
+        text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
+        lane = (await self._intern(shard, [text], epoch))[text]
+        names = self._shard(shard)
+        bucket = names.bucket_of(schedule_id, self._buckets)
+        keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), bucket]
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard), epoch=epoch, lane=lane, batch=_REMOVE_BATCH
+        )
+        arguments.put("id", arguments.position(schedule_id))
+        arguments.put("uid", arguments.position(packed_uid(uid)))
+        call = arguments.call("remove", [*keys, names.leases])
+        was_there = False
+        while True:
+            applied, more, elsewhere = await self._until_free(
+                shard, lambda: self._scripts.run(call)
+            )
+            was_there = was_there or applied == b"APPLIED"
+            if not more:
+                return was_there, bool(elsewhere)
+
+
+def packed_uid(uid: str) -> bytes:
+    """The uid as it stands in a packed definition, without its length."""
+    try:
+        parsed = uuid.UUID(uid)
+    except ValueError:
+        return uid.encode()
+    return parsed.bytes if str(parsed) == uid else uid.encode()

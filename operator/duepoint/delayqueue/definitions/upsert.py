@@ -1,0 +1,350 @@
+"""Storing definitions with their chain points: the operator's half of the queue.
+
+``upsert`` takes one row or a million. It puts the rows together by shard, bucket and lane, turns
+what they share (namespace, rule, target) into the numbers of their shard, and sends up to 250 of
+them in one script, which compares each with what is stored and writes it whole or not at all.
+A shard that was made anew refuses numbers of its former life: they are asked for again, once.
+While the index is cut anew a row goes to the former shard first, and to the new one where it is
+not there.
+
+Callers run a few calls side by side: one is put together while the server writes another, and
+calls that meet in one turn of the event loop share a round trip.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar, cast
+
+import msgspec
+
+from duepoint import errors
+from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue.definitions import interning, records
+from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+
+#: Rows and open slots of one script: some 5 us of the server's time each, and unpack() carries
+#: 7,900 values. One schedule is never divided, and has a few hundred open slots at most.
+_PART = 250
+#: Parts of one round trip: a few milliseconds of the server's time, between others' commands.
+_PARTS_TOGETHER = 8
+#: Looks for the schedules of one call while the layout changes: it changes twice in a move.
+_ROUNDS = 4
+
+#: What the script answers about a row, and what it means.
+_ANSWERS = {name.upper().encode(): name for name in messages.Armed}
+_ABSENT = b"ABSENT"
+
+#: What is to be stored of one schedule, and the content that its target names.
+Wanted = tuple[messages.Arming, bytes]
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """What definitions of one namespace, target and rule have in common, as it is stored.
+
+    Attributes:
+        rule: None: its text stands in the definition itself.
+        made_from: the rule, whose identity stands for it while this lives.
+    """
+
+    namespace: bytes
+    target: bytes
+    rule: bytes | None
+    digest: str
+    blob: bytes
+    made_from: rules.Rule
+
+    def texts(self) -> list[bytes]:
+        texts = self.namespace, self.target, self.rule
+        return [text for text in texts if text is not None]
+
+
+class _Row(msgspec.Struct, frozen=True, gc=False):
+    """One schedule to be stored; ``place`` is where the caller has it."""
+
+    place: int
+    id: points.ScheduleId
+    arming: messages.Arming
+    kind: _Kind
+
+
+class _Group(NamedTuple):
+    """Rows of one namespace whose definitions lie in one bucket (see ``keys.place_of``)."""
+
+    bucket: int
+    rows: list[_Row]
+
+
+class _Part(NamedTuple):
+    """The rows of one script call."""
+
+    shard: messages.ShardId
+    groups: list[_Group]
+
+    def rows(self) -> Iterator[_Row]:
+        return itertools.chain.from_iterable(group.rows for group in self.groups)
+
+
+class _Numbers(NamedTuple):
+    """The texts of a kind as a shard numbers them."""
+
+    namespace: int
+    target: int
+    rule: int | None
+
+
+class Upsert(moving.Moving):
+    """upsert."""
+
+    def digest(self, namespace: str, blob: bytes) -> str:
+        return self._seal.digest(namespace, blob)
+
+    async def upsert(self, wanted: Sequence[Wanted], epoch: messages.Epoch) -> list[messages.Armed]:
+        answers: list[messages.Armed | None] = [None] * len(wanted)
+        rows = self._rows(wanted)
+        while rows:
+            distinct = {row.id: row for row in reversed(rows)}
+            await self._store(list(distinct.values()), answers, epoch)
+            rows = [row for row in rows if answers[row.place] is None]
+        return cast("list[messages.Armed]", answers)
+
+    def _rows(self, wanted: Sequence[Wanted]) -> list[_Row]:
+        """The rows; raises Bug or InvalidSpec where one cannot be stored."""
+        kinds: dict[tuple[str, str, int, bytes], _Kind] = {}
+        blobs: dict[str, bytes] = {}
+        rows = []
+        for place, (arming, content) in enumerate(wanted):
+            known, due_us = arming.definition, arming.due_us
+            if due_us is not None and not records.is_due(due_us):
+                raise _out_of_range()
+            key = (known.namespace, known.target, id(known.rule), content)
+            kind = kinds.get(key)
+            if kind is None:
+                kind = kinds[key] = self._kind(known, content, blobs)
+            rows.append(_Row(place, known.id, arming, kind))
+        return rows
+
+    def _kind(
+        self, known: definitions.Definition, content: bytes, blobs: dict[str, bytes]
+    ) -> _Kind:
+        if known.target != self.digest(known.namespace, content):
+            raise errors.Bug(f"{known.identity}: its target is not the digest of its blob")
+        if known.target not in blobs:
+            blobs[known.target] = self._seal.pack(content)
+        rule, entry = known.rule, interning.entry
+        return _Kind(
+            namespace=entry(interning.Kind.NAMESPACE, known.namespace.encode()),
+            target=entry(interning.Kind.TARGET, known.target.encode()),
+            rule=None if rule.is_private else entry(interning.Kind.RULE, rules.text(rule)),
+            digest=known.target,
+            blob=blobs[known.target],
+            made_from=rule,
+        )
+
+    async def _store(
+        self, rows: list[_Row], answers: list[messages.Armed | None], epoch: messages.Epoch
+    ) -> None:
+        """Answer every row; no two of them are of one schedule."""
+        for _ in range(_ROUNDS):
+            layout = self._known_layout()
+            try:
+                if layout.former is not None:
+                    rows = await self._store_in(layout.former, rows, answers, epoch)
+                rows = await self._store_in(layout, rows, answers, epoch)
+            except scripting.LayoutChanged:
+                if await self.layout() == layout:
+                    raise
+                rows = [row for row in rows if answers[row.place] is None]
+            if not rows:
+                return
+            await self.layout()
+        raise scripting.LayoutChanged("the index is cut anew faster than it can be written")
+
+    async def _store_in(
+        self,
+        layout: messages.Layout,
+        rows: Iterable[_Row],
+        answers: list[messages.Armed | None],
+        epoch: messages.Epoch,
+    ) -> list[_Row]:
+        """Answer the rows that a layout's shards have, or may have; the others are returned."""
+        absent: list[_Row] = []
+        for several in _slices(_parts(rows, layout, self._buckets), _PARTS_TOGETHER):
+            calls = [await self._call(part, epoch) for part in several]
+            replies = await self._gathered_durably.replies(calls)
+            for part, reply in zip(several, replies, strict=True):
+                for row, answer in zip(
+                    part.rows(), await self._answers(part, reply, epoch), strict=True
+                ):
+                    if answer == _ABSENT:
+                        absent.append(row)
+                    else:
+                        answers[row.place] = _ANSWERS[answer]
+        return absent
+
+    async def _answers(
+        self, part: _Part, reply: list[bytes] | errors.DuepointError, epoch: messages.Epoch
+    ) -> list[bytes]:
+        """What the script says of each row, once nothing keeps it from looking at them."""
+        if isinstance(reply, scripting.LayoutChanged):
+            self._interned.forget(part.shard)  # made anew: its numbers are others
+        elif isinstance(reply, errors.DuepointError):
+            raise reply
+        elif reply[0] != b"BUSY":
+            return reply
+
+        async def again() -> list[bytes]:
+            answers: list[bytes] = await self._gathered_durably.run(await self._call(part, epoch))
+            return answers
+
+        try:
+            return await self._until_free(part.shard, again)
+        except scripting.LayoutChanged:
+            self._interned.forget(part.shard)
+            if sharding.layout_of(part.shard) == self._known_layout().number:
+                raise
+            return [_ABSENT for _ in part.rows()]  # a former shard that is closed
+
+    async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.Call:
+        shard = part.shard
+        kinds = {row.kind for row in part.rows()}
+        texts = set(itertools.chain.from_iterable(kind.texts() for kind in kinds))
+        numbers = await self._intern(shard, sorted(texts), epoch)
+        numbers_of = {
+            kind: _Numbers(
+                namespace=numbers[kind.namespace],
+                target=numbers[kind.target],
+                rule=None if kind.rule is None else numbers[kind.rule],
+            )
+            for kind in kinds
+        }
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(shard),
+            epoch=epoch,
+            incarnation=self._interned.incarnation(shard),
+            numbers=list(numbers.values()),
+        )
+        blobs = {kind.digest: kind.blob for kind in kinds}
+        arguments.put("blobs", arguments.run(itertools.chain.from_iterable(blobs.items())))
+        return self._call_of(part, numbers_of, arguments)
+
+    def _call_of(
+        self, part: _Part, numbers_of: Mapping[_Kind, _Numbers], arguments: scripting.Arguments
+    ) -> scripting.Call:
+        names = self._shard(part.shard)
+        used = moving.Keys(
+            *(names.meta, names.heads, names.blobs, names.wake, names.leases, names.interned),
+            *(names.occ, names.occrec),
+        )
+        groups, options = [], {}
+        for bucket, rows in part.groups:
+            lane = numbers_of[rows[0].kind].namespace
+            first, last = arguments.run(_values(rows, numbers_of))
+            groups.append(
+                (
+                    used.position(names.bucket_at(bucket, self._buckets)),
+                    str(lane),
+                    used.position(names.lane(lane)),
+                    first,
+                    last,
+                )
+            )
+            for place, row in enumerate(rows):
+                if row.arming.keep_chain or row.arming.replaces or row.arming.open:
+                    options[first + _ROW_LENGTH * place] = _options(row.arming, arguments)
+        arguments.put("groups", groups)
+        arguments.put("options", options)
+        return arguments.call("upsert", used.names)
+
+
+#: Values of a row: id, record, due of its chain.
+_ROW_LENGTH = 3
+
+
+def _values(rows: Iterable[_Row], numbers_of: Mapping[_Kind, _Numbers]) -> list[bytes | str]:
+    values: list[bytes | str] = []
+    for row in rows:
+        arming = row.arming
+        namespace, target, rule = numbers_of[row.kind]
+        record = definitions.pack(arming.definition, namespace=namespace, target=target, rule=rule)
+        values += (row.id, record, "" if arming.due_us is None else str(arming.due_us))
+    return values
+
+
+def _options(arming: messages.Arming, arguments: scripting.Arguments) -> dict[str, object]:
+    options: dict[str, object] = {}
+    if arming.keep_chain:
+        options = {"keep_chain": True, "after": arming.after_us}
+    if arming.replaces:
+        options["replaces"] = arguments.position(arming.replaces)
+    if arming.open:
+        options["open"] = arguments.run(
+            itertools.chain.from_iterable(
+                (str(one.point.due_us), one.point.member, records.pack(one.record))
+                for one in arming.open
+            )
+        )
+    return options
+
+
+def _parts(rows: Iterable[_Row], layout: messages.Layout, buckets: int) -> list[_Part]:
+    """The rows of each script call, group by group; all of a call are of one shard."""
+    last_shard = layout.shards - 1
+    found: collections.defaultdict[tuple[int, int, str], list[_Row]]
+    found = collections.defaultdict(list)
+    for row in rows:
+        number = int.from_bytes(row.id, "big")
+        namespace = row.arming.definition.namespace
+        found[number & last_shard, keys.place_of_number(number, buckets), namespace].append(row)
+    shards = sharding.own_shards(layout)
+    parts: list[_Part] = []
+    room = 0
+    for (shard, bucket, _), listed in sorted(found.items(), key=lambda item: item[0]):
+        for group in _divided(listed):
+            weight = sum(1 + len(row.arming.open) for row in group)
+            if not parts or parts[-1].shard != shards[shard] or weight > room:
+                parts.append(_Part(shards[shard], []))
+                room = _PART
+            parts[-1].groups.append(_Group(bucket, group))
+            room -= weight
+    return parts
+
+
+def _divided(rows: list[_Row]) -> Iterator[list[_Row]]:
+    """Rows of one bucket, so many as one script may carry; a row alone always may."""
+    part: list[_Row] = []
+    room = _PART
+    for row in rows:
+        weight = 1 + len(row.arming.open)
+        if part and weight > room:
+            yield part
+            part, room = [], _PART
+        part.append(row)
+        room -= weight
+    yield part
+
+
+def _slices(items: list[ItemT], length: int) -> Iterator[list[ItemT]]:
+    for first in range(0, len(items), length):
+        yield items[first : first + length]
+
+
+def _out_of_range() -> errors.InvalidSpec:
+    return errors.InvalidSpec(
+        (
+            errors.FieldError(
+                reason="OutOfRange",
+                path="spec.schedule",
+                message="the next run is before 1970 or after September 2112; write a time between",
+            ),
+        )
+    )

@@ -1,0 +1,261 @@
+"""Requests over kept connections: a pool by endpoint.
+
+A connection that is not in use is kept for a while and closed after it; the one used last serves
+next. A kept connection may have been closed by the server just before it is used: a request of
+which nothing was heard is then sent once more, over a new connection, where the caller says that
+this is harmless. Who may be connected to is decided by ``Opener``; with a limit of open connections
+further requests wait in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from duepoint.net import egressrules, http1
+
+CONNECT_SECONDS = 5.0
+
+#: A server that closed a connection before it was used says so at once. One that is cut later is
+#: not asked again: the server has had time to begin.
+_STALE_SECONDS = 1.0
+#: Idle connections of a pool; beyond it the oldest is closed.
+_MOST_IDLE = 1024
+
+
+class NotConnected(OSError):
+    """There was no connection, so nothing has left this process; the cause says why."""
+
+
+class ConnectionLate(NotConnected):
+    """There was no connection in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where to connect, and how to be sure that it is the right server.
+
+    Connections are shared by what compares: of two calls with different names to verify, or with
+    different TLS contexts, neither gets the other's.
+
+    Attributes:
+        tls: None for plain TCP.
+        server_name: the name to verify, where it is not the host.
+        route: what the egress rules have to know.
+        namespace: whose names are looked up.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    route: egressrules.Route | None = field(default=None, compare=False)
+    namespace: str = field(default="", compare=False)
+
+    @property
+    def tls_name(self) -> str | None:
+        """The name in the server's certificate; None without TLS."""
+        return None if self.tls is None else (self.server_name or self.host).rstrip(".")
+
+
+class Opener(Protocol):
+    """Opens connections: the guarded dialler, or one for a server of our own."""
+
+    async def open(self, endpoint: Endpoint) -> http1.Connection:
+        """A new connection; raises OSError and ValueError."""
+        ...
+
+
+class DirectOpener:
+    """For a server that the operator of the installation named, such as the API server."""
+
+    async def open(self, endpoint: Endpoint) -> http1.Connection:
+        """See ``Opener.open``."""
+        _, made = await asyncio.get_running_loop().create_connection(
+            http1.Connection,
+            endpoint.host,
+            endpoint.port,
+            ssl=endpoint.tls,
+            server_hostname=endpoint.tls_name,
+        )
+        return made
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One request.
+
+    Attributes:
+        content: head and body as they go out.
+        deadline: when the response must be there, by the loop's clock.
+        connect_by: when there must be a connection.
+        is_repeatable: whether it may be sent again after a kept connection was cut.
+        rule: how much of the body is read.
+        may_send: asked once there is a connection; nothing is sent where it says no.
+    """
+
+    endpoint: Endpoint
+    content: bytes
+    deadline: float
+    connect_by: float
+    is_repeatable: bool
+    rule: http1.BodyRule = http1.WHOLE
+    may_send: Callable[[], bool] = _always
+
+
+class Pool:
+    """Connections of one event loop.
+
+    Args:
+        keep_seconds: how long a connection lies idle.
+        most_open: requests under way at a time; None = no limit of the pool's.
+    """
+
+    def __init__(
+        self, opener: Opener, *, keep_seconds: float, most_open: int | None = None
+    ) -> None:
+        self._opener = opener
+        self._keep_seconds = keep_seconds
+        self._turns = None if most_open is None else asyncio.Semaphore(most_open)
+        self._idle: dict[Endpoint, list[http1.Connection]] = {}
+        #: All idle connections, the one that was not used for the longest first.
+        self._ages: dict[http1.Connection, Endpoint] = {}
+        self._busy: set[http1.Connection] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def send(self, call: Call) -> http1.Response:
+        """The response to a request.
+
+        Raises:
+            NotConnected: nothing was sent.
+            TimeoutError, OSError: see ``http1.Connection.send``.
+        """
+        if self._is_closed:
+            raise NotConnected("the connections are closed")
+        if self._turns is None:
+            return await self._send(call)
+        await self._take_turn(self._turns, call.connect_by)
+        try:
+            return await self._send(call)
+        finally:
+            self._turns.release()
+
+    def close(self) -> None:
+        """Close all connections; requests under way fail."""
+        self._is_closed = True
+        self.close_idle()
+        for connection in list(self._busy):
+            connection.abort()
+
+    def close_idle(self) -> None:
+        """Close the connections that are not in use."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        for connection in list(self._ages):
+            self._drop(connection)
+
+    async def _send(self, call: Call) -> http1.Response:
+        loop = asyncio.get_running_loop()
+        kept = self._kept(call.endpoint)
+        if kept is not None:
+            begun = loop.time()
+            try:
+                return await self._exchange(kept, call)
+            except http1.Cut:
+                is_stale = not kept.was_heard and loop.time() - begun < _STALE_SECONDS
+                if not (is_stale and call.is_repeatable):
+                    raise
+        return await self._exchange(await self._open(call.endpoint, call.connect_by), call)
+
+    async def _exchange(self, connection: http1.Connection, call: Call) -> http1.Response:
+        if not call.may_send():
+            self._keep(call.endpoint, connection)
+            raise ConnectionLate("there was no time left to send")
+        self._busy.add(connection)
+        try:
+            response = await connection.send(call.content, deadline=call.deadline, rule=call.rule)
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            self._busy.discard(connection)
+        if response.keep_alive and connection.is_open and not self._is_closed:
+            self._keep(call.endpoint, connection)
+        else:
+            connection.abort()
+        return response
+
+    async def _take_turn(self, turns: asyncio.Semaphore, by: float) -> None:
+        if not turns.locked():
+            await turns.acquire()
+            return
+        try:
+            async with asyncio.timeout_at(by):
+                await turns.acquire()
+        except TimeoutError as error:
+            raise ConnectionLate("timed out, no connection was free") from error
+
+    async def _open(self, endpoint: Endpoint, by: float) -> http1.Connection:
+        by = min(by, asyncio.get_running_loop().time() + CONNECT_SECONDS)
+        try:
+            async with asyncio.timeout_at(by) as limit:
+                return await self._opener.open(endpoint)
+        except (OSError, ValueError) as error:
+            if limit.expired():
+                raise ConnectionLate("timed out, no connection was made") from error
+            raise NotConnected(f"no connection: {type(error).__name__}: {error}") from error
+
+    # -- idle connections ------------------------------------------------------------------------
+
+    def _kept(self, endpoint: Endpoint) -> http1.Connection | None:
+        """The one used last, while it is open and young enough."""
+        oldest = asyncio.get_running_loop().time() - self._keep_seconds
+        while idle := self._idle.get(endpoint):
+            connection = idle[-1]
+            self._forget(connection)
+            if connection.is_open and connection.idle_since >= oldest:
+                return connection
+            connection.abort()
+        return None
+
+    def _keep(self, endpoint: Endpoint, connection: http1.Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.setdefault(endpoint, []).append(connection)
+        self._ages[connection] = endpoint
+        if len(self._ages) > _MOST_IDLE:
+            self._drop(next(iter(self._ages)))
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._keep_seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what was idle for long; the next look is after as long again."""
+        self._sweeping = None
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._keep_seconds
+        for connection in list(self._ages):
+            if connection.idle_since >= oldest:
+                self._sweeping = loop.call_later(self._keep_seconds, self._sweep)
+                return
+            self._drop(connection)
+
+    def _drop(self, connection: http1.Connection) -> None:
+        self._forget(connection)
+        connection.abort()
+
+    def _forget(self, connection: http1.Connection) -> None:
+        """It is idle no longer."""
+        endpoint = self._ages.pop(connection)
+        idle = self._idle[endpoint]
+        idle.remove(connection)
+        if not idle:
+            del self._idle[endpoint]

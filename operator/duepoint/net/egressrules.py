@@ -1,0 +1,187 @@
+"""Which addresses a webhook may be sent to: the rules of the egress guard, without the guard.
+
+``verdict`` is the whole decision about one address as it would be dialled, and its reason names
+the setting that would change it. In every mode: what is denied by name is denied; our own Redis
+and API server are denied; loopback, link-local, metadata and other special addresses yield only
+to an entry that names exactly them, and so do the cluster's own ranges, except for a Service whose
+endpoints Kubernetes keeps. What is left is the mode's: public addresses, Services of the
+Schedule's own namespace, private ones. Pure; ``egress`` makes it hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from duepoint import settings
+from duepoint.net import addresses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the operator decided.
+
+    Attributes:
+        mode: ``public-only``, ``same-namespace``, ``allowlist`` or ``open``.
+        allowed, denied: address ranges; what is denied is denied whatever else is said.
+        cluster: address ranges of the cluster's Pods, Services and nodes, whatever their kind.
+        allow_http: whether public receivers may be called without TLS.
+    """
+
+    mode: str = "same-namespace"
+    allowed: tuple[addresses.Network, ...] = ()
+    denied: tuple[addresses.Network, ...] = ()
+    cluster: tuple[addresses.Network, ...] = ()
+    allow_http: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """What is about to be called.
+
+    Attributes:
+        scheme: ``http`` or ``https``.
+        service: whether the addresses come from a Service of the Schedule's own namespace.
+        vouched: for a Service, whether Kubernetes itself keeps all of its endpoints; those that
+            a user wrote need the allow-list.
+        web: whether it is a URL, whose port must not be that of another kind of server.
+        endpoints: for a Service, the (address, port) pairs to dial instead of a name's answers.
+    """
+
+    scheme: str
+    service: bool = False
+    vouched: bool = False
+    web: bool = False
+    endpoints: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Dial it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Do not; ``reason`` says why and names the setting that would change it."""
+
+    reason: str
+
+
+Verdict = Allowed | Denied
+#: Addresses and ports of our own servers.
+Own = frozenset[tuple[addresses.Address, int]]
+
+_ALLOWED = Allowed()
+
+#: Ports of servers that are no webhook receivers and may take a request for something else: ssh,
+#: telnet, mail, name service, etcd, Redis, memcached and the kubelet's.
+OTHER_PORTS = frozenset({22, 23, 25, 53, 465, 587, 2379, 2380, 6379, 10250, 10255, 11211, 26379})
+
+
+def verdict(
+    address: str, port: int, policy: Policy, route: Route, own: Own = frozenset()
+) -> Verdict:
+    """Whether this address may be dialled. Pure.
+
+    Args:
+        address: as it would be dialled; another spelling than the usual one is denied.
+        port: as it would be dialled.
+        policy: the operator's.
+        route: what for.
+        own: our Redis and API server, which no setting opens.
+    """
+    parsed = addresses.parse(address)
+    if parsed is None:
+        return Denied(f"{address!r} is no plain IP address; write it as 192.0.2.1 or 2001:db8::1")
+    for reached in addresses.reached_by(parsed):
+        judged = _judge(_Aim(parsed, reached, port), policy, route, own)
+        if isinstance(judged, Denied):
+            return judged
+    return _ALLOWED
+
+
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    """An address as dialled, and one that a packet to it reaches."""
+
+    dialled: addresses.Address
+    reached: addresses.Address
+    port: int
+
+    def within(self, networks: Sequence[addresses.Network]) -> bool:
+        return any(self.reached in one or self.dialled in one for one in networks)
+
+    def named_by(self, networks: Sequence[addresses.Network]) -> bool:
+        """Whether an entry names this very address, not a range around it."""
+        return self.within([one for one in networks if one.num_addresses == 1])
+
+    def __str__(self) -> str:
+        same = self.dialled == self.reached
+        return str(self.reached) if same else f"{self.dialled} (that is {self.reached})"
+
+
+def _judge(aim: _Aim, policy: Policy, route: Route, own: Own) -> Verdict:
+    if (aim.reached, aim.port) in own:
+        return Denied(f"{aim} port {aim.port} is Duepoint's own Redis or API server")
+    if aim.within(policy.denied):
+        return Denied(f"{aim} is in the ranges of {_name('egress_denied_cidrs')}")
+    kind, word = addresses.kind(aim.reached)
+    ours = any(aim.reached == address for address, _ in own)
+    if (kind is addresses.Kind.SPECIAL or ours) and not aim.named_by(policy.allowed):
+        word = "the address of Duepoint's own Redis or API server" if ours else word
+        return Denied(f"{aim} is {word}; only an entry of {_allow(aim, exact=True)} opens it")
+    is_in_cluster = aim.within(policy.cluster) and not (route.service and route.vouched)
+    if is_in_cluster and not aim.named_by(policy.allowed):
+        return Denied(
+            f"{aim} is inside the cluster ({_name('egress_cluster_cidrs')}, or the worker's own "
+            f"Pod network); use webhook.service for a Service of this namespace, or have the "
+            f"operator add the address to {_allow(aim, exact=True)}"
+        )
+    if route.service:
+        return _judge_service(aim, policy, route)
+    return _judge_url(aim, kind, policy, route)
+
+
+def _judge_service(aim: _Aim, policy: Policy, route: Route) -> Verdict:
+    if policy.mode == "public-only":
+        return Denied(f"{_name('egress_mode')} is public-only, which permits no webhook.service")
+    if route.vouched or aim.within(policy.allowed):
+        return _ALLOWED
+    return Denied(
+        f"{aim} is an endpoint of a Service whose endpoints a user may write (it has no selector, "
+        f"or an EndpointSlice that the endpointslice controller does not manage), so it needs an "
+        f"entry of {_allow(aim)}"
+    )
+
+
+def _judge_url(aim: _Aim, kind: addresses.Kind, policy: Policy, route: Route) -> Verdict:
+    if kind is addresses.Kind.PUBLIC and route.scheme == "http" and not policy.allow_http:
+        return Denied(
+            f"{aim} is public and the URL is plain http; write https, or set "
+            f"{_name('egress_allow_http')}=true"
+        )
+    if aim.within(policy.allowed):
+        return _ALLOWED
+    if route.web and aim.port in OTHER_PORTS:
+        return Denied(
+            f"{aim} port {aim.port} is another kind of server's; if webhooks are taken there, have "
+            f"the operator add the address to {_allow(aim)}"
+        )
+    if policy.mode == "allowlist":
+        return Denied(f"{aim} is not in {_allow(aim)}, and {_name('egress_mode')} is allowlist")
+    if policy.mode == "open" or kind is addresses.Kind.PUBLIC:
+        return _ALLOWED
+    return Denied(
+        f"{aim} is private; use webhook.service for a Service of this namespace, or have the "
+        f"operator add it to {_allow(aim)}"
+    )
+
+
+def _name(setting: str) -> str:
+    return settings.variable(setting)
+
+
+def _allow(aim: _Aim, *, exact: bool = False) -> str:
+    """The setting, and if need be the entry, that would open the address."""
+    entry = f" ({aim.reached}/{aim.reached.max_prefixlen})" if exact else ""
+    return _name("egress_allowed_cidrs") + entry

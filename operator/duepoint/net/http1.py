@@ -1,0 +1,304 @@
+"""HTTP/1.1 over one connection: the bytes of a request, and the response that follows.
+
+``httptools`` (llhttp) parses: bodies with a length, in chunks, or up to the end of the connection.
+Interim responses (RFC 9110, 15.2) are skipped. A connection serves one request at a time. It may be
+used again only after a response that ended properly and with nothing behind it: trailing and
+unsolicited data, a cut, a delay and a cancellation close it. Heads are bounded, bodies by
+``BodyRule``. There are no redirects, cookies, compression or uploads, because neither webhooks nor
+an API server need them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import httptools
+
+#: Longest head, interim responses included, and most header lines in it.
+HEAD_LIMIT_BYTES = 64 * 1024
+_MOST_HEADERS = 256
+#: Interim responses before the response; a server that sends more of them only keeps us busy.
+MOST_INTERIM = 32
+
+_SWITCHING_PROTOCOLS = 101
+_FRAMED_BY = ("content-length", "transfer-encoding")
+
+
+class NotHttp(OSError):
+    """The server sent something that is no response to a request."""
+
+
+class TooLarge(OSError):
+    """The body has more bytes than the caller wants to hold."""
+
+
+class Cut(ConnectionError):
+    """The connection ended before the response did."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyRule:
+    """How much of a body is read.
+
+    Attributes:
+        most_bytes: the limit; None = no limit.
+        is_optional: the head alone is a response. A body that is longer than the limit, cut, late
+            or malformed is left out from there on, and the connection is closed. Otherwise each of
+            these is an error.
+    """
+
+    most_bytes: int | None = None
+    is_optional: bool = False
+
+
+WHOLE = BodyRule()
+
+
+class Response(NamedTuple):
+    """A response; header names are in lower case, and of a repeated header the last one counts.
+
+    ``keep_alive``: the connection may be used again.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    keep_alive: bool
+
+
+def request_bytes(
+    method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None
+) -> bytes:
+    """The request as it goes out, with its Content-Length; ``body`` None = none at all.
+
+    Raises:
+        ValueError: a part would end its line early, or holds a null.
+    """
+    lines = [f"{method} {target} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    head = "\r\n".join(lines)
+    breaks = len(lines) - 1
+    if head.count("\r") != breaks or head.count("\n") != breaks or "\0" in head:
+        raise ValueError("a line break or a null in a header or the URL")
+    return f"{head}\r\n\r\n".encode() + (body or b"")
+
+
+class ResponseParser:
+    """Parses one response; feed it what arrives until it returns the response."""
+
+    def __init__(self, rule: BodyRule = WHOLE) -> None:
+        self._rule = rule
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._status = 0
+        self._interim = 0
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._headers: dict[str, str] = {}
+        self._header_lines = self._header_bytes = 0
+        self._parts: list[bytes] = []
+        self._is_in_body = False
+        self._response: Response | None = None
+
+    def feed(self, data: bytes) -> Response | None:
+        """The response, once it is complete.
+
+        Raises:
+            NotHttp: the data are no response, or come after one that was complete.
+            TooLarge: the body is longer than the rule allows and not optional.
+        """
+        if self._parser is None:
+            raise NotHttp("more came than a response")
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._response is not None:
+                self._refuse_reuse()
+            elif (partial := self.partial()) is not None:
+                return partial
+            else:
+                raise NotHttp(f"no response to a request: {error}: {data[:100]!r}") from error
+        if self._response is None:
+            self._check_bounds(len(data))
+        return self._released()
+
+    def partial(self) -> Response | None:
+        """What was read so far, where the head is complete and the body optional."""
+        if not (self._is_in_body and self._rule.is_optional):
+            return None
+        self._response = self._made(keep_alive=False)
+        return self._released()
+
+    def end(self) -> Response | None:
+        """The response at the end of the connection, where its body lasts until then."""
+        if self._is_in_body and not any(name in self._headers for name in _FRAMED_BY):
+            return self._made(keep_alive=False)
+        return self.partial()
+
+    def _check_bounds(self, size: int) -> None:
+        if not self._is_in_body:
+            self._head_bytes += size
+            if self._head_bytes > HEAD_LIMIT_BYTES:
+                raise NotHttp("the head is too long")
+            return
+        most = self._rule.most_bytes
+        if most is not None and self._body_bytes > most:
+            if self._rule.is_optional:
+                self._response = self._made(keep_alive=False)
+            else:
+                raise TooLarge(f"a response of more than {most} bytes")
+
+    def _made(self, *, keep_alive: bool) -> Response:
+        body = b"".join(self._parts)
+        if self._rule.is_optional and self._rule.most_bytes is not None:
+            body = body[: self._rule.most_bytes]
+        return Response(self._status, self._headers, body, keep_alive)
+
+    def _released(self) -> Response | None:
+        """The response. Parser and reader hold each other, and with them megabytes.
+
+        Only a collection of garbage, which is rare in a process of many objects, would free them.
+        """
+        response = self._response
+        if response is not None:
+            self._parser = self._response = None
+            self._parts = []
+            self._is_in_body = False
+        return response
+
+    def _refuse_reuse(self) -> None:
+        """More came than was asked for, so what follows is unknown."""
+        if self._response is not None:
+            self._response = self._response._replace(keep_alive=False)
+
+    # -- what the parser calls -------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """An interim response, the response, or something behind it begins."""
+        self._refuse_reuse()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header of a head, or of the trailer behind the chunks."""
+        if self._is_in_body or self._response is not None:
+            return
+        self._header_lines += 1
+        self._header_bytes += len(name) + len(value)
+        if self._header_lines > _MOST_HEADERS or self._header_bytes > HEAD_LIMIT_BYTES:
+            raise NotHttp("the head is too long")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+
+    def on_headers_complete(self) -> None:
+        """The head is complete."""
+        if self._response is None and self._parser is not None:
+            self._status = self._parser.get_status_code()
+            is_switch = self._status == _SWITCHING_PROTOCOLS and self._rule.is_optional
+            self._is_in_body = self._status >= 200 or is_switch
+
+    def on_body(self, part: bytes) -> None:
+        """A piece of the body."""
+        if self._is_in_body:
+            self._parts.append(part)
+            self._body_bytes += len(part)
+
+    def on_message_complete(self) -> None:
+        """The response is complete, or an interim one is over."""
+        if self._response is not None:
+            return
+        if not self._is_in_body:
+            self._headers.clear()
+            self._interim += 1
+            if self._interim > MOST_INTERIM:
+                raise NotHttp(f"more than {MOST_INTERIM} interim responses")
+            return
+        self._is_in_body = False
+        keep_alive = self._parser is not None and self._parser.should_keep_alive()
+        self._response = self._made(keep_alive=keep_alive)
+
+
+class Connection(asyncio.Protocol):
+    """One connection, for one request at a time.
+
+    Attributes:
+        was_heard: whether anything arrived since the last request was sent.
+        idle_since: when it was put aside, by the loop's clock; the pool's.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parser = ResponseParser()
+        self._pending: asyncio.Future[Response] | None = None
+        self.was_heard = False
+        self.idle_since = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether neither side has closed it, as far as is known."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def send(self, request: bytes, *, deadline: float, rule: BodyRule = WHOLE) -> Response:
+        """The response to a request, by a deadline of the loop's clock.
+
+        Raises:
+            Cut, NotHttp, TooLarge, TimeoutError: there was none. ``abort`` the connection then.
+        """
+        self.was_heard = False
+        if self._transport is None:
+            raise Cut("the connection was closed")
+        self._parser = ResponseParser(rule)
+        pending: asyncio.Future[Response] = self._loop.create_future()
+        self._pending = pending
+        timer = self._loop.call_at(deadline, self._expire)
+        try:
+            self._transport.write(request)
+            return await pending
+        finally:
+            timer.cancel()
+            self._pending = None
+
+    def abort(self) -> None:
+        """Close at once; what was not sent yet is dropped."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- what the transport calls ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.was_heard = True
+        if self._pending is None or self._pending.done():  # nothing was asked
+            self.abort()
+            return
+        try:
+            response = self._parser.feed(data)
+        except (NotHttp, TooLarge) as error:
+            self._pending.set_exception(error)
+            return
+        if response is not None:
+            self._pending.set_result(response)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._pending is None or self._pending.done():
+            return
+        response = self._parser.end() if exc is None else self._parser.partial()
+        if response is not None:
+            self._pending.set_result(response)
+        else:
+            cause = f"the connection was cut: {exc}" if exc else "the connection was cut"
+            self._pending.set_exception(Cut(cause))
+
+    def _expire(self) -> None:
+        if self._pending is None or self._pending.done():
+            return
+        response = self._parser.partial()
+        if response is not None:
+            self._pending.set_result(response)
+        else:
+            self._pending.set_exception(TimeoutError())

@@ -1,0 +1,117 @@
+"""The addresses of our own Redis and API server, which nothing but ourselves may call.
+
+They are looked up now and then. A look-up that fails is no answer: the addresses of the last good
+one stay, and where there never was one nothing is dialled, because it might be the very server that
+is looked for. Only the resolver's word that there is no such name counts as none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import urllib.parse
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent import futures
+from typing import Any
+
+from duepoint import redisurl
+from duepoint.net import addresses, egressrules, lookups
+
+#: How long the addresses are believed, and looked for.
+_FRESH_SECONDS = 60.0
+_LOOKUP_SECONDS = 2.0
+_THREADS = 4
+#: From one look to the next while an address is unknown.
+_RETRY_SECONDS = 1.0
+#: The resolver's definite answer that a name leads nowhere; anything else is no answer.
+_NO_SUCH_NAME = frozenset(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)
+)
+
+#: host, port -> addresses; raises OSError (socket.gaierror) where there are none.
+Lookup = Callable[[str, int], Awaitable[Sequence[str]]]
+#: Hosts and ports of our own servers, as far as they are known by now.
+Servers = Callable[[], Iterable[tuple[str, int]]]
+
+
+class Unready(OSError):
+    """An address of our own servers is not known yet, so no other can be judged; try later."""
+
+
+class OwnServers:
+    """Looks the addresses up, in threads of its own: no tenant's names keep them waiting."""
+
+    def __init__(self, servers: Servers, lookup: Lookup | None = None) -> None:
+        self._servers = servers
+        self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="own lookup")
+        self._lookup = lookup or self._system_lookup
+        self._looking = asyncio.Lock()
+        self._fresh_until = float("-inf")
+        self._looked_for: frozenset[tuple[str, int]] = frozenset()
+        self._found: dict[tuple[str, int], egressrules.Own] = {}
+        self.known: egressrules.Own = frozenset()
+
+    def is_fresh(self) -> bool:
+        """Whether every server of today was looked for, and lately."""
+        is_young = asyncio.get_running_loop().time() < self._fresh_until
+        return is_young and self._looked_for.issuperset(self._servers())
+
+    async def refresh(self) -> None:
+        """Look again where the last look is old; raises Unready."""
+        if self.is_fresh():
+            return
+        is_new = not self._looked_for.issuperset(self._servers())
+        if not is_new and self._looking.locked() and not self._unknown():
+            return  # what is known serves while another call looks
+        async with self._looking:
+            if not self.is_fresh():
+                await self._look()
+        if unknown := self._unknown():
+            host, port = unknown[0]
+            raise Unready(f"the address of Duepoint's own server {host}:{port} cannot be looked up")
+
+    def close(self) -> None:
+        """Let go of the threads; those that hang end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _look(self) -> None:
+        servers = frozenset(self._servers())
+        found = await asyncio.gather(*(self._addresses(host, port) for host, port in servers))
+        for server, its_addresses in zip(servers, found, strict=True):
+            if its_addresses is not None:
+                self._found[server] = its_addresses
+        self._looked_for = servers
+        self.known = frozenset[Any]().union(*self._found.values())
+        seconds = _RETRY_SECONDS if self._unknown() else _FRESH_SECONDS
+        self._fresh_until = asyncio.get_running_loop().time() + seconds
+
+    def _unknown(self) -> list[tuple[str, int]]:
+        return sorted(self._looked_for - self._found.keys())
+
+    async def _addresses(self, host: str, port: int) -> egressrules.Own | None:
+        """None where nothing could be found out."""
+        try:
+            async with asyncio.timeout(_LOOKUP_SECONDS):
+                texts = (host,) if addresses.parse(host) else await self._lookup(host, port)
+        except socket.gaierror as error:
+            return frozenset() if error.errno in _NO_SUCH_NAME else None
+        except OSError:  # TimeoutError included
+            return None
+        parsed = (addresses.parse(text) for text in texts)
+        return frozenset(
+            (address, port) for each in parsed if each for address in addresses.reached_by(each)
+        )
+
+    async def _system_lookup(self, host: str, port: int) -> Sequence[str]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lookups.ask_system, host, port)
+
+
+def own_servers(redis_url: str, *urls: str) -> tuple[tuple[str, int], ...]:
+    """Hosts and ports of our servers' URLs; those without a host (``unix:``) are left out."""
+    usual = {"http": 80, "https": 443}
+    parts = (urllib.parse.urlsplit(url) for url in urls)
+    hosts = (
+        (part.hostname, part.port or usual.get(part.scheme, 0)) for part in parts if part.hostname
+    )
+    return (*redisurl.parse(redis_url).hosts, *hosts)

@@ -1,0 +1,68 @@
+"""A test's own client of the server behind a queue.
+
+Tests that damage, inspect or clear what the queue has stored do so as the administrator over a
+connection of their own, so that no test depends on how the queue is built. Names of keys come from
+``keys``, the one place that spells them; nothing here asks the queue. Connects with the first
+command; ``close`` is the owner's duty (``queueing.Harness.close``).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import redis.asyncio
+
+from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+from tests.support import redisusers
+
+_CLUSTER = "redis+cluster://"
+
+
+class ServerClient:
+    """Commands to one server or cluster, and the names of one index there.
+
+    Args:
+        url: as the queue gets it, without a user: the administrator of a test server.
+        buckets: of a population, as the index was made with.
+    """
+
+    def __init__(self, url: str, prefix: str, *, buckets: int = keys.BUCKETS) -> None:
+        self.url, self.prefix, self.buckets = url, prefix, buckets
+        self.keys = keys.Keys(prefix)
+        self._opened: list[Any] = []
+
+    @functools.cached_property
+    def redis(self) -> Any:
+        """A client of the library: of the cluster where the URL says so, else of the server."""
+        if self.url.startswith(_CLUSTER):
+            first = self.url.removeprefix(_CLUSTER).split(",")[0]
+            made = redis.asyncio.RedisCluster.from_url(f"redis://{first}", protocol=2)
+        else:
+            made = redis.asyncio.Redis.from_url(self.url, protocol=2)
+        self._opened.append(made.aclose)
+        return made
+
+    @functools.cached_property
+    def _scripts(self) -> scripting.Scripts:
+        connected = redisusers.TwoUsers(self.url, connections=2)
+        self._opened.append(connected.close)
+        return scripting.Scripts(connected)
+
+    async def run(self, call: scripting.Call) -> Any:
+        """The reply to a script, called as the user whose process calls it."""
+        return await self._scripts.run(call)
+
+    def shard(self, shard: int) -> keys.ShardKeys:
+        number = messages.ShardId(shard)
+        return self.keys.shard(sharding.layout_of(number), sharding.index_of(number))
+
+    def bucket(self, shard: int, schedule_id: points.ScheduleId) -> str:
+        """The key that holds this definition."""
+        return self.shard(shard).bucket_of(schedule_id, self.buckets)
+
+    async def close(self) -> None:
+        for close in self._opened:
+            await close()

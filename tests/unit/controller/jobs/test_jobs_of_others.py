@@ -1,0 +1,171 @@
+"""Jobs that say that they are a Schedule's and are none of its runs: forged, or made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pytest
+
+from duepoint.kube import jobs, schedules
+from tests.support.builders import JOB_TEMPLATE, at
+from tests.unit.controller.jobs.test_jobwatch import run_slot
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+FIRST = at("2026-03-01 12:05:00")
+SECOND = at("2026-03-01 12:10:00")
+ELSEWHERE = "elsewhere"
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+async def make(
+    world: World,
+    schedule,
+    slot_us: int | None = SECOND,
+    *,
+    namespace: str = ELSEWHERE,
+    name: str = "",
+    owner: Mapping[str, str] = NOTHING,
+) -> str:
+    """Somebody makes a Job that names this Schedule as its controller."""
+    facts = jobs.SlotFacts(
+        namespace=namespace, schedule_name=schedule["metadata"]["name"],
+        schedule_uid=schedule["metadata"]["uid"], slot_us=slot_us or SECOND, previous_us=None,
+        trigger="Schedule", payload=None, time_zone="Etc/UTC",
+    )  # fmt: skip
+    job = jobs.job_for(JOB_TEMPLATE, facts)
+    metadata = job["metadata"]
+    metadata["name"] = name or metadata["name"]
+    if slot_us is None:
+        del metadata["annotations"][jobs.SCHEDULED_TIME]
+    metadata["ownerReferences"][0] |= dict(owner)
+    await world.api.request("POST", jobs.collection(namespace), job)
+    await world.clock.settle()
+    return metadata["name"]
+
+
+FORGERIES = {
+    "another namespace": {},
+    "another name": {"namespace": NAMESPACE, "name": "forged-1", "owner": {"name": "hourly"}},
+    "another kind": {"namespace": NAMESPACE, "name": "forged-1", "owner": {"kind": "CronJob"}},
+    "another api": {"namespace": NAMESPACE, "name": "forged-1", "owner": {"apiVersion": "x/v1"}},
+}
+
+
+@pytest.fixture(params=FORGERIES.values(), ids=FORGERIES.keys())
+def forgery(request):
+    return request.param
+
+
+# -- forged ----------------------------------------------------------------------------------------
+
+
+async def test_a_uid_alone_forges_no_run(forgery):
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        own = await run_slot(world, schedule, FIRST)
+        await world.clock.advance(5)
+        before = world.status()
+        name = await make(world, schedule, **forgery)
+        await world.clock.advance(5)
+        assert world.status() == before
+        world.api.end_job(forgery.get("namespace", ELSEWHERE), name, succeeded=False)
+        await world.clock.advance(5)
+        assert world.status() == before
+        assert [one["name"] for one in before["active"]] == [own]
+        assert world.news == []
+
+
+async def test_a_uid_alone_has_no_job_deleted_for_the_history(forgery):
+    async with World().leader() as world:
+        schedule = await world.apply_job(successfulJobsHistoryLimit=0)
+        namespace = forgery.get("namespace", ELSEWHERE)
+        name = await make(world, schedule, FIRST, **forgery)
+        world.api.end_job(namespace, name)
+        own = await run_slot(world, schedule, SECOND)
+        world.api.end_job(NAMESPACE, own)
+        await world.clock.advance(600)
+        left = [one["metadata"]["name"] for one in world.api.all_stored("jobs")]
+        assert left == [name]
+
+
+async def test_a_uid_alone_has_no_job_deleted_for_a_refused_schedule(forgery):
+    async with World().leader() as world:
+        schedule = await world.apply_job(schedule="0 0 31 2 *", successfulJobsHistoryLimit=0)
+        namespace = forgery.get("namespace", ELSEWHERE)
+        name = await make(world, schedule, FIRST, **forgery)
+        world.api.end_job(namespace, name)
+        await world.clock.advance(1200)
+        assert [one["metadata"]["name"] for one in world.api.all_stored("jobs")] == [name]
+
+
+async def test_a_forged_end_calls_no_slot_that_waits(forgery):
+    async with World().leader() as world:
+        schedule = await world.apply_job(concurrencyPolicy="Queue")
+        told: list[tuple[str, str]] = []
+        world.events.job_ended.subscribe(lambda uid, job: told.append((uid, job)))
+        namespace = forgery.get("namespace", ELSEWHERE)
+        name = await make(world, schedule, **forgery)
+        world.api.end_job(namespace, name)
+        await world.clock.settle()
+        await world.api.request("DELETE", jobs.path(namespace, name))
+        await world.clock.settle()
+        assert told == []
+
+
+async def test_a_forged_job_without_pods_is_not_told_of_the_schedule(forgery):
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        name = await make(world, schedule, **forgery)
+        world.api.begin_job(forgery.get("namespace", ELSEWHERE), name, pods=0)
+        await world.clock.advance(120)
+        assert world.condition("PodsRefused") is None
+
+
+async def test_a_lost_run_is_not_found_again_in_a_forged_job():
+    world = World()
+    async with world.leader():
+        schedule = await world.apply_job()
+        name = await run_slot(world, schedule, FIRST)
+        await world.clock.advance(5)
+    await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+    owner = {"name": "hourly"}
+    await make(world, schedule, FIRST, namespace=NAMESPACE, name=name, owner=owner)
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["reason"] == "Deleted"
+        assert "activeCount" not in world.status()
+
+
+# -- made by hand ----------------------------------------------------------------------------------
+
+
+async def test_a_job_made_by_hand_without_a_slot_is_no_run_and_an_event_says_so_once():
+    async with World().leader() as world:
+        schedule = await world.apply_job(successfulJobsHistoryLimit=0, failedJobsHistoryLimit=0)
+        before = world.status()
+        name = await make(world, schedule, None, namespace=NAMESPACE, name="nightly-by-hand")
+        await world.clock.advance(5)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(600)
+        assert world.status()["runs"] == before["runs"]
+        assert "lastRun" not in world.status()
+        assert world.api.stored("jobs", NAMESPACE, name) is not None
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.advance(5)
+        (told,) = [one for one in world.news if one.reason == "JobWithoutSlot"]
+        assert (told.warning, told.regarding.kind, told.related.name) == (
+            True,
+            schedules.KIND,
+            name,
+        )
+        assert jobs.SCHEDULED_TIME in told.note
+
+
+async def test_a_job_without_a_slot_elsewhere_is_not_told_on_the_schedule():
+    async with World().leader() as world:
+        schedule = await world.apply_job()
+        await make(world, schedule, None)
+        await world.clock.advance(5)
+        assert world.news == []

@@ -1,0 +1,394 @@
+"""Jobs of Schedules: their ends, their number, their history."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from duepoint.controller.jobs import history
+from duepoint.controller.jobs.jobstate import FinishedJob
+from duepoint.controller.schedules import verdicts
+from duepoint.delayqueue import messages
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs, schedules
+from duepoint.runs.run import RunState
+from duepoint.runs.settled import Settled
+from duepoint.schedules import points
+from duepoint.schedules.rule import Policy
+from tests.support.builders import JOB_TEMPLATE, at
+from tests.unit.controller.status.test_reporter import event
+from tests.unit.controller.world import EPOCH, NAMESPACE, World
+
+S = 1_000_000
+FIRST = at("2026-03-01 12:05:00")
+
+
+async def run_slot(world: World, made, slot_us: int) -> str:
+    """A worker creates the slot's Job and tells of it."""
+    await world.clock.advance((slot_us - world.clock.now_us()) / S)
+    name = await world.create_job(made, slot_us)
+    running = event(made, slot_us, RunState.RUNNING, job_name=name)
+    await world.tell(made["metadata"]["uid"], running)
+    return name
+
+
+async def test_a_running_job_is_active_and_its_end_is_the_end_of_the_run():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(2)
+        assert world.status()["activeCount"] == 1
+        assert world.status()["active"][0]["name"] == name
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        await world.clock.advance(20)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(2)
+        assert "activeCount" not in world.status()
+        assert world.status()["lastRun"]["outcome"] == "Succeeded"
+        assert world.status()["lastSuccessfulTime"] == "2026-03-01T12:05:22Z"
+        assert world.status()["runs"]["succeeded"] == 1
+
+
+async def test_a_job_run_costs_two_writes():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(20)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(20)
+        assert world.status_writes() == writes + 2
+
+
+async def test_a_failed_job_is_a_failed_run_with_its_reason():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, name, succeeded=False)
+        await world.clock.advance(5)
+        condition = world.condition("LastRunSucceeded")
+        assert (condition["status"], condition["reason"]) == ("False", "JobFailed")
+        assert "BackoffLimitExceeded" in condition["message"]
+        assert world.ready() == ("True", "Armed")
+        (told,) = [one for one in world.news if one.reason == "RunFailed"]
+        job_uid = world.api.stored("jobs", NAMESPACE, name)["metadata"]["uid"]
+        assert (told.related.name, told.related.uid) == (name, job_uid)
+
+
+async def test_a_job_deleted_while_it_runs_is_a_failed_run():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(5)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["outcome"] == "Failed"
+        assert "activeCount" not in world.status()
+
+
+async def test_a_deleted_schedules_job_that_is_seen_to_go_before_it_is_no_failure():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(5)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.settle()
+        await world.api.request("DELETE", f"{schedules.collection(NAMESPACE)}/nightly")
+        await world.clock.advance(30)
+        assert [one.reason for one in world.news] == []
+
+
+async def test_jobs_that_ended_while_nobody_led_are_counted_once():
+    world = World()
+    async with world.leader():
+        made = await world.apply_job()
+        first = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, first)
+        await world.clock.advance(5)
+        second = await run_slot(world, made, FIRST + 300 * S)
+        await world.clock.advance(5)
+    world.api.end_job(NAMESPACE, second)
+    for epoch in (2, 3):
+        async with world.leader(epoch=epoch):
+            await world.clock.advance(5)
+            assert world.status()["runs"]["started"] == 2
+            assert world.status()["runs"]["succeeded"] == 2
+
+
+async def test_a_watch_that_is_too_old_lists_again_and_counts_nothing_twice():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        first = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, first)
+        await world.clock.advance(5)
+        second = await run_slot(world, made, FIRST + 300 * S)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, first))
+        world.api.end_job(NAMESPACE, second)
+        world.api.compact()
+        await world.clock.advance(60)
+        assert world.status()["runs"]["succeeded"] == 2
+
+
+async def test_somebody_elses_job_with_our_label_is_nobodys():
+    async with World().leader() as world:
+        await world.apply_job()
+        body = {
+            "metadata": {"name": "nightly-1", "labels": {jobs.SCHEDULE_LABEL: "nightly"}},
+            "spec": {
+                "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a"}]}}
+            },
+        }
+        await world.api.request("POST", jobs.collection(NAMESPACE), body)
+        world.api.end_job(NAMESPACE, "nightly-1")
+        await world.clock.advance(10)
+        assert "activeCount" not in world.status()
+        assert world.status()["runs"]["started"] == 0
+
+
+# -- history -----------------------------------------------------------------------------------
+
+
+#: Slots up to 100 have ended.
+ENDED = Settled(100).has_ended
+
+
+def finished(slot: int, *, succeeded: bool = True) -> FinishedJob:
+    return FinishedJob(
+        namespace="n", name=f"j-{slot}", uid=f"u-{slot}", slot_us=slot, succeeded=succeeded
+    )
+
+
+def test_the_oldest_beyond_each_limit_go():
+    listed = [finished(slot) for slot in (5, 1, 4, 2, 3)]
+    listed += [finished(slot, succeeded=False) for slot in (7, 6)]
+    policy = Policy(successful_limit=3, failed_limit=1)
+    assert [job.slot_us for job in history.excess(listed, policy, ENDED)] == [1, 2, 6]
+
+
+def test_a_limit_of_zero_keeps_none():
+    policy = Policy(successful_limit=0, failed_limit=0)
+    assert len(history.excess([finished(1)], policy, ENDED)) == 1
+
+
+def test_a_job_above_the_watermark_stays():
+    policy = Policy(successful_limit=0)
+    assert history.excess([finished(101)], policy, ENDED) == ()
+
+
+def test_a_job_of_an_open_slot_stays_though_later_ones_go():
+    policy = Policy(successful_limit=0)
+    ended = Settled(100, waiting_us=(50,)).has_ended
+    left_out = history.excess([finished(50), finished(60)], policy, ended)
+    assert [job.slot_us for job in left_out] == [60]
+
+
+async def test_finished_jobs_beyond_the_limits_are_deleted_also_while_suspended():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=2)
+        for number in range(4):
+            name = await run_slot(world, made, FIRST + number * 300 * S)
+            world.api.end_job(NAMESPACE, name)
+            await world.clock.advance(5)
+        left = [job["metadata"]["name"] for job in world.api.all_stored("jobs")]
+        assert left == [f"nightly-{(FIRST + n * 300 * S) // S}" for n in (2, 3)]
+        await world.apply_job(successfulJobsHistoryLimit=1, suspend=True)
+        await world.clock.advance(5)
+        assert len(world.api.all_stored("jobs")) == 1
+
+
+@pytest.mark.parametrize(
+    "broken", [{"schedule": "0 0 31 2 *"}, {"timeZone": "Nowhere/Land"}], ids=["never", "zone"]
+)
+async def test_the_jobs_of_a_refused_schedule_obey_its_limits(broken):
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=4)
+        for number in range(4):
+            name = await run_slot(world, made, FIRST + number * 300 * S)
+            world.api.end_job(NAMESPACE, name)
+            await world.clock.advance(5)
+        await world.apply_job(**broken)
+        await world.clock.advance(5)
+        assert world.condition("Stalled")["status"] == "True"
+        assert len(world.api.all_stored("jobs")) == 3
+        await world.apply_job(successfulJobsHistoryLimit=1, **broken)
+        await world.clock.advance(5)
+        assert len(world.api.all_stored("jobs")) == 1
+
+
+async def test_a_job_that_ends_after_its_schedule_was_refused_is_cleaned_up_too():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        name = await run_slot(world, made, FIRST)
+        await world.apply_job(successfulJobsHistoryLimit=0, schedule="0 0 31 2 *")
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(900)
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_the_jobs_of_a_template_that_came_to_be_refused_obey_its_limits():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=2)
+        metadata = made["metadata"]
+        for number in range(2):
+            name = await run_slot(world, made, FIRST + number * 300 * S)
+            world.api.end_job(NAMESPACE, name)
+            await world.clock.advance(5)
+        generation = metadata["generation"]
+        refusal = verdicts.refused_again_and_again(generation, "it is bad")
+        world.reconciler.refuse(NAMESPACE, "nightly", metadata["uid"], refusal)
+        await world.clock.advance(5)
+        assert world.condition("Stalled")["reason"] == "InvalidJobTemplate"
+        assert len(world.api.all_stored("jobs")) == 2
+
+
+async def test_no_job_is_deleted_before_the_api_server_has_the_watermark():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        for _ in range(8):
+            world.api.fail_next(kube_errors.Unavailable("503"), verb="PATCH")
+        name = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(3)
+        assert len(world.api.all_stored("jobs")) == 1
+        await world.clock.advance(300)
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_a_job_stays_until_the_status_tells_how_it_ended():
+    """Else who takes over finds it shown as running and gone, and tells of a failure."""
+    world = World()
+    async with world.leader():
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        name = await run_slot(world, made, FIRST)
+        await world.clock.advance(10)
+        assert world.status()["activeCount"] == 1
+        for _ in range(8):
+            world.api.fail_next(kube_errors.Unavailable("503"), verb="PATCH")
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(3)
+    async with world.leader(epoch=2):
+        await world.clock.advance(300)
+        counts = world.status()["runs"]
+        assert (counts["started"], counts["succeeded"], counts["failed"]) == (1, 1, 0)
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_a_deletion_that_fails_is_tried_again():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        world.api.fail_next(kube_errors.Unavailable("503"), verb="DELETE")
+        name = await run_slot(world, made, FIRST)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(30)
+        assert world.api.all_stored("jobs") == []
+
+
+def wanted(slot: int, *, created: int) -> FinishedJob:
+    return dataclasses.replace(finished(slot), created_us=created, is_wanted=True)
+
+
+def test_what_was_made_first_goes_first_whatever_its_slot():
+    """A backfill makes Jobs of old slots; they are not the oldest Jobs for that."""
+    listed = [dataclasses.replace(finished(slot), created_us=slot) for slot in (10, 20, 30)]
+    listed += [wanted(1, created=40), wanted(2, created=41)]
+    left_out = history.excess(listed, Policy(successful_limit=3), ENDED)
+    assert [job.slot_us for job in left_out] == [10, 20]
+
+
+def test_a_job_that_a_schedulerun_wanted_goes_once_the_queue_holds_its_slot_no_more():
+    policy = Policy(successful_limit=0)
+    above_the_watermark = wanted(101, created=1)
+    assert history.excess([above_the_watermark], policy, ENDED, {101}) == ()
+    assert len(history.excess([above_the_watermark], policy, ENDED, {55})) == 1
+
+
+async def a_manual_job(world: World, made, slot_us: int) -> str:
+    metadata = made["metadata"]
+    facts = jobs.SlotFacts(
+        namespace=NAMESPACE,
+        schedule_name=metadata["name"],
+        schedule_uid=metadata["uid"],
+        slot_us=slot_us,
+        previous_us=None,
+        trigger="Manual",
+        payload=None,
+        time_zone="Etc/UTC",
+        run_uid=f"run-{slot_us}",
+    )
+    await jobs.create(world.api, NAMESPACE, jobs.job_for(JOB_TEMPLATE, facts))
+    await world.clock.settle()
+    return jobs.job_name(facts)
+
+
+async def test_manual_jobs_of_a_suspended_schedule_obey_the_limits():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=1, suspend=True)
+        names = []
+        for _ in range(3):
+            await world.clock.advance(60)
+            names.append(await a_manual_job(world, made, world.clock.now_us()))
+            world.api.end_job(NAMESPACE, names[-1])
+            await world.clock.advance(5)
+        left = [job["metadata"]["name"] for job in world.api.all_stored("jobs")]
+        assert left == names[-1:]
+
+
+async def test_a_manual_job_stays_while_the_queue_still_holds_its_slot():
+    """Its worker died after the Job was made: whoever takes the slot over must find the Job."""
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0, suspend=True)
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(60)
+        slot_us = world.clock.now_us()
+        known = world.definition(uid)
+        point = points.DuePoint(
+            schedule_id=known.id,
+            timing_version=known.timing_version,
+            kind=points.PointKind.MANUAL,
+            due_us=slot_us,
+            slot_us=slot_us,
+            run_tag=points.run_tag("run"),
+        )
+        record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
+        await world.queue.enqueue(known, point, record, EPOCH)
+        world.api.end_job(NAMESPACE, await a_manual_job(world, made, slot_us))
+        await world.clock.advance(60)
+        assert len(world.api.all_stored("jobs")) == 1
+        await world.queue.withdraw(known, point, EPOCH)
+        await world.clock.advance(60)
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_a_quota_and_the_history_do_not_wait_for_each_other():
+    """The first slot waits for the quota, which the finished Job of the second one uses up."""
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        uid = made["metadata"]["uid"]
+        await world.clock.advance((FIRST - world.clock.now_us()) / S + 301)
+        blocked = event(made, FIRST, RunState.PENDING, reason="QuotaExceeded", due_us=FIRST)
+        second_us = FIRST + 300 * S
+        name = await world.create_job(made, second_us)
+        running = event(made, second_us, RunState.RUNNING, job_name=name, settled_us=second_us)
+        await world.tell(uid, blocked, running)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(10)
+        assert world.status()["openSlots"]["waiting"] == "2026-03-01T12:05:00Z"
+        assert world.status()["settledThrough"] == "2026-03-01T12:10:00Z"
+        assert world.api.all_stored("jobs") == []
+
+
+async def test_a_slot_that_waits_for_the_api_server_does_not_keep_later_jobs():
+    async with World().leader() as world:
+        made = await world.apply_job(successfulJobsHistoryLimit=0)
+        uid = made["metadata"]["uid"]
+        await world.clock.advance((FIRST - world.clock.now_us()) / S + 301)
+        blocked = event(made, FIRST, RunState.PENDING, reason="ApiUnavailable", due_us=FIRST)
+        second_us = FIRST + 300 * S
+        name = await world.create_job(made, second_us)
+        running = event(made, second_us, RunState.RUNNING, job_name=name, settled_us=second_us)
+        await world.tell(uid, blocked, running)
+        world.api.end_job(NAMESPACE, name)
+        await world.clock.advance(10)
+        assert world.api.all_stored("jobs") == []

@@ -1,0 +1,121 @@
+"""Jobs that stay while a request that may make them again is under way, and Jobs that are back."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint import telemetry
+from duepoint.controller.jobs.laterequests import LateRequests
+from duepoint.kube import jobs
+from duepoint.runs import run as runs
+from duepoint.runs import unanswered
+from duepoint.runs.run import RunState
+from tests.support.builders import at
+from tests.unit.controller.status.test_reporter import event
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+FIRST = at("2026-03-01 12:05:00")
+
+
+def has_job(world: World, name: str) -> bool:
+    return world.api.stored("jobs", NAMESPACE, name) is not None
+
+
+async def ended_job(world: World, *, tell: bool = True, **fields) -> str:
+    """The Job of the first slot, made, told of and ended."""
+    made = await world.apply_job(successfulJobsHistoryLimit=0)
+    await world.clock.advance((FIRST - world.clock.now_us()) / S)
+    name = await world.create_job(made, FIRST)
+    if tell:
+        running = event(made, FIRST, RunState.RUNNING, job_name=name, **fields)
+        await world.tell(made["metadata"]["uid"], running)
+    await world.clock.advance(2)
+    world.api.end_job(NAMESPACE, name)
+    return name
+
+
+async def test_a_job_whose_creation_was_answered_goes_at_once():
+    async with World().leader() as world:
+        name = await ended_job(world)
+        await world.clock.advance(20)
+        assert not has_job(world, name)
+
+
+async def test_a_job_stays_while_a_request_for_it_without_an_answer_may_come():
+    async with World().leader() as world:
+        name = await ended_job(world, may_come_again=True)
+        await world.clock.advance(60)
+        assert has_job(world, name)
+        await world.clock.advance(40)
+        assert not has_job(world, name)
+
+
+async def test_a_new_leader_that_was_not_told_how_a_job_was_made_waits_for_late_requests():
+    world = World()
+    async with world.leader():
+        name = await ended_job(world, may_come_again=True)
+        await world.clock.advance(20)
+        assert has_job(world, name)
+    async with world.leader(epoch=2):
+        await world.clock.advance(30)
+        assert has_job(world, name)
+        await world.clock.advance(60)
+        assert not has_job(world, name)
+
+
+async def test_jobs_of_slots_up_to_an_upheaval_of_the_index_stay_for_late_requests():
+    async with World().leader() as world:
+        world.jobwatch.claims_lost(FIRST)
+        name = await ended_job(world)
+        await world.clock.advance(100)
+        assert has_job(world, name)
+        await world.clock.advance(70)
+        assert not has_job(world, name)
+
+
+async def test_a_job_that_is_back_after_it_was_deleted_is_an_event_and_counts():
+    async with World().leader() as world:
+        name = await ended_job(world)
+        await world.clock.advance(20)
+        assert not has_job(world, name)
+        before = telemetry.jobs_made_again_total._value.get()
+        assert await world.create_job(world.object(), FIRST) == name
+        await world.clock.advance(5)
+        (told,) = [one for one in world.news if one.reason == "JobMadeAgain"]
+        assert (told.warning, told.related.name) == (True, name)
+        assert telemetry.jobs_made_again_total._value.get() == before + 1
+
+
+async def test_a_job_deleted_by_hand_that_is_back_is_told_of():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance((FIRST - world.clock.now_us()) / S)
+        name = await world.create_job(made, FIRST)
+        await world.clock.advance(2)
+        await world.api.request("DELETE", jobs.path(NAMESPACE, name))
+        await world.clock.advance(2)
+        await world.create_job(made, FIRST)
+        await world.clock.advance(2)
+        assert [one.related.name for one in world.news if one.reason == "JobMadeAgain"] == [name]
+
+
+def test_what_was_told_twice_stays_uncertain_and_is_forgotten_in_the_end():
+    late = LateRequests()
+    late.record("a", "job", S, may_come=True)
+    late.record("a", "job", 2 * S, may_come=False)
+    assert late._reported["a", "job"].may_come
+    late.record("a", "other", 3 * S + 2 * unanswered.LATE_US, may_come=False)
+    assert ("a", "job") not in late._reported
+
+
+@pytest.mark.parametrize("may_come_again", [False, True], ids=["answered", "unanswered"])
+def test_a_run_event_tells_whether_its_job_may_be_made_again(may_come_again):
+    told = runs.RunEvent(
+        uid="u", namespace="n", name="s", generation=1, slot_us=S, trigger="Schedule",
+        state=RunState.RUNNING, reason="Created", at_us=S, job_name="s-1",
+        job_uid="seen" if may_come_again else "", may_come_again=may_come_again,
+    )  # fmt: skip
+    (found,) = runs.unpack(runs.pack([told]))
+    assert found.may_come_again == may_come_again
+    assert not found.job_uid

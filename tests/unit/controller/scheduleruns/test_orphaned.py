@@ -1,0 +1,307 @@
+"""ScheduleRuns whose Schedule is deleted: they end, and their counts are those of what ran."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+from duepoint import errors
+from duepoint.delayqueue import messages
+from duepoint.kube import errors as kube_errors
+from duepoint.kube import jobs
+from duepoint.runs.outcome import Retry
+from duepoint.schedules.conditions import Reason
+from tests.unit.controller.runworld import NAMESPACE, RunWorld
+
+SLOTS = 24
+HOURLY = "0 * * * *"
+
+
+async def a_backfill(world, *, job=False, **fields):
+    apply = world.apply_job if job else world.apply
+    await apply(schedule=HOURLY, **({"successfulJobsHistoryLimit": 100} if job else {}))
+    await world.backfill(**{"maxParallel": 4, **fields})
+
+
+def fired(world):
+    """How often each slot was delivered for a ScheduleRun, under whichever id."""
+    return collections.Counter(one.slot_us for one in world.target.fired if one.run_uid)
+
+
+async def collect_jobs(world):
+    """What Kubernetes does with the Jobs of a Schedule that is gone."""
+    for job in world.jobs():
+        await world.api.request("DELETE", jobs.path(NAMESPACE, job["metadata"]["name"]))
+    await world.clock.settle()
+
+
+def told(world, name="again"):
+    failed = world.run_condition("Failed", name)
+    assert failed is not None, world.run_status(name)
+    assert world.run_condition("Stalled", name)["reason"] == failed["reason"]
+    assert "active" not in world.run_status(name)
+    assert "completionTime" in world.run_status(name)
+    return failed["reason"]
+
+
+@pytest.mark.parametrize("order", ["OldestFirst", "NewestFirst"])
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.11, 0.2, 0.5])
+async def test_a_schedule_deleted_and_created_again_runs_no_slot_twice_and_counts_are_true(
+    seconds, order
+):
+    async with RunWorld().leader() as world, world.working():
+        await a_backfill(world, maxParallel=3, order=order)
+        await world.clock.advance(seconds)
+        await world.delete()
+        await world.apply(schedule=HOURLY)
+        await world.clock.advance(30)
+        delivered = fired(world)
+        assert set(delivered.values()) <= {1}
+        planned, started, succeeded, failed, skipped = world.counts()
+        assert (planned, failed, skipped) == (SLOTS, 0, 0)
+        assert started == succeeded == len(delivered) < SLOTS
+        assert told(world) == "ScheduleDeleted"
+        assert f"{SLOTS - len(delivered)} never started" in world.run_status()["message"]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.11, 0.5])
+@pytest.mark.parametrize("dies_first", [True, False], ids=["leader-first", "schedule-first"])
+async def test_a_leader_that_finds_another_schedule_of_the_name_does_not_go_on_with_it(
+    seconds, dies_first
+):
+    """The status that it finds is behind, and the occurrences are gone with the Schedule."""
+    world = RunWorld()
+    async with world.working():
+        async with world.leader():
+            await a_backfill(world, maxParallel=3)
+            await world.clock.advance(seconds)
+            if not dies_first:
+                await world.delete()
+        if dies_first:
+            await world.delete()
+        await world.apply(schedule=HOURLY)
+        async with world.leader(epoch=2):
+            await world.clock.advance(400)
+    delivered = fired(world)
+    assert set(delivered.values()) <= {1}
+    _, started, succeeded, failed, _ = world.counts()
+    assert (started, succeeded, failed) == (len(delivered), len(delivered), 0)
+    assert told(world) == "ScheduleDeleted"
+
+
+async def test_a_run_whose_schedule_is_deleted_with_its_jobs_ends_and_its_time_to_live_counts():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job()
+        await world.run_schedule(ttlSecondsAfterFinished=60)
+        await world.clock.advance(2)
+        assert world.run_status()["active"][0]["jobName"]
+        await world.delete()
+        await collect_jobs(world)
+        await world.clock.advance(10)
+        assert told(world) == "ScheduleDeleted"
+        assert world.counts() == (1, 1, 0, 1, 0)
+        assert "deleted" in world.run_status()["message"]
+        await world.clock.advance(60)
+        assert world.run_object() is None
+
+
+async def test_a_run_whose_schedule_and_jobs_went_while_no_operator_ran_ends():
+    world = RunWorld()
+    async with world.working():
+        async with world.leader():
+            await a_backfill(world, job=True)
+            await world.clock.advance(3)
+        await world.delete()
+        await collect_jobs(world)
+        async with world.leader(epoch=2):
+            await world.clock.advance(400)
+    assert told(world) == "ScheduleDeleted"
+    assert world.counts() == (SLOTS, 4, 0, 4, 0)
+
+
+async def test_jobs_that_outlive_their_schedule_are_waited_for():
+    """Deleted with --cascade=orphan."""
+    async with RunWorld().leader() as world, world.working():
+        await a_backfill(world, job=True, maxParallel=2)
+        await world.clock.advance(2)
+        await world.delete()
+        await world.clock.advance(600)
+        waiting = world.run_condition("Reconciling")
+        assert waiting["reason"] == "ScheduleDeleted"
+        assert len(world.run_status()["active"]) == 2
+        await world.finish_jobs()
+        await world.clock.advance(5)
+        assert told(world) == "ScheduleDeleted"
+        assert world.counts() == (SLOTS, 2, 2, 0, 0)
+
+
+async def test_a_run_all_of_whose_slots_ended_well_is_complete_though_its_schedule_is_gone():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job()
+        await world.run_schedule()
+        await world.clock.advance(2)
+        await world.delete()
+        await world.finish_jobs()
+        await world.clock.advance(5)
+        assert world.counts() == (1, 1, 1, 0, 0)
+        assert world.run_condition("Complete")["status"] == "True"
+
+
+async def test_a_slot_that_waits_for_another_run_never_starts_once_its_schedule_is_gone():
+    async with RunWorld().leader() as world, world.working():
+        await world.apply_job(schedule="0 0 1 1 *", concurrencyPolicy="Queue")
+        await world.run_schedule("first")
+        await world.clock.advance(2)
+        await world.run_schedule()
+        await world.clock.advance(3)
+        await world.delete()
+        await world.clock.advance(3)
+        assert told(world) == "ScheduleDeleted"
+        assert world.counts() == (1, 0, 0, 0, 0)
+        assert world.run_condition("Failed", "first") is None  # its Job is still there
+        await collect_jobs(world)
+        await world.clock.advance(10)
+        assert told(world, "first") == "ScheduleDeleted"
+
+
+async def test_a_delivery_under_way_is_waited_for_and_counted():
+    async with RunWorld().leader() as world, world.working():
+        world.target.hold()
+        await a_backfill(world, maxParallel=2)
+        await world.clock.advance(2)
+        await world.delete()
+        await world.clock.advance(20)
+        assert world.run_condition("Reconciling")["reason"] == "ScheduleDeleted"
+        world.target.let_go()
+        await world.clock.advance(5)
+        assert told(world) == "ScheduleDeleted"
+        assert world.counts() == (SLOTS, 2, 2, 0, 0)
+        assert len(fired(world)) == 2
+
+
+async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_so_is_lost(
+    monkeypatch,
+):
+    world = RunWorld()
+    withdraw, lost = world.queue.withdraw, []
+
+    async def losing(*args):
+        answer = await withdraw(*args)
+        if not lost:
+            lost.append(answer)
+            raise errors.QueueUnavailable("the reply was lost")
+        return answer
+
+    monkeypatch.setattr(world.queue, "withdraw", losing)
+    async with world.leader(), world.working():
+        world.target.hold()
+        await a_backfill(world, maxParallel=2)
+        await world.clock.advance(2)
+        await world.delete()
+        await world.clock.advance(5)
+        assert lost == [messages.Armed.HELD]
+        assert world.run_condition("Reconciling")["reason"] == "ScheduleDeleted"
+        world.target.let_go()
+        await world.clock.advance(5)
+        assert world.counts() == (SLOTS, 2, 2, 0, 0)
+
+
+async def test_a_delivery_that_is_refused_after_its_schedule_is_gone_has_failed():
+    async with RunWorld().leader() as world, world.working():
+        world.target.hold()
+        world.target.always_reply(Retry(reason=Reason.NETWORK, message="connection refused"))
+        await world.apply()
+        await world.run_schedule()
+        await world.clock.advance(2)
+        await world.delete()
+        world.target.let_go()
+        await world.clock.advance(5)
+        assert told(world) == "ScheduleDeleted"
+        assert world.counts() == (1, 1, 0, 1, 0)
+
+
+async def test_a_delivery_that_waits_for_its_next_try_has_failed():
+    async with RunWorld().leader() as world, world.working():
+        world.target.always_reply(Retry(reason=Reason.NETWORK, message="connection refused"))
+        await world.apply(schedule="0 0 1 1 *")
+        await world.run_schedule()
+        await world.clock.advance(60)
+        await world.delete()
+        tries = len(world.target.fired)
+        await world.clock.advance(3)
+        assert told(world) == "ScheduleDeleted"
+        assert world.counts() == (1, 1, 0, 1, 0)
+        await world.clock.advance(600)
+        assert len(world.target.fired) == tries
+
+
+async def test_what_a_killed_worker_held_has_failed_once_no_attempt_can_last_any_longer():
+    async with RunWorld().leader() as world:
+        async with world.working():
+            world.target.hold()
+            await world.apply()
+            await world.run_schedule()
+            await world.clock.advance(1)
+            world.queue.available = False  # it cannot give back what it held
+        world.queue.available = True
+        await world.delete()
+        await world.clock.advance(300)
+        assert world.run_condition("Failed") is None
+        await world.clock.advance(100)
+        assert told(world) == "ScheduleDeleted"
+        assert world.counts() == (1, 1, 0, 1, 0)
+        assert "no worker reported" in world.run_status()["message"]
+
+
+async def test_a_run_begins_with_the_first_schedule_of_its_name_and_with_no_other():
+    async with RunWorld().leader() as world, world.working():
+        await world.run_schedule(
+            backfill={"from": "2026-02-01T00:00:00Z", "to": "2026-02-02T00:00:00Z"}
+        )
+        assert world.run_condition("Reconciling")["reason"] == "ScheduleNotFound"
+        assert "scheduleUid" not in world.run_status()
+        first = await world.apply(schedule="0 0 30 2 *")  # never accepted: nothing begins with it
+        await world.clock.advance(2)
+        assert "scheduleUid" not in world.run_status()
+        await world.delete()
+        world.target.hold()
+        second = await world.apply(schedule=HOURLY)
+        await world.clock.advance(20)
+        assert world.run_status()["scheduleUid"] == second["metadata"]["uid"]
+        assert first["metadata"]["uid"] != second["metadata"]["uid"]
+        await world.delete()
+        await world.apply(schedule=HOURLY)
+        world.target.let_go()
+        await world.clock.advance(10)
+        assert told(world) == "ScheduleDeleted"
+        assert world.run_status()["scheduleUid"] == second["metadata"]["uid"]
+
+
+async def test_nothing_is_handed_over_before_the_status_names_the_schedule():
+    world = RunWorld()
+    async with world.leader(), world.working():
+        await world.apply()
+        world.api.fail_next(
+            kube_errors.Unavailable("PATCH: 503", sent=True), resource="scheduleruns", verb="PATCH"
+        )
+        await world.run_schedule()
+        await world.clock.advance(0.2)
+        assert fired(world) == {}
+        await world.clock.advance(5)
+        assert len(fired(world)) == 1
+
+
+async def test_an_edit_that_is_refused_and_mended_loses_no_slot_of_a_backfill():
+    async with RunWorld().leader() as world:
+        await a_backfill(world)
+        await world.clock.advance(2)
+        await world.apply(schedule="0 0 30 2 *")  # takes the definition out of the queue
+        await world.clock.advance(2)
+        await world.apply(schedule=HOURLY)
+        await world.clock.advance(2)
+        world.runs.request()  # as after each comparison of all objects
+        async with world.working():
+            await world.clock.advance(60)
+        assert world.counts() == (SLOTS, SLOTS, SLOTS, 0, 0)
+        assert set(fired(world).values()) == {1}

@@ -1,0 +1,117 @@
+"""Slots that are held up, and names that are taken, are seen on the Schedule."""
+
+from __future__ import annotations
+
+from duepoint.runs.run import RunState
+from tests.fakes.recordingtarget import RecordingTarget
+from tests.unit.controller.status.test_openslots import REFUSED, S, a_worker, put_off
+from tests.unit.controller.status.test_reporter import FIRST, event
+from tests.unit.controller.world import World
+
+
+async def test_a_slot_that_is_held_up_for_a_minute_is_told_with_its_reason_and_removed_in_the_end():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        await world.tell(uid, put_off(made, FIRST))
+        await world.clock.advance(58)
+        assert world.condition("Overdue") is None
+        await world.clock.advance(2)
+        overdue = world.condition("Overdue")
+        assert (overdue["status"], overdue["reason"]) == ("True", "QuotaExceeded")
+        assert "2026-03-01T12:05:00Z" in overdue["message"]
+        assert "exceeded quota" in overdue["message"]
+        assert world.ready() == ("True", "Armed")
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Created"))
+        await world.clock.advance(5)
+        assert world.condition("Overdue") is None
+
+
+async def test_a_slot_that_is_put_off_again_and_again_costs_few_writes():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        writes = world.status_writes()
+        for second in range(240):
+            await world.tell(uid, put_off(made, FIRST, message=f"used {second}"))
+            await world.clock.advance(1)
+        assert 1 <= world.status_writes() - writes <= 8
+        assert int(world.condition("Overdue")["message"].rpartition(" ")[2]) > 200
+
+
+async def test_a_new_leader_keeps_what_was_said_of_an_overdue_slot():
+    world = World()
+    target = RecordingTarget(world.clock)
+    target.always_reply(REFUSED)
+    async with world.leader():
+        made = await world.apply_job()
+        async with a_worker(world, target):
+            await world.clock.advance(400)
+        before = world.condition("Overdue")
+        assert before["message"].endswith("exceeded quota")
+    writes = world.status_writes()
+    async with world.leader(epoch=2):
+        await world.clock.advance(60)
+        assert world.condition("Overdue") == before
+        assert world.status_writes() == writes
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(5)
+        assert world.condition("Overdue") is None
+
+
+async def test_a_new_leader_knows_the_cause_of_a_slot_that_becomes_overdue_under_it():
+    world = World()
+    target = RecordingTarget(world.clock)
+    target.always_reply(REFUSED)
+    async with world.leader():
+        await world.apply_job()
+        async with a_worker(world, target):
+            await world.clock.advance(320)
+        assert world.condition("Overdue") is None
+    async with world.leader(epoch=2):
+        await world.clock.advance(70)
+        overdue = world.condition("Overdue")
+        assert overdue["reason"] == "QuotaExceeded"
+        assert overdue["message"].endswith("has not started: exceeded quota")
+        ready = world.condition("Ready")["message"]
+        assert ready == f"Overdue (QuotaExceeded): {overdue['message']}"
+
+
+async def test_an_overdue_slot_that_ended_while_nobody_led_is_not_shown_any_more():
+    world = World()
+    target = RecordingTarget(world.clock)
+    target.always_reply(REFUSED)
+    async with world.leader():
+        await world.apply_job()
+        async with a_worker(world, target):
+            await world.clock.advance(400)
+        assert world.condition("Overdue") is not None
+    target.always_reply(None)
+    async with a_worker(world, target):
+        await world.clock.advance(65)
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.condition("Overdue") is None
+
+
+async def test_a_taken_name_is_a_condition_until_a_later_slot_starts():
+    world = World()
+    async with world.leader():
+        made = await world.apply_job()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        taken = event(
+            made, FIRST, RunState.MISSED, reason="NameConflict", message="Job x is not ours"
+        )
+        await world.tell(uid, taken)
+        await world.clock.advance(5)
+        conflict = world.condition("NameConflict")
+        assert (conflict["status"], conflict["message"]) == ("True", "Job x is not ours")
+    async with world.leader(epoch=2):
+        later = event(made, FIRST + 300 * S, RunState.RUNNING, reason="Created")
+        assert world.condition("NameConflict") == conflict
+        await world.tell(uid, later)
+        await world.clock.advance(5)
+        assert world.condition("NameConflict") is None

@@ -1,0 +1,81 @@
+"""Outcomes that were dropped before anybody read them: the watermark neither loses nor repeats."""
+
+from __future__ import annotations
+
+import pytest
+import structlog
+from prometheus_client import REGISTRY
+
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.firing import settling
+from duepoint.runs import outcome as outcomes
+from duepoint.schedules.conditions import Reason
+from tests.fakes.recordingtarget import RecordingTarget
+from tests.support.builders import at
+from tests.unit.controller.status.test_openslots import a_worker
+from tests.unit.controller.world import World
+
+DOWN = outcomes.Retry(reason=Reason.NETWORK, message="connection refused")
+
+
+@pytest.fixture
+def nothing_is_kept(monkeypatch):
+    monkeypatch.setattr(settling, "LEAST_RUNS_BYTES", 1)
+    monkeypatch.setattr(settling, "MOST_RUNS_BYTES", 1)
+
+
+def dropped() -> float:
+    return REGISTRY.get_sample_value("duepoint_outcomes_dropped_total")
+
+
+async def lose_the_index(world: World, epoch: int) -> None:
+    world.queue.flush()
+    await world.queue.open_layout(world.shards, messages.Epoch(epoch))
+    await world.resync.run()
+    await world.clock.settle()
+
+
+async def test_slots_are_not_run_again_though_their_outcomes_were_dropped_unread(nothing_is_kept):
+    world = World()
+    async with world.leader():
+        uid = (await world.apply())["metadata"]["uid"]
+    target = RecordingTarget(world.clock)
+    async with a_worker(world, target):
+        await world.clock.advance(1_000)
+    assert [firing.slot_us for firing in target.fired] == [
+        at(f"2026-03-01 12:{minute}:00") for minute in ("05", "10", "15")
+    ]
+    before = dropped()
+    with structlog.testing.capture_logs() as lines:
+        async with world.leader(epoch=2):
+            await world.clock.advance(60)
+            assert world.status()["settledThrough"] == "2026-03-01T12:15:00Z"
+            await lose_the_index(world, 2)
+            assert world.chain_due_us(uid) == at("2026-03-01 12:20:00")
+    assert dropped() > before
+    assert [line for line in lines if "dropped unread" in line["event"]]
+
+
+async def test_a_slot_that_is_still_tried_is_not_lost_though_its_news_was_dropped_unread(
+    nothing_is_kept,
+):
+    world = World()
+    async with world.leader():
+        await world.apply()
+    target = RecordingTarget(world.clock)
+    target.always_reply(lambda firing: _down_at_first(firing.slot_us))
+    async with a_worker(world, target):
+        await world.clock.advance(700)
+    async with world.leader(epoch=2):
+        await world.clock.advance(60)
+        assert world.status()["openSlots"]["oldest"] == "2026-03-01T12:05:00Z"
+        await lose_the_index(world, 2)
+        before = len(target.fired)
+        async with a_worker(world, target):
+            await world.clock.advance(60)
+        assert at("2026-03-01 12:05:00") in {one.slot_us for one in target.fired[before:]}
+
+
+def _down_at_first(slot_us: int) -> outcomes.Outcome:
+    first = slot_us == at("2026-03-01 12:05:00")
+    return DOWN if first else outcomes.Delivered(accepted_us=slot_us)

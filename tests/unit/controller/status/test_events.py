@@ -1,0 +1,130 @@
+"""What people are told by Events: warnings and changes, each once."""
+
+from __future__ import annotations
+
+import pytest
+
+from duepoint.runs.run import RunState
+from tests.unit.controller.status.test_openslots import S, put_off
+from tests.unit.controller.status.test_reporter import FIRST, event
+from tests.unit.controller.world import World
+
+SECOND_SLOT, THIRD_SLOT = FIRST + 300 * S, FIRST + 600 * S
+
+
+def reasons(world: World) -> list[str]:
+    return [str(one.reason) for one in world.news]
+
+
+async def test_runs_that_succeed_are_no_news():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(610)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST), event(made, SECOND_SLOT))
+        assert reasons(world) == []
+
+
+async def test_a_failure_is_news_and_so_is_the_first_success_after_it():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(910)
+        failed = event(
+            made, FIRST, RunState.FAILED, reason="JobFailed", message="exit 1", job_name="j-1"
+        )
+        await world.tell(uid, failed, event(made, SECOND_SLOT), event(made, THIRD_SLOT))
+        assert reasons(world) == ["RunFailed", "RunRecovered"]
+        told = world.news[0]
+        assert told.warning
+        assert told.regarding.uid == uid
+        assert (told.related.kind, told.related.name) == ("Job", "j-1")
+        assert "JobFailed: exit 1" in told.note
+
+
+async def test_what_is_told_twice_is_news_once():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(610)
+        missed = event(made, FIRST, RunState.MISSED, reason="DeadlineExceeded", count=3)
+        await world.tell(uid, missed, event(made, SECOND_SLOT, RunState.FAILED))
+        await world.tell(uid, missed, event(made, SECOND_SLOT, RunState.FAILED))
+        assert reasons(world) == ["RunMissed", "RunFailed"]
+        assert world.news[0].note.startswith("3 slots up to 2026-03-01T12:05:00Z were missed")
+
+
+async def test_a_missed_slot_is_told_by_the_word_that_helps_most():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(910)
+        await world.tell(
+            uid,
+            event(made, FIRST, RunState.MISSED, reason="NameConflict", message="not ours"),
+            event(made, SECOND_SLOT, RunState.SKIPPED, reason="ConcurrencyForbidden"),
+            event(made, THIRD_SLOT, RunState.MISSED, reason="InvalidJobTemplate", message="no"),
+        )
+        assert reasons(world) == ["NameConflict", "RunSkipped", "InvalidJobTemplate"]
+
+
+@pytest.mark.parametrize("reason", ["ConcurrencyForbidden", "Replaced", "MaxRuns", "Suspended"])
+async def test_a_slot_that_is_skipped_as_its_spec_asks_is_told_and_is_no_warning(reason):
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(610)
+        await world.tell(
+            made["metadata"]["uid"], event(made, FIRST, RunState.SKIPPED, reason=reason)
+        )
+        assert [(one.reason, one.warning) for one in world.news] == [("RunSkipped", False)]
+        assert world.news[0].note.endswith(reason)
+
+
+async def test_a_slot_that_finds_its_queue_full_is_a_warning():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(610)
+        await world.tell(
+            made["metadata"]["uid"], event(made, FIRST, RunState.SKIPPED, reason="QueueFull")
+        )
+        assert [(one.reason, one.warning) for one in world.news] == [("RunSkipped", True)]
+
+
+async def test_a_quota_that_holds_a_slot_up_is_told():
+    async with World().leader() as world:
+        made = await world.apply_job()
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], put_off(made, FIRST))
+        assert reasons(world) == ["QuotaExceeded"]
+        assert "exceeded quota" in world.news[0].note
+
+
+async def test_the_last_slot_is_told():
+    async with World().leader() as world:
+        made = await world.apply(schedule="@at 2026-03-01T12:05:00Z")
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, completed=True))
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, completed=True))
+        assert reasons(world) == ["Completed"]
+
+
+async def test_a_refused_spec_is_told_once_for_each_generation():
+    world = World()
+    async with world.leader():
+        await world.apply(schedule="0 0 30 2 *")
+        await world.clock.advance(1)
+        await world.resync.run()
+        await world.clock.advance(1)
+        assert reasons(world) == ["InvalidSchedule"]
+        await world.apply(timeZone="Mars/Olympus")
+        await world.clock.advance(1)
+        assert reasons(world) == ["InvalidSchedule", "UnknownTimeZone"]
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert len(world.news) == 2
+
+
+async def test_a_first_look_at_a_slot_in_the_past_is_told():
+    async with World().leader() as world:
+        await world.apply(schedule="@at 2026-03-01T11:00:00Z")
+        await world.clock.advance(1)
+        assert reasons(world) == ["RunMissed", "Completed"]

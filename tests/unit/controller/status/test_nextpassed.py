@@ -1,0 +1,137 @@
+"""NEXT and ACTIVE do not stay behind, whatever is told of a slot or not."""
+
+from __future__ import annotations
+
+from duepoint.controller.schedules import plan
+from duepoint.controller.status import writerate
+from duepoint.controller.status.nextpassed import TimeWheel
+from duepoint.runs.run import RunState
+from tests.support.builders import at
+from tests.unit.controller.jobs.test_jobwatch import run_slot
+from tests.unit.controller.status.test_reporter import event
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+FIRST = at("2026-03-01 12:05:00")
+
+
+async def test_next_is_not_past_though_nothing_is_told_of_the_slot():
+    async with World().leader() as world:
+        await world.apply()
+        await world.clock.advance(300 + writerate.STALENESS_SECONDS + 0.5)
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+        await world.clock.advance(300)
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:15:00Z"
+
+
+async def test_next_that_was_past_when_a_leader_came_is_put_right():
+    world = World()
+    async with world.leader():
+        await world.apply()
+    await world.clock.advance(4000)
+    async with world.leader(epoch=2):
+        await world.clock.advance(3)
+        assert world.status()["nextScheduleTime"] == "2026-03-01T13:10:00Z"
+
+
+async def test_a_chain_that_advances_costs_no_write_more():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        for number in range(5):
+            slot_us = FIRST + number * 300 * S
+            await world.clock.advance((slot_us - world.clock.now_us()) / S + 0.2)
+            await world.tell(made["metadata"]["uid"], event(made, slot_us))
+        await world.clock.advance(100)
+        assert world.status_writes() == writes + 5
+
+
+async def test_a_schedule_at_rest_costs_nothing():
+    async with World().leader() as world:
+        await world.apply(suspend=True)
+        await world.clock.advance(10)
+        writes, asked = world.status_writes(), len(world.api.requests)
+        await world.clock.advance(3600)
+        assert (world.status_writes(), len(world.api.requests)) == (writes, asked)
+
+
+async def test_a_jittered_slot_is_next_until_it_is_due():
+    async with World().leader() as world:
+        made = await world.apply(jitter="4m")
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        known = world.definition(made["metadata"]["uid"])
+        due_us = plan.slots_of(known).due_slot(FIRST).due_us
+        assert due_us > FIRST
+        await world.clock.advance((due_us - world.clock.now_us()) / S)
+        assert world.status_writes() == writes
+        await world.clock.advance(3)
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+
+
+async def test_a_jittered_next_is_not_past_though_another_leader_wrote_it():
+    world = World()
+    async with world.leader():
+        made = await world.apply(jitter="4m")
+        await world.clock.advance(10)
+    async with world.leader(epoch=2):
+        known = world.definition(made["metadata"]["uid"])
+        due_us = plan.slots_of(known).due_slot(FIRST).due_us
+        assert due_us > FIRST + 10 * S
+        wait = (due_us - world.clock.now_us()) / S + writerate.STALENESS_SECONDS + 1
+        await world.clock.advance(wait)
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+
+
+def test_a_status_written_again_and_again_is_looked_at_once():
+    wheel = TimeWheel()
+    for _ in range(3):
+        wheel.put("u1", FIRST)
+    wheel.put("u2", FIRST)
+    assert wheel.take(FIRST + S) == ["u1", "u2"]
+
+
+async def test_statuses_that_were_written_in_time_hold_up_no_other():
+    """The looks at statuses are few a second; one that is found in order is none."""
+    async with World(writes_per_second=10).leader() as world:
+        made = [await world.apply(f"told-{number}") for number in range(60)]
+        await world.apply("silent")
+        await world.clock.advance((FIRST - world.clock.now_us()) / S + 0.2)
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+        await world.clock.advance(writerate.STALENESS_SECONDS + 7)
+        assert world.status("silent")["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+
+
+async def test_active_falls_when_the_last_job_has_ended_however_steady_the_news_were():
+    async with World().leader() as world:
+        made = await world.apply_job(schedule="@every 1s")
+        first_us = world.clock.now_us() // S * S + S
+        names = []
+        for number in range(30):
+            names.append(await run_slot(world, made, first_us + number * S))
+            if number:
+                world.api.end_job(NAMESPACE, names[number - 1])
+        world.api.end_job(NAMESPACE, names[-1])
+        await world.clock.advance(writerate.STALENESS_SECONDS + 0.5)
+        assert "activeCount" not in world.status()
+        runs = world.status()["runs"]
+        assert (runs["started"], runs["succeeded"]) == (30, 30)
+
+
+async def test_an_open_request_and_one_tried_again_are_active():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(302)
+        uid = made["metadata"]["uid"]
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING, settled_us=0))
+        await world.clock.advance(3)
+        status = world.status()
+        assert status["activeCount"] == 1
+        assert status["active"][0]["fieldPath"] == "slots[2026-03-01T12:05:00Z]"
+        assert status["active"][0]["uid"] == uid
+        assert status["lastScheduleTime"] == "2026-03-01T12:05:00Z"
+        await world.tell(uid, event(made, FIRST))
+        await world.clock.advance(3)
+        assert "active" not in world.status()

@@ -1,0 +1,112 @@
+"""Outcomes that a server shows again after it went back, and those that only look as old."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from duepoint import services
+from duepoint.controller.status.outcomes import Outcomes
+from duepoint.controller.termevents import TermEvents
+from duepoint.delayqueue import messages
+from duepoint.runs import run
+from duepoint.runs.run import RunEvent, RunState
+from tests.fakes.fakeclock import FakeClock
+from tests.unit.controller.status.test_writer import running
+
+SHARD = messages.ShardId(3)
+
+
+class Stream:
+    """A ledger of one shard whose next answer the test writes."""
+
+    def __init__(self) -> None:
+        self.next: list[messages.OutcomeEntry] = []
+
+    async def start(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def wait_for_outcomes(self, timeout_seconds):
+        await self.clock.sleep(timeout_seconds)
+        return (SHARD,)
+
+    async def read_outcomes(self, *_of, **_named):
+        read, self.next = self.next, []
+        return read
+
+    async def recover_outcomes(self, *_of, **_named):
+        return []
+
+    async def ack(self, *_of):
+        pass
+
+    async def dropped(self):
+        return {}
+
+
+def told(entry_id: str, name: str) -> messages.OutcomeEntry:
+    event = RunEvent(
+        uid=name,
+        namespace="reports",
+        name=name,
+        generation=1,
+        slot_us=1,
+        trigger="Schedule",
+        state=RunState.SUCCEEDED,
+        reason="Succeeded",
+        at_us=2,
+    )
+    return messages.OutcomeEntry(shard=SHARD, id=entry_id, outcomes=run.pack([event]))
+
+
+def note(entry_id: str) -> messages.OutcomeEntry:
+    return messages.OutcomeEntry(shard=SHARD, id=entry_id, outcomes=b"", back_us=5)
+
+
+async def nothing(*_of):
+    pass
+
+
+def outcomes_of(stream: Stream, reporter, queue, clock: FakeClock, *, has_open=None) -> Outcomes:
+    return Outcomes(
+        queue=queue,
+        states=SimpleNamespace(has_open_slots=has_open or (lambda: False)),
+        reporter=reporter,
+        open_slots=SimpleNamespace(compare=nothing, mend_dropped=nothing),
+        consumer="leader",
+        clock=clock,
+        health=services.Health(),
+        events=TermEvents(),
+    )
+
+
+async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
+    """There may be 100,000 of them."""
+    clock, stream, asked = FakeClock(), Stream(), []
+    stream.clock = clock
+    queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
+    outcomes = outcomes_of(
+        stream, None, queue, clock, has_open=lambda: bool(asked.append(clock.monotonic()))
+    )
+    async with running(clock, outcomes.run()):
+        await clock.advance(3600)
+    assert 1 <= len(asked) <= 6
+
+
+async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken_for_read_ones():
+    clock, stream, folded = FakeClock(), Stream(), []
+    stream.clock = clock
+    queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
+    reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
+    outcomes = outcomes_of(stream, reporter, queue, clock)
+    async with running(clock, outcomes.run()):
+        await clock.advance(1)
+        stream.next = [told("1000-0", "first"), told("9000-0", "second")]
+        await outcomes.catch_up()
+        assert folded == ["first", "second"]
+        queue.upheavals = 1
+        stream.next = [told("1000-0", "first"), note("1001-0"), told("1002-0", "third")]
+        await outcomes.catch_up()
+    assert folded == ["first", "second", "third"]

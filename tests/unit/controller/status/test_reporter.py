@@ -1,0 +1,415 @@
+"""What is told becomes statuses: guarded, coalesced, at a rate, and never twice the same."""
+
+from __future__ import annotations
+
+from duepoint.controller.status import writerate
+from duepoint.kube import errors as kube_errors
+from duepoint.runs.run import RunEvent, RunState
+from tests.support.builders import at
+from tests.unit.controller.world import NAMESPACE, World
+
+S = 1_000_000
+
+
+def event(made, slot_us, state=RunState.SUCCEEDED, **changes) -> RunEvent:
+    """An event about a slot of this Schedule, told half a second after it."""
+    metadata = made["metadata"]
+    finished = slot_us + S // 2 if state in (RunState.SUCCEEDED, RunState.FAILED) else 0
+    values = {
+        "uid": metadata["uid"],
+        "namespace": NAMESPACE,
+        "name": metadata["name"],
+        "generation": 1,
+        "slot_us": slot_us,
+        "trigger": "Schedule",
+        "state": state,
+        "reason": "Succeeded" if state is RunState.SUCCEEDED else "Rejected",
+        "at_us": slot_us,
+        "started_us": slot_us,
+        "finished_us": finished,
+        "settled_us": slot_us,
+    }
+    return RunEvent(**{**values, **changes})
+
+
+FIRST = at("2026-03-01 12:05:00")
+
+
+async def test_a_run_shows_in_the_status():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, http_status=204, attempts=1))
+        status = world.status()
+        assert status["runs"] == {
+            "started": 1,
+            "succeeded": 1,
+            "failed": 0,
+            "missed": 0,
+            "skipped": 0,
+        }
+        assert status["lastScheduleTime"] == "2026-03-01T12:05:00Z"
+        assert status["lastSuccessfulTime"] == "2026-03-01T12:05:00.500000Z"
+        assert status["settledThrough"] == "2026-03-01T12:05:00Z"
+        assert status["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+        assert status["lastRun"]["outcome"] == "Succeeded"
+        assert status["lastRun"]["httpStatus"] == 204
+        assert world.condition("LastRunSucceeded")["status"] == "True"
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_failed_run_does_not_change_ready():
+    async with World().leader() as world:
+        made = await world.apply()
+        ready = world.condition("Ready")
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, RunState.FAILED))
+        assert world.condition("LastRunSucceeded")["status"] == "False"
+        assert world.condition("LastRunSucceeded")["reason"] == "Rejected"
+        after = world.condition("Ready")
+        assert after.pop("message") == "the last run failed: Rejected"
+        assert ready.pop("message") == "the next slot is in the queue"
+        assert after == ready
+
+
+async def test_a_run_that_starts_and_ends_within_two_seconds_costs_one_write():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(300)
+        writes = world.status_writes()
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING))
+        await world.clock.advance(1)
+        await world.tell(uid, event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status_writes() == writes + 1
+
+
+async def test_a_long_run_costs_two_writes_and_its_start_shows_within_two_seconds():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(300)
+        writes = world.status_writes()
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Running"))
+        await world.clock.advance(2)
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        await world.clock.advance(60)
+        await world.tell(uid, event(made, FIRST))
+        assert world.status()["lastRun"]["outcome"] == "Succeeded"
+        assert world.status_writes() == writes + 2
+
+
+async def test_a_schedule_of_every_second_writes_every_ten_seconds_while_all_goes_well():
+    async with World().leader() as world:
+        made = await world.apply(schedule="@every 1s")
+        uid = made["metadata"]["uid"]
+        writes = world.status_writes()
+        for second in range(60):
+            await world.clock.advance(1)
+            await world.tell(
+                uid, event(made, at("2026-03-01 12:00:00") + (second + 1) * S), read=False
+            )
+        assert world.status()["runs"]["started"] >= 50
+        await world.clock.advance(writerate.STEADY_SECONDS)
+        assert world.status()["runs"]["started"] == 60
+        assert world.status_writes() - writes <= 10
+
+
+async def test_the_first_failure_of_a_schedule_of_every_second_shows_within_two_seconds():
+    async with World().leader() as world:
+        made = await world.apply(schedule="@every 1s")
+        uid = made["metadata"]["uid"]
+        first_us = at("2026-03-01 12:00:00")
+        for second in range(32):
+            state = RunState.SUCCEEDED if second < 30 else RunState.FAILED
+            told = event(made, first_us + (second + 1) * S, state)
+            await world.clock.advance(1)
+            await world.tell(uid, told, read=False)
+        assert world.status()["lastRun"]["outcome"] == "Failed"
+
+
+async def test_many_statuses_are_written_at_the_rate_and_in_their_newest_state():
+    async with World(writes_per_second=5).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(30)]
+        await world.clock.advance(60)
+        writes = world.status_writes()
+        for slot in (FIRST, FIRST + 300 * S):
+            for one in made:
+                await world.tell(one["metadata"]["uid"], event(one, slot), read=False)
+        await world.clock.advance(1.5)
+        assert world.status_writes() - writes <= 5 + 8
+        await world.clock.advance(10)
+        assert world.status_writes() - writes <= 30 + 5
+        assert all(world.status(f"s{n}")["runs"]["started"] == 2 for n in range(30))
+
+
+async def test_no_status_of_many_waits_longer_than_a_minute():
+    async with World(writes_per_second=2).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(300)]
+        await world.clock.advance(60)
+        assert all(world.ready(f"s{n}") == ("True", "Armed") for n in range(300))
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+        await world.clock.advance(60)
+        assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(300))
+
+
+async def test_while_a_burst_of_runs_goes_on_no_status_of_it_is_written():
+    async with World(writes_per_second=5).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(120)]
+        await world.clock.advance(60)
+        before = world.status_writes()
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST), read=False)
+            await world.clock.advance(0.1)
+        assert world.status_writes() - before < 30  # those before it was a burst
+        await world.clock.advance(50)
+        assert all(world.status(f"s{n}")["runs"]["started"] == 1 for n in range(120))
+
+
+async def test_while_a_takeover_lists_all_objects_no_status_is_written():
+    async with World(writes_per_second=2).leader() as world:
+        world.is_arming = True
+        for number in range(100):
+            await world.apply(f"s{number}")
+        await world.clock.advance(60)
+        assert world.status_writes() == 0
+        world.is_arming = False
+        await world.clock.advance(60)
+        assert world.status_writes() == 100
+
+
+async def test_the_answer_to_an_edit_goes_before_the_news_of_runs():
+    async with World(writes_per_second=2).leader() as world:
+        made = [await world.apply(f"s{number}") for number in range(20)]
+        await world.clock.advance(60)
+        for one in made:
+            await world.tell(one["metadata"]["uid"], event(one, FIRST))
+        await world.apply("edited")
+        await world.clock.advance(1)
+        assert world.ready("edited") == ("True", "Armed")
+
+
+async def test_nothing_is_written_when_nothing_changed():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        writes = world.status_writes()
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status_writes() == writes
+
+
+async def test_a_failing_write_is_repeated_without_a_read():
+    async with World().leader() as world:
+        for _ in range(3):
+            world.api.fail_next(kube_errors.Unavailable("502", status=502), verb="PATCH")
+        await world.apply()
+        assert "status" in world.health.troubles()
+        reads = sum(verb == "GET" for verb, _ in world.api.requests)
+        await world.clock.advance(30)
+        assert world.ready() == ("True", "Armed")
+        assert sum(verb == "GET" for verb, _ in world.api.requests) == reads
+        assert world.health.troubles() == {}
+
+
+async def test_throttling_holds_all_writes_for_as_long_as_was_asked():
+    async with World().leader() as world:
+        world.api.fail_next(
+            kube_errors.Throttled("slow", status=429, sent=False, retry_after_seconds=20.0),
+            verb="PATCH",
+        )
+        await world.apply("one")
+        writes = world.status_writes()
+        await world.apply("two")
+        await world.clock.advance(19)
+        assert world.status_writes() == writes
+        await world.clock.advance(25)
+        assert world.ready("one") == world.ready("two") == ("True", "Armed")
+
+
+async def test_a_write_whose_answer_was_lost_is_repeated_harmlessly():
+    async with World().leader() as world:
+        world.api.fail_next(kube_errors.Unavailable("reset"), verb="PATCH", applied=True)
+        await world.apply()
+        await world.clock.advance(10)
+        assert world.ready() == ("True", "Armed")
+
+
+async def test_a_namesake_never_gets_the_status_of_its_predecessor():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+        await world.clock.advance(310)
+        world.watches = False
+        await world.delete()
+        await world.apply()
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status() == {"observedGeneration": -1}
+
+
+async def test_a_refused_status_is_dropped_and_the_newer_one_believed():
+    async with World().leader() as world:
+        made = await world.apply()
+        newer = {**world.status(), "settledThrough": "2026-03-01T20:00:00Z"}
+        newer["runs"] = {**newer["runs"], "started": 7, "succeeded": 7}
+        stored = world.api.stored("schedules", NAMESPACE, "nightly")
+        world.watches = False
+        world.api._store(
+            "MODIFIED", ("schedules", NAMESPACE, "nightly"), stored | {"status": newer}
+        )
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(10)
+        assert world.status() == newer
+        await world.resync.run()
+        await world.tell(made["metadata"]["uid"], event(made, at("2026-03-01 20:05:00")))
+        await world.clock.advance(10)
+        assert world.status()["runs"]["started"] == 8
+
+
+# -- the streams -------------------------------------------------------------------------------
+
+
+def unacknowledged(world: World) -> int:
+    return sum(len(shard.outcomes) for shard in world.queue.shards.values())
+
+
+async def test_an_entry_is_acknowledged_after_its_status_is_written_and_not_before():
+    async with World().leader() as world:
+        made = await world.apply()
+        await world.clock.advance(310)
+        world.api.fail_next(kube_errors.Unavailable("503"), verb="PATCH")
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(0.2)
+        assert unacknowledged(world) == 1
+        await world.clock.advance(10)
+        assert world.status()["runs"]["started"] == 1
+        assert unacknowledged(world) == 0
+
+
+async def test_what_was_told_while_nobody_led_is_counted_once():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+    await world.clock.advance(310)
+    await world.tell(made["metadata"]["uid"], event(made, FIRST))
+    async with world.leader(epoch=2):
+        await world.clock.advance(5)
+        assert world.status()["runs"]["started"] == 1
+        assert world.status()["nextScheduleTime"] == "2026-03-01T12:10:00Z"
+        assert unacknowledged(world) == 0
+
+
+async def test_events_of_a_schedule_that_is_gone_are_acknowledged():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+        await world.delete()
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(1)
+        assert unacknowledged(world) == 0
+
+
+async def test_an_entry_that_cannot_be_read_does_not_stop_the_others():
+    async with World().leader() as world:
+        made = await world.apply()
+        shard = next(iter(world.queue.shards.values()))
+        shard.added += 1
+        shard.outcomes[shard.added] = b"\xc1 not ours"
+        world.queue.ledgers[-1].tell(shard.number)
+        await world.clock.advance(310)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST))
+        await world.clock.advance(70)
+        assert world.status()["runs"]["started"] == 1
+        assert unacknowledged(world) == 0
+
+
+async def test_the_last_slot_completes_the_schedule_in_its_status():
+    async with World().leader() as world:
+        made = await world.apply(schedule="@at 2026-03-01T12:05:00Z")
+        await world.clock.advance(301)
+        await world.tell(made["metadata"]["uid"], event(made, FIRST, completed=True))
+        assert world.ready() == ("True", "Completed")
+        assert "nextScheduleTime" not in world.status()
+
+
+# -- the worst that is true ---------------------------------------------------------------------
+
+REFUSED = {"reason": "Network", "message": "127.0.0.1: cannot be reached: Connection refused"}
+
+
+def message(world):
+    return world.condition("Ready")["message"]
+
+
+async def test_a_delivery_between_retries_is_not_running_and_ready_says_why():
+    world = World()
+    async with world.leader():
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING, reason="Running"))
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["outcome"] == "Running"
+        assert message(world) == "the next slot is in the queue"
+        await world.tell(uid, event(made, FIRST, RunState.RUNNING, **REFUSED))
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["outcome"] == "Retrying"
+        assert world.status()["lastRun"]["reason"] == "Network"
+        assert "is tried again: Network: 127.0.0.1: cannot be reached" in message(world)
+        assert world.ready() == ("True", "Armed")
+    async with world.leader(epoch=2):
+        again = event(made, FIRST, RunState.RUNNING, attempts=4, again=True, **REFUSED)
+        await world.tell(uid, again)
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["outcome"] == "Retrying"
+        assert world.status()["lastRun"]["attempts"] == 4
+        assert world.status()["runs"]["started"] == 1
+        await world.tell(uid, event(made, FIRST))
+        await world.clock.advance(5)
+        assert world.status()["lastRun"]["outcome"] == "Succeeded"
+        assert message(world) == "the next slot is in the queue"
+
+
+async def test_ready_names_the_worst_of_several_troubles_and_the_next_one_once_that_is_over():
+    async with World().leader() as world:
+        made = await world.apply()
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        late = {"trigger": "Schedule", "reason": "CircuitOpen", "message": "10 failures in a row"}
+        told = event(made, FIRST, RunState.PENDING, due_us=FIRST, settled_us=0, **late)
+        await world.tell(uid, told, event(made, FIRST - 300 * S, RunState.FAILED, **REFUSED))
+        await world.clock.advance(70)
+        assert world.condition("Overdue") is not None
+        assert message(world) == "CircuitOpen: 10 failures in a row"
+        await world.tell(uid, event(made, FIRST, RunState.FAILED, at_us=FIRST + 90 * S, **REFUSED))
+        await world.tell(uid, event(made, FIRST + 1, RunState.FAILED, http_status=404,
+                                    at_us=FIRST + 95 * S, message="answered 404"))  # fmt: skip
+        await world.clock.advance(5)
+        assert world.condition("CircuitOpen") is None
+        assert message(world) == "the last run failed: Rejected: answered 404"
+        await world.tell(uid, event(made, FIRST + 300 * S, at_us=FIRST + 300 * S))
+        await world.clock.advance(5)
+        assert message(world) == "the next slot is in the queue"
+
+
+async def test_a_completed_schedule_says_that_its_last_run_failed():
+    world = World()
+    async with world.leader():
+        made = await world.apply(schedule="@at 2026-03-01T12:05:00Z")
+        uid = made["metadata"]["uid"]
+        await world.clock.advance(301)
+        await world.tell(uid, event(made, FIRST, RunState.FAILED, completed=True, **REFUSED))
+        await world.clock.advance(5)
+        shown = message(world)
+        assert shown.startswith("no slot is left; the last run failed: Network: 127.0.0.1")
+    writes = world.status_writes()
+    async with world.leader(epoch=2):
+        await world.clock.advance(60)
+        assert message(world) == shown
+        assert world.status_writes() == writes

@@ -1,0 +1,490 @@
+"""The small machines beneath the services: agenda, work queue, resync rhythm, index watch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+
+import kopf
+import pytest
+
+from duepoint import errors, services
+from duepoint.controller.maintenance.indexwatch import IndexWatch
+from duepoint.controller.maintenance.sweeper import Sweeper
+from duepoint.controller.schedules.resyncer import Resyncer
+from duepoint.controller.schedules.workqueue import WorkQueue
+from duepoint.controller.status.writequeue import WriteQueue
+from duepoint.controller.status.writerate import Allowance
+from duepoint.controller.termevents import TermEvents
+from duepoint.controller.watching import forgetting, handlers, tuning
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.wire import scripting
+from duepoint.kube.credentials import Login
+from tests.fakes.fakeclock import FakeClock
+from tests.fakes.memoryqueue import MemoryDelayQueue
+
+EPOCH = messages.Epoch(1)
+
+
+@contextlib.asynccontextmanager
+async def running(clock: FakeClock, *works):
+    tasks = [asyncio.create_task(work) for work in works]
+    await clock.settle()
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# -- agenda ------------------------------------------------------------------------------------
+
+
+def test_the_soonest_is_taken_first_and_only_when_due():
+    agenda = WriteQueue()
+    agenda.bring_forward("later", 10.0)
+    agenda.bring_forward("sooner", 5.0)
+    assert agenda.take(4.0) is None
+    assert agenda.take(20.0) == "sooner"
+    assert agenda.take(20.0) == "later"
+    assert agenda.take(20.0) is None
+
+
+def test_a_name_is_on_the_agenda_once_at_its_soonest_due():
+    agenda = WriteQueue()
+    agenda.bring_forward("a", 10.0)
+    assert agenda.bring_forward("a", 3.0)
+    assert not agenda.bring_forward("a", 7.0)
+    assert agenda.take(3.0) == "a"
+    assert agenda.take(20.0) is None
+
+
+def test_a_name_can_be_put_off_and_dropped():
+    agenda = WriteQueue()
+    agenda.bring_forward("a", 1.0)
+    agenda.put_off("a", 9.0)
+    assert agenda.take(8.0) is None
+    agenda.bring_forward("b", 2.0)
+    agenda.drop("b")
+    assert agenda.next_due() == 9.0
+
+
+def test_an_allowance_has_a_burst_and_then_a_rate():
+    allowance = Allowance(5, 100.0)
+    assert [allowance.take(100.0) for _ in range(5)] == [0.0] * 5
+    assert allowance.take(100.0) == pytest.approx(0.2)
+    assert allowance.take(100.2) == pytest.approx(0.0, abs=0.002)
+
+
+def _written(count: int, *, coming_seconds: float) -> list[float]:
+    """When each of so many names is written that have news in the course of some seconds."""
+    allowance, now, at = Allowance(50, 0.0), 0.0, []
+    while len(at) < count:
+        come = count if now >= coming_seconds else int(count * now / coming_seconds)
+        wait = allowance.take(
+            now,
+            waiting=come - len(at),
+            waited_seconds=now - coming_seconds * len(at) / count,
+            is_rising=now - coming_seconds < 1.0,
+            patience_seconds=30.0,
+        )
+        if wait == 0.0 and come > len(at):
+            at.append(now)
+        now += wait or 0.001
+    return at
+
+
+def test_ten_thousand_names_are_written_within_a_minute_and_none_while_more_come():
+    at = _written(10_000, coming_seconds=25.0)
+    assert len([one for one in at if 1.0 < one < 26.0]) <= 200  # until a burst is seen to be one
+    assert max(one - 25.0 * place / 10_000 for place, one in enumerate(at)) < 45
+
+
+def test_a_burst_is_over_when_no_more_come():
+    at = _written(1_000, coming_seconds=4.0)
+    assert at[-1] == pytest.approx(5 + 950 / 50, abs=2)
+
+
+def test_names_are_written_however_long_others_keep_coming():
+    at = _written(30_000, coming_seconds=300.0)
+    late = [one - 300.0 * place / 30_000 for place, one in enumerate(at)]
+    assert max(late) < 40
+
+
+def test_a_few_hundred_names_are_written_at_the_rate():
+    allowance, now, written = Allowance(50, 0.0), 0.0, 0
+    while written < 200:
+        wait = allowance.take(now, waiting=200 - written, waited_seconds=now)
+        written += wait == 0.0
+        now += wait
+    assert now == pytest.approx(3.0, abs=0.1)
+
+
+def test_while_a_burst_of_runs_goes_on_nothing_is_written_but_what_has_waited_long():
+    allowance = Allowance(50, 0.0)
+    for waited in (1.8, 5.0, 20.0):
+        assert allowance.take(waited, waiting=1_000, waited_seconds=waited, is_rising=True) > 0
+    assert allowance.take(20.1, waiting=1_000, waited_seconds=20.1, is_rising=True) == 0.0
+
+
+def test_a_few_that_come_one_after_the_other_are_no_burst():
+    assert Allowance(50, 0.0).take(2.0, waiting=200, waited_seconds=2.0, is_rising=True) == 0.0
+
+
+def test_an_allowance_never_asks_for_a_wait_too_short_to_pass():
+    allowance = Allowance(3, 1e9)
+    waits = [allowance.take(1e9 + number * 0.3333333) for number in range(50)]
+    assert all(wait == 0.0 or wait >= 0.001 for wait in waits)
+
+
+# -- work queue --------------------------------------------------------------------------------
+
+
+async def test_the_newest_item_of_a_key_is_worked_on():
+    clock = FakeClock()
+    queue: WorkQueue[int] = WorkQueue(clock)
+    done = []
+
+    async def handle(item: int) -> None:
+        done.append(item)
+
+    for item in range(5):
+        queue.put("a", item)
+    async with running(clock, queue.run(handle, 3)):
+        assert done == [4]
+        assert len(queue) == 0
+
+
+async def test_a_key_is_never_worked_on_twice_at_once_and_news_are_done_afterwards():
+    clock = FakeClock()
+    queue: WorkQueue[int] = WorkQueue(clock)
+    begun, ended = [], []
+
+    async def handle(item: int) -> None:
+        begun.append(item)
+        await clock.sleep(1)
+        ended.append(item)
+
+    async with running(clock, queue.run(handle, 3)):
+        queue.put("a", 1)
+        await clock.settle()
+        queue.put("a", 2)
+        queue.put("a", 3)
+        await clock.settle()
+        assert begun == [1]
+        await clock.advance(1)
+        assert (begun, ended) == ([1, 3], [1])
+
+
+async def test_a_retry_waits_and_a_newer_item_does_not():
+    clock = FakeClock()
+    queue: WorkQueue[int] = WorkQueue(clock)
+    tries = []
+
+    async def handle(item: int) -> float | None:
+        tries.append((item, clock.monotonic()))
+        return 10.0 if item == 1 else None
+
+    began = clock.monotonic()
+    async with running(clock, queue.run(handle, 2)):
+        queue.put("a", 1)
+        await clock.advance(25)
+        assert [at - began for _, at in tries] == [0, 10, 20]
+        queue.put("a", 2)
+        await clock.advance(60)
+        assert [item for item, _ in tries] == [1, 1, 1, 2]
+
+
+async def test_a_pause_holds_everything_back():
+    clock = FakeClock()
+    queue: WorkQueue[int] = WorkQueue(clock)
+    done = []
+
+    async def handle(item: int) -> None:
+        done.append(item)
+
+    async with running(clock, queue.run(handle, 2)):
+        queue.pause(5)
+        for item in range(4):
+            queue.put(str(item), item)
+        await clock.advance(4.9)
+        assert done == []
+        await clock.advance(0.2)
+        assert sorted(done) == [0, 1, 2, 3]
+
+
+# -- resync rhythm -----------------------------------------------------------------------------
+
+
+def a_resyncer(clock: FakeClock, troubles=(), every_seconds: float = 600.0):
+    times: list[float] = []
+    left = list(troubles)
+
+    async def resync() -> None:
+        times.append(clock.monotonic() - began)
+        if left:
+            raise left.pop(0)
+
+    began = clock.monotonic()
+    health = services.Health()
+    made = Resyncer(
+        resync=resync,
+        every_seconds=every_seconds,
+        clock=clock,
+        health=health,
+        events=TermEvents(),
+        listed=asyncio.Event(),
+    )
+    return made, times, health
+
+
+async def test_a_resync_is_made_at_once_and_on_its_rhythm():
+    clock = FakeClock()
+    resyncer, times, _ = a_resyncer(clock)
+    async with running(clock, resyncer.run()):
+        await clock.advance(1300)
+        assert times == [0, 600, 1200]
+        assert resyncer.first_done.is_set()
+
+
+async def test_a_burst_of_requests_is_one_resync():
+    clock = FakeClock()
+    resyncer, times, _ = a_resyncer(clock)
+    async with running(clock, resyncer.run()):
+        for _ in range(10):
+            await clock.advance(1)
+            resyncer.request()
+        await clock.advance(10)
+        assert times == [0, 12]
+
+
+async def test_requests_without_end_do_not_put_a_resync_off_for_ever():
+    clock = FakeClock()
+    resyncer, times, _ = a_resyncer(clock)
+    async with running(clock, resyncer.run()):
+        for _ in range(200):
+            await clock.advance(1)
+            resyncer.request()
+        assert times[1] == pytest.approx(121)
+
+
+async def test_a_resync_that_fails_is_repeated_and_told():
+    clock = FakeClock()
+    resyncer, times, health = a_resyncer(clock, [errors.QueueUnavailable("away")] * 3)
+    async with running(clock, resyncer.run()):
+        assert "resync" in health.troubles()
+        assert not resyncer.first_done.is_set()
+        assert resyncer._listed.is_set()
+        await clock.advance(10)
+        assert len(times) == 4
+        assert health.troubles() == {}
+
+
+# -- index watch and sweep ---------------------------------------------------------------------
+
+
+async def an_index_watch(
+    clock: FakeClock, queue: MemoryDelayQueue, doubts: list, outages=None, losses=None
+):
+    losses, events = [] if losses is None else losses, TermEvents()
+    events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
+    events.claims_lost.subscribe(lambda _at_us: losses.append(clock.monotonic()))
+    return IndexWatch(
+        queue=queue,
+        layout=await queue.open_layout(4, EPOCH),
+        epoch=EPOCH,
+        outages=lambda: len(outages or ()),
+        clock=clock,
+        health=services.Health(),
+        events=events,
+    )
+
+
+async def test_an_emptied_index_is_made_again_within_ten_seconds():
+    clock = FakeClock()
+    queue, doubts, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, losses=losses)
+    async with running(clock, watch.run()):
+        queue.flush()
+        await clock.advance(10)
+        assert len(doubts) == len(losses) == 1
+        assert (await queue.layout()).shards == 4
+        await clock.advance(60)
+        assert len(doubts) == 1
+
+
+async def test_shards_that_went_with_their_server_are_made_again_and_filled():
+    clock = FakeClock()
+    queue, doubts, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, losses=losses)
+    opened, open_layout = [], queue.open_layout
+
+    async def missing():
+        return () if opened else (messages.ShardId(1),)
+
+    async def noting(*args, **named):
+        opened.append(args)
+        return await open_layout(*args, **named)
+
+    queue.keepalive, queue.open_layout = missing, noting
+    async with running(clock, watch.run()):
+        await clock.advance(10)
+        assert len(opened) == 1
+        assert len(doubts) == len(losses) == 1
+        await clock.advance(60)
+        assert len(doubts) == 1
+
+
+async def test_a_server_that_took_over_is_noticed_at_the_next_look():
+    clock = FakeClock()
+    queue, doubts, events = MemoryDelayQueue(clock), [], TermEvents()
+    events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
+    watch = IndexWatch(
+        queue=queue,
+        layout=await queue.open_layout(4, EPOCH),
+        epoch=EPOCH,
+        outages=lambda: queue.upheavals,
+        clock=clock,
+        health=services.Health(),
+        events=events,
+    )
+
+    async def meets_another():
+        queue.upheavals = 1  # the keepalive is what connects anew
+        return ()
+
+    async with running(clock, watch.run()):
+        await clock.advance(10)
+        assert doubts == []
+        queue.keepalive = meets_another
+        await clock.advance(8)
+        assert len(doubts) == 1
+
+
+async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
+    clock = FakeClock()
+    queue, health = MemoryDelayQueue(clock), services.Health()
+    watch = await an_index_watch(clock, queue, [])
+    watch._health = health
+    found = []
+
+    async def problems(**_):
+        return tuple(found)
+
+    queue.problems = problems
+    async with running(clock, watch.run()):
+        await clock.advance(10)
+        found.append("maxmemory-policy is allkeys-lru")
+        await clock.advance(70)
+        assert "allkeys-lru" in health.troubles()["queue server"]
+        found.clear()
+        await clock.advance(10)
+        assert "queue server" not in health.troubles()
+
+
+async def test_after_an_outage_everything_is_compared():
+    clock = FakeClock()
+    queue, doubts, outages = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, outages)
+    async with running(clock, watch.run()):
+        queue.available = False
+        await clock.advance(60)
+        assert doubts == []
+        queue.available = True
+        await clock.advance(10)
+        assert len(doubts) == 1
+        outages.append("met by somebody else, between two looks")
+        await clock.advance(10)
+        assert len(doubts) == 2
+
+
+async def test_an_outage_in_which_nothing_was_lost_is_no_loss():
+    clock = FakeClock()
+    queue, doubts, losses = MemoryDelayQueue(clock), [], []
+    watch = await an_index_watch(clock, queue, doubts, losses=losses)
+    async with running(clock, watch.run()):
+        queue.available = False
+        await clock.advance(60)
+        queue.available = True
+        await clock.advance(10)
+        assert (len(doubts), losses) == (1, [])
+
+
+async def test_a_newer_leader_at_the_index_ends_the_watch():
+    clock = FakeClock()
+    queue, doubts = MemoryDelayQueue(clock), []
+    watch = await an_index_watch(clock, queue, doubts)
+    async with running(clock, watch.run()) as (task,):
+        await queue.open_layout(4, messages.Epoch(2))
+        queue.available = False
+        await clock.advance(10)
+        queue.available = True
+        await clock.advance(10)
+        assert isinstance(task.exception(), scripting.Fenced)
+
+
+async def test_a_sweep_is_made_when_asked_and_nothing_in_between():
+    clock = FakeClock()
+    queue = MemoryDelayQueue(clock)
+    await queue.open_layout(4, EPOCH)
+    sweeper = Sweeper(
+        queue=queue,
+        epoch=EPOCH,
+        watermark_us=lambda _: 0,
+        clock=clock,
+    )
+    async with running(clock, sweeper.run()):
+        await clock.advance(3600)
+        assert sweeper.sweeps == 0
+        sweeper.request()
+        await clock.advance(10)
+        assert sweeper.sweeps == 1
+
+
+# -- kopf --------------------------------------------------------------------------------------
+
+
+async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_new_token():
+    now = dt.datetime(2026, 3, 1, 12, 1, tzinfo=dt.UTC)
+    login = Login(server="https://api:6443", token="a")
+
+    async def ask() -> Login:
+        return login
+
+    logins = handlers.Logins(ask, lambda: now)
+    first = await logins.current()
+    assert first.expiration > now + dt.timedelta(minutes=5)
+    now += dt.timedelta(seconds=60)
+    assert await logins.current() == first
+    login = Login(server="https://api:6443", token="b")
+    renewed = await logins.current()
+    assert renewed != first
+    assert first.aiohttp_session.closed
+    now = first.expiration
+    assert await logins.current() != renewed
+    await logins.close()
+
+
+def test_kopf_is_set_to_watch_and_nothing_else():
+    tuned = tuning.settings()
+    assert not tuned.posting.enabled
+    assert tuned.scanning.disabled
+    assert tuned.queueing.worker_limit is None
+
+
+def test_kopf_copies_and_compares_nothing_of_an_object():
+    tuned = tuning.settings().persistence
+    body = kopf.Body({"metadata": {"name": "a"}, "spec": {"schedule": "@daily"}})
+    essence = tuned.diffbase_storage.build(body=body)
+    assert essence == {}
+    assert tuned.diffbase_storage.fetch(body=body) is None
+    assert tuned.progress_storage.clear(essence=essence) is essence
+
+
+async def test_kopf_keeps_no_memory_of_an_object():
+    memories = forgetting.NoMemories()
+    body = {"metadata": {"name": "a", "uid": "u"}}
+    assert (await memories.recall(body, noticed_by_listing=True)).noticed_by_listing
+    assert list(memories.iter_all_memories()) == []

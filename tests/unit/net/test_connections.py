@@ -1,0 +1,260 @@
+"""Requests over kept connections, against a server that does as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from duepoint.net import connections, dialling, egressrules, http1
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REQUEST = b"GET / HTTP/1.1\r\n\r\n"
+PATIENCE = 60.0
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Lines(connections.Pool):
+    """To one server."""
+
+    def __init__(self, endpoint: connections.Endpoint, most: int) -> None:
+        super().__init__(connections.DirectOpener(), keep_seconds=30, most_open=most)
+        self.endpoint = endpoint
+
+
+@contextlib.asynccontextmanager
+async def a_server(talk: Talk, *, most: int = 4) -> AsyncIterator[Lines]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await talk(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    lines = Lines(connections.Endpoint(host="127.0.0.1", port=port), most)
+    try:
+        yield lines
+    finally:
+        lines.close()
+        server.close()
+
+
+def ask(
+    lines: Lines, *, seconds: float = PATIENCE, is_repeatable: bool = False
+) -> Awaitable[http1.Response]:
+    deadline = asyncio.get_running_loop().time() + seconds
+    call = connections.Call(
+        endpoint=lines.endpoint,
+        content=REQUEST,
+        deadline=deadline,
+        connect_by=deadline,
+        is_repeatable=is_repeatable,
+    )
+    return lines.send(call)
+
+
+async def read_request(reader: asyncio.StreamReader) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+
+
+async def test_a_connection_serves_one_after_the_other():
+    begun = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun += 1
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+
+    async with a_server(talk) as lines:
+        for _ in range(5):
+            assert (await ask(lines)).body == b"ok"
+        assert begun == 1
+
+
+async def test_no_more_connections_than_allowed_and_nobody_is_forgotten():
+    under_way, most = 0, 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal under_way, most
+        while True:
+            await read_request(reader)
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0.001)
+            under_way -= 1
+            writer.write(OK)
+
+    async with a_server(talk, most=3) as lines:
+        answers = await asyncio.gather(*(ask(lines) for _ in range(40)))
+        assert {answer.body for answer in answers} == {b"ok"}
+        assert most == 3
+
+
+async def test_who_waits_for_a_connection_too_long_has_sent_nothing():
+    async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+
+    async with a_server(talk, most=1) as lines:
+        hanging = asyncio.ensure_future(ask(lines))
+        await asyncio.sleep(0)
+        with pytest.raises(connections.NotConnected):
+            await ask(lines, seconds=0.05)
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+
+
+async def test_whoever_gives_up_waiting_leaves_the_place_to_the_next():
+    let_go = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            await let_go.wait()
+            writer.write(OK)
+
+    async with a_server(talk, most=1) as lines:
+        first, second, third = (asyncio.ensure_future(ask(lines)) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        let_go.set()
+        assert (await first).status == (await third).status == 200
+
+
+async def test_a_late_answer_costs_the_connection_and_not_the_next_request():
+    begun = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun += 1
+        is_first = begun == 1
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+            if is_first:
+                await reader.read(-1)
+
+    async with a_server(talk) as lines:
+        await ask(lines)
+        with pytest.raises(TimeoutError):
+            await ask(lines, seconds=0.05)
+        assert (await ask(lines)).body == b"ok"
+        assert begun == 2
+
+
+def after_one_answer_it_hangs_up(*, saying: bytes = b"") -> Talk:
+    begun = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun += 1
+        is_first = begun == 1
+        while True:
+            await read_request(reader)
+            writer.write(OK)
+            if is_first:
+                await read_request(reader)
+                writer.write(saying)
+                return
+
+    return talk
+
+
+async def test_a_kept_connection_that_was_cut_is_replaced_for_what_may_be_repeated():
+    async with a_server(after_one_answer_it_hangs_up()) as lines:
+        await ask(lines)
+        assert (await ask(lines, is_repeatable=True)).body == b"ok"
+
+
+async def test_what_may_not_be_repeated_is_not_and_may_have_been_accepted():
+    async with a_server(after_one_answer_it_hangs_up()) as lines:
+        await ask(lines)
+        with pytest.raises(http1.Cut):
+            await ask(lines)
+        assert (await ask(lines)).body == b"ok"
+
+
+async def test_nothing_is_repeated_once_something_was_heard():
+    async with a_server(after_one_answer_it_hangs_up(saying=b"HTTP/1.1 20")) as lines:
+        await ask(lines)
+        with pytest.raises(http1.Cut):
+            await ask(lines, is_repeatable=True)
+
+
+async def test_what_comes_unasked_ends_the_connection():
+    said = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        if not said.is_set():
+            await asyncio.sleep(0.01)
+            writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+            await writer.drain()
+            await reader.read(-1)
+            said.set()
+
+    async with a_server(talk) as lines:
+        await ask(lines)
+        async with asyncio.timeout(PATIENCE):
+            await said.wait()
+        assert (await ask(lines)).body == b"ok"
+
+
+async def test_no_http_is_told_as_such():
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"-ERR unknown command\r\n\r\n")
+
+    async with a_server(talk) as lines:
+        with pytest.raises(http1.NotHttp):
+            await ask(lines)
+
+
+async def test_after_the_end_nothing_is_sent_and_what_was_is_cut():
+    async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+
+    async with a_server(talk) as lines:
+        hanging = asyncio.ensure_future(ask(lines))
+        await asyncio.sleep(0.05)
+        lines.close()
+        with pytest.raises((http1.Cut, connections.NotConnected)):
+            await hanging
+        with pytest.raises(connections.NotConnected):
+            await ask(lines)
+
+
+async def test_a_connection_that_was_idle_for_long_is_closed_and_not_used_again():
+    begun, ended = 0, asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal begun
+        begun += 1
+        try:
+            while True:
+                await read_request(reader)
+                writer.write(OK)
+        finally:
+            ended.set()
+
+    async with a_server(talk) as lines:
+        lines._keep_seconds = 0.05
+        await ask(lines)
+        async with asyncio.timeout(PATIENCE):
+            await ended.wait()
+        assert (await ask(lines)).body == b"ok"
+        assert begun == 2
+
+
+async def test_endpoints_with_another_name_or_context_share_no_connection():
+    def endpoint(**changes):
+        return connections.Endpoint(**({"host": "a", "port": 1} | changes))
+
+    assert endpoint() == endpoint(namespace="b", route=egressrules.Route(scheme="http"))
+    others = ({"host": "b"}, {"port": 2}, {"server_name": "a"}, {"tls": dialling.public_tls()})
+    assert len({endpoint(), *(endpoint(**other) for other in others)}) == 5

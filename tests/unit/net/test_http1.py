@@ -1,0 +1,129 @@
+"""Answers of a server, whole or in pieces of any size, and what is none."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from duepoint.net import http1
+
+CHUNKED = (
+    b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nX-A: 1\r\n\r\n"
+    b'4;ext=1\r\n{"a"\r\nA\r\n:"\r\n\r\nbcd"\r\n1\r\n}\r\n0\r\nTrailer: x\r\n\r\n'
+)
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nRetry-After: 7\r\n\r\nhello"
+INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
+
+
+def read(content: bytes, piece: int) -> http1.Response | None:
+    reading = http1.ResponseParser()
+    found = None
+    for start in range(0, len(content), piece):
+        assert found is None
+        found = reading.feed(content[start : start + piece])
+    return found
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 10_000])
+@pytest.mark.parametrize(
+    ("content", "status", "body"),
+    [
+        (CHUNKED, 201, b'{"a":"\r\n\r\nbcd"}'),
+        (SIZED, 200, b"hello"),
+        (INTERIM + INTERIM + SIZED, 200, b"hello"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 500\r\nContent-Length: 0\r\n\r\n", 500, b""),
+    ],
+    ids=["in chunks", "with a length", "after hints", "no content", "without a reason"],
+)
+def test_an_answer_may_come_in_any_pieces(content: bytes, status: int, body: bytes, piece: int):
+    found = read(content, piece)
+    assert found is not None
+    assert (found.status, found.body, found.keep_alive) == (status, body, True)
+
+
+def test_a_reading_lets_go_of_what_it_gave():
+    gc.collect()
+    gc.disable()
+    try:
+        reading = http1.ResponseParser()
+        known = weakref.ref(reading)
+        assert reading.feed(SIZED) is not None
+        del reading
+        assert known() is None, "it waits for a collection of garbage, with its whole body"
+    finally:
+        gc.enable()
+
+
+def test_names_of_headers_are_in_lower_case():
+    found = read(SIZED, 10_000)
+    assert found is not None
+    assert found.headers == {"content-length": "5", "retry-after": "7"}
+
+
+@pytest.mark.parametrize(
+    "head", ["HTTP/1.1 200 OK\r\nConnection: close", "HTTP/1.0 200 OK"], ids=["close", "1.0"]
+)
+def test_a_connection_that_ends_is_not_kept(head: str):
+    found = read(f"{head}\r\nContent-Length: 1\r\n\r\na".encode(), 10_000)
+    assert found is not None
+    assert not found.keep_alive
+
+
+@pytest.mark.parametrize("content", [SIZED, CHUNKED], ids=["with a length", "in chunks"])
+def test_a_connection_that_says_more_than_asked_is_not_kept(content: bytes):
+    found = read(content + b"H", 10_000)
+    assert found is not None
+    assert not found.keep_alive
+
+
+def test_a_body_without_a_length_lasts_until_the_end():
+    reading = http1.ResponseParser()
+    assert reading.feed(b"HTTP/1.1 200 OK\r\n\r\nab") is None
+    assert reading.feed(b"cd") is None
+    found = reading.end()
+    assert found is not None
+    assert (found.body, found.keep_alive) == (b"abcd", False)
+
+
+def test_a_body_that_was_compressed_unasked_is_no_answer():
+    reading = http1.ResponseParser()
+    assert reading.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc") is None
+    assert reading.end() is None
+
+
+@pytest.mark.parametrize("content", [SIZED, CHUNKED], ids=["with a length", "in chunks"])
+def test_an_answer_that_was_cut_is_none(content: bytes):
+    for end in range(len(content)):
+        reading = http1.ResponseParser()
+        assert reading.feed(content[:end]) is None
+        assert reading.end() is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        2_000 * INTERIM,
+        b"HTTP/1.1 200 OK\r\nno header\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n folded: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a" * http1.HEAD_LIMIT_BYTES,
+    ],
+    ids=[
+        "another protocol", "HTTP/2", "no status", "an upgrade", "hints without end", "no header",
+        "a folded header", "a negative length", "a negative chunk", "a prefixed size",
+        "a chunk too long", "a head without end",
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_refused(content: bytes):
+    with pytest.raises(http1.NotHttp):
+        read(content, 1000)

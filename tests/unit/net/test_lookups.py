@@ -1,0 +1,110 @@
+"""Names whose server is silent hold up their own namespace's look-ups, and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+
+import pytest
+
+from duepoint.net import lookups
+
+
+class Silent:
+    """Answers at once, but for names that hang until they may go."""
+
+    def __init__(self) -> None:
+        self.may_go = threading.Event()
+        self.asked: list[str] = []
+
+    def __call__(self, host, _port):
+        self.asked.append(host)
+        if host.startswith("hanging"):
+            self.may_go.wait(30)
+            raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+        return ("192.0.2.7",)
+
+
+@pytest.fixture
+def silent():
+    asked = Silent()
+    yield asked
+    asked.may_go.set()
+
+
+@pytest.fixture
+async def looking(silent):
+    made = lookups.Lookups(silent, threads=8)
+    yield made
+    silent.may_go.set()
+    made.close()
+
+
+async def test_hanging_names_of_two_namespaces_do_not_delay_a_third(silent, looking):
+    hanging = [
+        asyncio.create_task(looking.addresses(f"hanging{n}", 80, namespace))
+        for namespace in ("hostile", "worse")
+        for n in range(32)
+    ]
+    await asyncio.sleep(0.05)
+    begun = time.monotonic()
+    assert await looking.addresses("quiet.test", 80, "quiet") == ("192.0.2.7",)
+    assert time.monotonic() - begun < 1.0
+    assert len(silent.asked) < 8
+    for one in hanging:
+        one.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_who_asks_for_the_same_name_at_the_same_time_shares_one_look_up(silent, looking):
+    asked = [asyncio.create_task(looking.addresses("hanging", 80, "team")) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    assert silent.asked == ["hanging"]
+    silent.may_go.set()
+    for one in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(one, socket.gaierror)
+
+
+async def test_an_answer_is_not_kept(silent, looking):
+    for _ in range(3):
+        await looking.addresses("quiet.test", 80, "team")
+    assert silent.asked == ["quiet.test"] * 3
+
+
+async def test_a_name_is_given_up_in_time_and_its_thread_counts_until_it_ends(
+    silent, looking, monkeypatch
+):
+    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 0.05)
+    for number in range(6):  # half of the threads are one namespace's
+        with pytest.raises(socket.gaierror, match="could not be looked up"):
+            await looking.addresses(f"hanging{number}", 80, "hostile")
+    assert len(silent.asked) == 4
+    silent.may_go.set()
+    await asyncio.sleep(0.05)
+    assert await looking.addresses("quiet.test", 80, "hostile") == ("192.0.2.7",)
+
+
+async def test_the_line_of_one_namespace_is_bounded(looking, monkeypatch):
+    monkeypatch.setattr(lookups, "MOST_WAITING", 3)
+    hanging = [
+        asyncio.create_task(looking.addresses(f"hanging{n}", 80, "hostile")) for n in range(7)
+    ]
+    await asyncio.sleep(0.05)
+    with pytest.raises(socket.gaierror, match="3 other names of namespace hostile"):
+        await looking.addresses("hanging7", 80, "hostile")
+    for one in hanging:
+        one.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_whoever_stops_waiting_leaves_the_look_up_to_the_others(silent, looking):
+    first, second = (
+        asyncio.create_task(looking.addresses("hanging", 80, "team")) for _ in range(2)
+    )
+    await asyncio.sleep(0.05)
+    first.cancel()
+    silent.may_go.set()
+    with pytest.raises(socket.gaierror):
+        await second
