@@ -147,10 +147,10 @@ def test_a_held_point_becomes_no_more_slots_at_a_time_than_a_claim_may_have():
     )
     claim, point = a_held(known, back_us=NOON + 600_000_000)
     work = assign(claim, known)
-    (planning,) = work.splits
+    (split,) = work.splits
     assert len(slots_of(work)) == planning.MOST_PLANNED
-    assert planning.next_due_us == claim.now_us
-    rest = planning.slots[-1]
+    assert split.next_due_us == claim.now_us
+    rest = split.slots[-1]
     assert rest.point == point
     assert rest.record.from_us == slots_of(work)[-1] + 1_000_000
     (told,) = [event for event in work.opened if event]

@@ -130,11 +130,11 @@ def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
         shard=messages.ShardId(1), claim=None, wait_seconds=0.1,
         trouble=scripting.ShardMoving("TRYAGAIN"),
     )  # fmt: skip
-    seen.note([moving], 100.0)
+    seen.record([moving], 100.0)
     assert seen.trouble(109.0) is None
-    seen.note([moving], 111.0)
+    seen.record([moving], 111.0)
     assert seen.trouble(111.0) == "1 of 4 shards are waited for: TRYAGAIN"
     arrived = messages.Claimed(shard=messages.ShardId(1), claim=None, wait_seconds=None)
-    assert seen.note([arrived], 112.0)
+    assert seen.record([arrived], 112.0)
     assert seen.trouble(112.0) is None
-    assert not seen.note([arrived], 113.0)
+    assert not seen.record([arrived], 113.0)
