@@ -1,6 +1,6 @@
 """Whole schedules in bulk: interned texts, definitions and chain points, by the real key names.
 
-Definitions are packed by ``schedules.definition``, ids and buckets are the queue's own; what is
+Definitions are packed by ``definitions.codec``, ids and buckets are the queue's own; what is
 left out is the script and the round trip of each ``upsert``. Streams are the target, because a
 stream needs no other process.
 """
@@ -15,7 +15,7 @@ import redis
 
 from benchmarks.queuespeed import place
 from duepoint.delayqueue import delayqueue, messages, sharding
-from duepoint.delayqueue.definitions import interning
+from duepoint.delayqueue.definitions import codec, interning
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
 
@@ -115,7 +115,7 @@ async def _packed(
         ]
         numbers = await queue._intern(shard, texts, place.EPOCH)  # noqa: SLF001
         lane, target, rule = (numbers[text] for text in texts)
-        record = definition.pack(known, namespace=lane, target=target, rule=rule)
+        record = codec.pack(known, namespace=lane, target=target, rule=rule)
         name = queue._shard(shard).bucket_of(known.id, queue._buckets)  # noqa: SLF001
         buckets[name][known.id] = record
     return buckets

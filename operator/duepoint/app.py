@@ -29,13 +29,13 @@ from duepoint.targets import (
     activejobs,
     circuits,
     connectionsecrets,
+    externalstream,
     gate,
     hostlimits,
     materials,
     secretcache,
     servers,
     servicecache,
-    streamelsewhere,
     target,
 )
 from duepoint.targets import job as jobtarget
@@ -150,7 +150,7 @@ def _stream_targets(
     """Those whose servers are ours, or stand in a Secret."""
     reader = connectionsecrets.Reader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
     services = servicecache.of(api, clock)
-    elsewhere = streamelsewhere.Elsewhere(reader, dialler, services)
+    elsewhere = externalstream.ExternalStreams(reader, dialler, services)
 
     def dialler_for(namespace: str) -> servers.ServerDialler:
         return servers.ServerDialler(dialler, services, namespace)

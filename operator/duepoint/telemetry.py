@@ -10,15 +10,16 @@ Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NoReturn
 
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+
+from duepoint import bulkhistogram
 
 # A second series per counter that tells when it began: nobody asked for it.
 disable_created_metrics()  # type: ignore[no-untyped-call,unused-ignore]
@@ -30,7 +31,7 @@ _LATENESS_BUCKETS = (
 
 runs_total = Counter("duepoint_runs", "Finished attempts of targets.", ["target", "outcome"])
 slots_total = Counter("duepoint_slots", "Slots that ended, and how.", ["outcome", "reason"])
-start_lateness_seconds = Histogram(
+start_lateness_seconds = bulkhistogram.BulkHistogram(
     "duepoint_start_lateness_seconds",
     "From slot and jitter to the target's acceptance, first attempts only.",
     buckets=_LATENESS_BUCKETS,
@@ -121,25 +122,6 @@ registry = REGISTRY
 
 #: Awaited before the metrics are told: gauges that are read only when somebody asks for them.
 before_scrape: set[Callable[[], Awaitable[None]]] = set()
-
-
-def observe_many(histogram: Histogram, counts: Mapping[float, int]) -> None:
-    """Observe many values at once: one look-up of a lock for each bucket, not for each value.
-
-    The library has no such call; its buckets are counters of their own values, not of sums.
-
-    Args:
-        counts: how often each value was seen.
-    """
-    bounds = histogram._upper_bounds  # noqa: SLF001
-    found = [0] * len(bounds)
-    for amount, count in counts.items():
-        found[bisect.bisect_left(bounds, amount)] += count
-    total = sum(amount * count for amount, count in counts.items())
-    histogram._sum.inc(total)  # noqa: SLF001
-    for bucket, count in zip(histogram._buckets, found, strict=True):  # noqa: SLF001
-        if count:
-            bucket.inc(count)
 
 
 def configure_logging(level: str, form: str) -> None:

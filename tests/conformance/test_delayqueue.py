@@ -1042,7 +1042,7 @@ async def test_the_definitions_of_many_chains_are_read_in_short(harness):
     await harness.arm(name="s-5", uid="6f1c9a34-0000-4000-8000-000000000005", generation=2)
     for claim in await harness.claim_all():
         chains = [point.member for point in claim.points]
-        found = await harness.queue.read_briefs(claim.shard, [*chains, b"nobody-knows"])
+        found = await harness.queue.read_columns(claim.shard, [*chains, b"nobody-knows"])
         known = await harness.queue.read_definitions(claim.shard, [c[:8] for c in chains])
         assert sorted(found.indexes) == list(range(len(chains)))
         for row, index in enumerate(found.indexes):
@@ -1066,7 +1066,7 @@ async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(
     await harness.arm(name="2", uid=uids["2"], generation=2, state=suspended, due_in=None)
     for claim in claims:
         chains = [point.member for point in claim.points]
-        found = await harness.queue.read_briefs(claim.shard, chains)
+        found = await harness.queue.read_columns(claim.shard, chains)
         assert list(found.indexes) == []
 
 

@@ -18,13 +18,13 @@ from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue import quotas as quotas_
-from duepoint.delayqueue.definitions import records, seal
+from duepoint.delayqueue.definitions import codec, records, seal
 from duepoint.delayqueue.firing import activeruns, alarms, claiming
 from duepoint.delayqueue.resharding import membership, ownership
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
-from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
 from tests.fakes import (
     memoryactive,
     memorycircuits,
@@ -413,7 +413,7 @@ class MemoryDelayQueue:
                     found.setdefault(schedule_id, home.definitions[schedule_id])
         return found
 
-    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> codec.Columns:
         stored = self._shard(shard).definitions
         known = {
             index: one
@@ -423,8 +423,8 @@ class MemoryDelayQueue:
             and one.timing_version == chain[8:]
             and one.rule.timing.max_runs is None
         }
-        kinds = [briefs.Kind(one.namespace, one.rule, one.target) for one in known.values()]
-        return briefs.Briefs(
+        kinds = [codec.Kind(one.namespace, one.rule, one.target) for one in known.values()]
+        return codec.Columns(
             indexes=list(known),
             uids=[one.uid for one in known.values()],
             names=[one.name for one in known.values()],

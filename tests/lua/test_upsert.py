@@ -7,6 +7,7 @@ import uuid
 import msgspec
 import pytest
 
+from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition
 from tests.support import queueing
@@ -26,7 +27,7 @@ def _definition(number, **changes):
 
 
 def _record(known):
-    return definition.pack(known, namespace=1, target=1, rule=1)
+    return codec.pack(known, namespace=1, target=1, rule=1)
 
 
 async def _upsert(bench, known, *, due=DUE, blob=b"signed", options=None, numbers=None):
@@ -85,9 +86,7 @@ async def test_open_slots_are_written_with_their_schedules(bench):
 
 async def test_each_row_has_its_own_answer_and_its_neighbours_are_written(bench):
     first, second, third = THREE
-    same_id = definition.pack(
-        _definition(2, uid=str(uuid.UUID(int=9))), namespace=1, target=1, rule=1
-    )
+    same_id = codec.pack(_definition(2, uid=str(uuid.UUID(int=9))), namespace=1, target=1, rule=1)
     bucket = bench.names.bucket("n1", 0)
     await bench.client.hset(bucket, mapping={first.id: _record(first), second.id: same_id})
     gone = _definition(4)

@@ -9,11 +9,11 @@ from duepoint.clock import SystemClock
 from duepoint.net import dialling, egressrules, ownservers
 from duepoint.targets import (
     connectionsecrets,
+    externalstream,
     kafka,
     secretcache,
     servers,
     stream,
-    streamelsewhere,
 )
 from tests.support import webhooktargets
 
@@ -40,7 +40,7 @@ def a_stream_target(
     api: Any, dialler: dialling.Dialler, services: Any = None
 ) -> stream.StreamTarget:
     known = services or webhooktargets.FixedServices()
-    elsewhere = streamelsewhere.Elsewhere(a_reader(api), dialler, known)
+    elsewhere = externalstream.ExternalStreams(a_reader(api), dialler, known)
     return stream.StreamTarget(SystemClock(), elsewhere)
 
 

@@ -18,11 +18,12 @@ from typing import Protocol
 
 from duepoint import settings
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.firing import activeruns
 from duepoint.delayqueue.resharding import ownership
 from duepoint.runs import circuit
-from duepoint.schedules import briefs, points
 from duepoint.schedules import definition as definitions
+from duepoint.schedules import points
 
 #: Lease of a claim unless told otherwise, and how many points one claim takes at most.
 LEASE_SECONDS = 10.0
@@ -401,7 +402,7 @@ class Queue(Protocol):
         """The newest definitions; ids without one (deleted) are absent. Read after the claim."""
         ...
 
-    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> codec.Columns:
         """The newest definitions behind these chain members, in short and in any order.
 
         None for one that is gone, not armed, of another timing version or out of the ordinary: it

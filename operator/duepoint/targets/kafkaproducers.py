@@ -1,8 +1,8 @@
-"""Producers of aiokafka: one for each connection, and every socket of theirs past the egress guard.
+"""Producers of aiokafka: one for each connection, each socket opened by the guarded dialler.
 
 A producer is made for what stands in a Secret and shared by its Schedules. One that has failed in a
-way that it does not recover from is closed and made anew. The library connects to whatever host
-the brokers advertise, so its dialling is replaced (``_guarded``): each address is judged before
+way that it does not recover from is closed and made anew. Producers run on a ``GuardedThread``,
+because the library connects to whatever host the brokers advertise: each address is judged before
 anything is sent to it. The only module that imports aiokafka.
 """
 
@@ -12,20 +12,16 @@ import asyncio
 import contextlib
 import logging
 import socket
-import types
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
 import aiokafka
-import aiokafka.client
-import aiokafka.conn
 from aiokafka import errors as kafka_errors
 
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import connectionsecrets, kafkasettings, servers
+from duepoint.targets import guardedloop, kafkasettings, servers
 
 _MOST_PRODUCERS = 64
 _REQUEST_TIMEOUT_MS = 8_000
@@ -49,20 +45,66 @@ _LOGIN = (
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
-class _Held:
-    """A producer being started, or started."""
+class _Broker:
+    """Dials the brokers of one connection, on the loop of the worker.
+
+    Attributes:
+        denied: what the egress rules and the owner of the Secret refused.
+    """
 
     def __init__(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> None:
         self.denied: list[OSError] = []
         self._brokers = brokers
         self._dialler = dialler
+        self._loop = asyncio.get_running_loop()
+
+    async def dial(self, host: str, port: int, tls: bool) -> socket.socket:  # noqa: FBT001 - guardedloop.Dial
+        """Called on the guarded loop."""
+        dialled = asyncio.run_coroutine_threadsafe(self._judged(host, port, tls=tls), self._loop)
+        return await asyncio.wrap_future(dialled)
+
+    async def _judged(self, host: str, port: int, *, tls: bool) -> socket.socket:
+        """The first brokers name the others, to which the same password goes."""
+        try:
+            self._require_consent(host, port)
+            return await self._dialler.connect(host, port, tls=tls)
+        except (dialling.Blocked, servers.Refused) as refused:
+            self.denied.append(refused)
+            raise
+
+    def _require_consent(self, host: str, port: int) -> None:
+        servers.require_server(host, port)
+        if (withheld := self._brokers.connection.withheld([(host, port)])) is not None:
+            raise servers.Refused(withheld)
+
+
+class _Held:
+    """A producer being started, or started; its coroutines run on the guarded loop."""
+
+    def __init__(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> None:
+        self.broker = _Broker(brokers, dialler)
+        self._brokers = brokers
         self._producer: aiokafka.AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
 
-    async def started(self) -> aiokafka.AIOKafkaProducer:
+    async def send(
+        self, topic: str, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]
+    ) -> str:
+        """Where the record is."""
+        guardedloop.dial_by(self.broker.dial)
+        producer = await self._started()
+        sent = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
+        return f"partition {sent.partition} offset {sent.offset} of {topic}"
+
+    async def close(self) -> None:
+        made, self._producer = self._producer, None
+        if made is not None:
+            await _stopped(made)
+
+    async def _started(self) -> aiokafka.AIOKafkaProducer:
         async with self._starting:
             if self._producer is None:
-                made = _made(self._brokers, self._dialler, self.denied)
+                made = _made(self._brokers)
                 try:
                     await made.start()
                 except BaseException:
@@ -71,11 +113,6 @@ class _Held:
                 self._producer = made
         return self._producer
 
-    async def close(self) -> None:
-        made, self._producer = self._producer, None
-        if made is not None:
-            await _stopped(made)
-
 
 class Producers:
     """Sends records."""
@@ -83,6 +120,7 @@ class Producers:
     def __init__(self) -> None:
         self._held: OrderedDict[bytes, _Held] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
+        self._thread = guardedloop.GuardedThread()
 
     async def send(
         self,
@@ -98,30 +136,30 @@ class Producers:
         """Where the record is, or what came of it instead; ends when the caller's time does.
 
         Args:
-            denied: told what a broker that may not be dialled means, since the others are asked
-                until the time is over.
+            denied: receives what a broker that may not be dialled means, since the others are
+                asked until the time is over.
         """
         held = self._of(brokers, dialler)
-        held.denied.clear()
+        refusals = held.broker.denied
+        refusals.clear()
         try:
-            producer = await held.started()
-            told = await producer.send_and_wait(topic, value=value, key=key, headers=headers)
+            return await self._thread.call(held.send(topic, key, value, headers))
         except asyncio.CancelledError:
             self._drop(brokers)  # it may hang for ever; what it still holds is not sent later
-            if (refused := _refusal(brokers, held.denied)) is not None:
+            if (refused := _refusal(brokers, refusals)) is not None:
                 denied.append(refused)
             raise
         except (kafka_errors.KafkaError, OSError, ValueError, AssertionError) as error:
             if not isinstance(error, _FINAL):
                 self._drop(brokers)
-            return _answer(brokers, error, held.denied)
-        return f"partition {told.partition} offset {told.offset} of {topic}"
+            return _answer(brokers, error, refusals)
 
     async def close(self) -> None:
         """Close every producer."""
         for digest in list(self._held):
             self._let_go(digest)
         await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._thread.close()
 
     def _of(self, brokers: kafkasettings.Brokers, dialler: servers.ServerDialler) -> _Held:
         digest = brokers.connection.digest
@@ -139,7 +177,7 @@ class Producers:
     def _let_go(self, digest: bytes) -> None:
         held = self._held.pop(digest, None)
         if held is not None:
-            task = asyncio.create_task(held.close())
+            task = asyncio.create_task(self._thread.call(held.close()))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
@@ -181,11 +219,9 @@ async def _stopped(made: aiokafka.AIOKafkaProducer) -> None:
             await made.client.close()
 
 
-def _made(
-    brokers: kafkasettings.Brokers, dialler: servers.ServerDialler, denied: list[OSError]
-) -> aiokafka.AIOKafkaProducer:
+def _made(brokers: kafkasettings.Brokers) -> aiokafka.AIOKafkaProducer:
     values = brokers.connection.values
-    made = aiokafka.AIOKafkaProducer(
+    return aiokafka.AIOKafkaProducer(
         bootstrap_servers=list(brokers.servers),
         client_id="duepoint",
         enable_idempotence=True,
@@ -198,74 +234,3 @@ def _made(
         sasl_plain_username=values.get("username") if brokers.sasl else None,
         sasl_plain_password=values.get("password") if brokers.sasl else None,
     )
-    _guard(made.client, dialler, denied, brokers.connection)
-    return made
-
-
-# -- dialling ------------------------------------------------------------------------------------
-
-
-class _Dialling:
-    """The event loop as a connection of the library sees it: what it dials is judged first."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        dialler: servers.ServerDialler,
-        denied: list[OSError],
-        connection: connectionsecrets.Connection,
-    ) -> None:
-        self._loop = loop
-        self._dialler = dialler
-        self._denied = denied
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a loop has
-        return getattr(self._loop, name)
-
-    async def create_connection(self, factory: Any, host: str, port: int, *, ssl: Any) -> Any:  # noqa: ANN401
-        try:
-            made = await self._dialled(host, int(port), tls=ssl is not None)
-        except (dialling.Blocked, servers.Refused) as refused:
-            self._denied.append(refused)
-            raise
-        try:
-            return await self._loop.create_connection(
-                factory, sock=made, ssl=ssl, server_hostname=host if ssl else None
-            )
-        except BaseException:
-            made.close()
-            raise
-
-    async def _dialled(self, host: str, port: int, *, tls: bool) -> socket.socket:
-        """The first brokers name the others, to which the same password goes."""
-        servers.require_server(host, port)
-        if (withheld := self._connection.withheld([(host, port)])) is not None:
-            raise servers.Refused(withheld)
-        return await self._dialler.connect(host, port, tls=tls)
-
-
-def _guard(
-    client: Any,  # noqa: ANN401 - of the library
-    dialler: servers.ServerDialler,
-    denied: list[OSError],
-    connection: connectionsecrets.Connection,
-) -> None:
-    """Both places in which a client opens connections do it through the dialler."""
-
-    async def create_conn(host: str, port: int, **options: Any) -> Any:  # noqa: ANN401
-        made = aiokafka.conn.AIOKafkaConnection(host, port, **options)
-        made._loop = _Dialling(asyncio.get_running_loop(), dialler, denied, connection)  # noqa: SLF001
-        await made.connect()
-        return made
-
-    for name in ("bootstrap", "_get_conn"):
-        function = getattr(aiokafka.client.AIOKafkaClient, name)
-        if "create_conn" not in function.__code__.co_names:
-            raise RuntimeError(f"this aiokafka dials elsewhere than known: {name}")
-        names = {**function.__globals__, "create_conn": create_conn}
-        ours = types.FunctionType(
-            function.__code__, names, name, function.__defaults__, function.__closure__
-        )
-        ours.__kwdefaults__ = function.__kwdefaults__
-        setattr(client, name, types.MethodType(ours, client))

@@ -4,7 +4,7 @@ Owns the fields of an entry, which consumers store: fields may be added, never r
 our own Redis are appended by the queue: with the settlement of their points where one server holds
 both, exactly once; before it on a cluster, at least once: after a lost reply an entry is appended
 again with the same ``id``, by which a consumer tells. So it is in another Redis, to which this
-target sends them itself (``streamelsewhere``).
+target sends them itself (``externalstream``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions, ownstreams
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import answers, identity, streamelsewhere, target
+from duepoint.targets import answers, externalstream, identity, target
 
 
 class StreamTarget:
@@ -27,7 +27,7 @@ class StreamTarget:
     def __init__(
         self,
         clock: clocks.Clock,
-        external: streamelsewhere.Elsewhere | None = None,
+        external: externalstream.ExternalStreams | None = None,
         own: ownstreams.OwnStreams = ownstreams.USUAL,
     ) -> None:
         self._own = own
@@ -68,7 +68,7 @@ class StreamTarget:
         if stream.connection is None:  # the definition is older than that rule
             return outcome.Rejected(reason=Reason.OWN_STREAMS_OFF, message=ownstreams.OFF)
         fields = entry(firing, self._clock.now_us())
-        wanted = streamelsewhere.Append(
+        wanted = externalstream.Append(
             key=stream.name,
             max_length=stream.max_length,
             fields=tuple(part for pair in fields.items() for part in pair),
@@ -97,7 +97,7 @@ class StreamTarget:
         if self._external is not None:
             await self._external.close()
 
-    def _other(self) -> streamelsewhere.Elsewhere:
+    def _other(self) -> externalstream.ExternalStreams:
         if self._external is None:
             raise errors.Bug("this worker has no way to another Redis")
         return self._external

@@ -17,8 +17,9 @@ from typing import NamedTuple, TypeVar
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.schedules import briefs, points, policies, slots
+from duepoint.delayqueue.definitions import codec
 from duepoint.schedules import definition as definitions
+from duepoint.schedules import points, policies, slots
 from duepoint.schedules import rule as rules
 from duepoint.worker import plan
 from duepoint.worker.plan import Group
@@ -38,7 +39,7 @@ class KindRule(NamedTuple):
         is_anchored: its slots depend on when a schedule was created.
     """
 
-    kind: briefs.Kind
+    kind: codec.Kind
     limit_us: int
     age_us: int
     is_anchored: bool
@@ -96,7 +97,7 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
         into = self._group(known.kind, trigger)
         return _Step(slot_us, following_us, previous_us, known.kind.rule, into)
 
-    def _group(self, kind: briefs.Kind, trigger: str) -> _Gathered:
+    def _group(self, kind: codec.Kind, trigger: str) -> _Gathered:
         key = kind.namespace, kind.target, trigger
         found = self.groups.get(key)
         if found is None:
@@ -106,7 +107,7 @@ class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _slots_around(
-    kind: briefs.Kind, due_us: int, created_us: int
+    kind: codec.Kind, due_us: int, created_us: int
 ) -> tuple[int, int, int | None] | None:
     """The slot of a due, the due of the slot after it, and the slot before it.
 
@@ -126,7 +127,7 @@ def _slots_around(
 
 
 def group(
-    found: briefs.Briefs,
+    found: codec.Columns,
     members: Sequence[bytes],
     dues: Sequence[int],
     kinds: Mapping[Hashable, KindRule],
@@ -135,7 +136,7 @@ def group(
     """The ordinary points among the chains of a fresh claim.
 
     Args:
-        members, dues: of all chains of the claim, also of those without a brief.
+        members, dues: of all chains of the claim, also of those without a row.
         kinds: the kinds whose points may be ordinary.
     """
     own = [dues[index] for index in found.indexes]
@@ -159,7 +160,7 @@ def _steps_of(known: _Steps, kinds: Sequence[Hashable], dues: Sequence[int]) -> 
 def _add_anchored(
     steps: list[_Step | None],
     known: _Steps,
-    found: briefs.Briefs,
+    found: codec.Columns,
     dues: Sequence[int],
     kinds: Mapping[Hashable, KindRule],
 ) -> None:
@@ -172,7 +173,7 @@ def _add_anchored(
 
 def _grouped(
     gathered: _Gathered,
-    found: briefs.Briefs,
+    found: codec.Columns,
     members: Sequence[bytes],
     steps: Sequence[_Step | None],
 ) -> Group:
@@ -210,7 +211,7 @@ def is_ordinary(rule: rules.Rule) -> bool:
 
 
 def kind_rules(
-    found: Mapping[Hashable, briefs.Kind], limit_us: Callable[[str, str], int | None]
+    found: Mapping[Hashable, codec.Kind], limit_us: Callable[[str, str], int | None]
 ) -> dict[Hashable, KindRule]:
     """The kinds whose points may be ordinary.
 
@@ -233,7 +234,7 @@ def kind_rules(
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def _nature(kind: briefs.Kind) -> tuple[int, bool] | None:
+def _nature(kind: codec.Kind) -> tuple[int, bool] | None:
     """The greatest age of its slots and whether it is anchored; None where it is not ordinary."""
     if not is_ordinary(kind.rule):
         return None
@@ -246,11 +247,13 @@ def _oldest(policy: rules.Policy) -> int:
     return oldest_us if policy.deadline_us is None else min(oldest_us, policy.deadline_us)
 
 
-# -- briefs of definitions at hand -----------------------------------------------------------
+# -- columns of definitions at hand -----------------------------------------------------------
 
 
-def briefs_of(chains: Sequence[points.DuePoint], known: messages.KnownDefinitions) -> briefs.Briefs:
-    """What ``Queue.read_briefs`` says of these chains, from definitions that are at hand."""
+def columns_of(
+    chains: Sequence[points.DuePoint], known: messages.KnownDefinitions
+) -> codec.Columns:
+    """What ``Queue.read_columns`` says of these chains, from definitions that are at hand."""
     rows = [
         (index, found)
         for index, point in enumerate(chains)
@@ -259,7 +262,7 @@ def briefs_of(chains: Sequence[points.DuePoint], known: messages.KnownDefinition
         and found.timing_version == point.timing_version
     ]
     kinds = [_kind(found.namespace, found.rule, found.target) for _, found in rows]
-    return briefs.Briefs(
+    return codec.Columns(
         indexes=[index for index, _ in rows],
         uids=[found.uid for _, found in rows],
         names=[found.name for _, found in rows],
@@ -271,8 +274,8 @@ def briefs_of(chains: Sequence[points.DuePoint], known: messages.KnownDefinition
 
 
 @functools.lru_cache(maxsize=1024)
-def _kind(namespace: str, rule: rules.Rule, target: str) -> briefs.Kind:
-    return briefs.Kind(namespace, rule, target)
+def _kind(namespace: str, rule: rules.Rule, target: str) -> codec.Kind:
+    return codec.Kind(namespace, rule, target)
 
 
 def left(count: int, groups: Iterable[Group]) -> list[int]:

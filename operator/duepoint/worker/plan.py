@@ -144,7 +144,7 @@ class Group:
             name=self.names[row],
             uid=self.uids[row],
             generation=generation,
-            timing_generation=generation,  # a brief has none, and an ordinary point needs none
+            timing_generation=generation,  # not read, and an ordinary point needs none
             created_us=self.created_us[row],
             not_before_us=0,
             state=definitions.State.ARMED,

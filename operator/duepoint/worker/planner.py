@@ -1,6 +1,6 @@
 """Plans a claim: what is read for it, and what is decided about each of its points.
 
-A fresh claim's chains are read in short (``briefs``) and grouped; what is not ordinary is planned
+A fresh claim's chains are read by column and grouped; what is not ordinary is planned
 point by point from whole definitions. Which actions the targets are to carry out is known
 afterwards, in outline at least, so that nothing is read between the plan and its attempts unless an
 action is too large to be kept. The decisions are pure: ``grouping``, ``planning``.
@@ -59,10 +59,10 @@ class Planner:
         if chains is None:
             return []
         if claim.definitions.keys() >= {point.schedule_id for point in claim.points}:
-            found = grouping.briefs_of(claim.points, claim.definitions)
+            found = grouping.columns_of(claim.points, claim.definitions)
         else:
             read = await settler.while_held(
-                functools.partial(self._queue.read_briefs, claim.shard, chains.members),
+                functools.partial(self._queue.read_columns, claim.shard, chains.members),
                 "definitions not read",
             )
             if read is None:

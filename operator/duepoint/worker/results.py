@@ -105,7 +105,7 @@ def observe_group(accepted_us: int, slots_us: Sequence[int]) -> None:
     late: collections.Counter[float] = collections.Counter()
     for slot_us, count in collections.Counter(slots_us).items():
         late[max(0, accepted_us - slot_us) / 1_000_000] += count
-    telemetry.observe_many(telemetry.start_lateness_seconds, late)
+    telemetry.start_lateness_seconds.observe_many(late)
     telemetry.slots_total.labels("Started", "").inc(len(slots_us))
 
 

@@ -8,9 +8,9 @@ import pytest
 from duepoint import telemetry
 from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions
-from duepoint.schedules import definition as definitions
 from duepoint.worker import pipeline
 from tests.fakes import recordingtarget
 from tests.support import queueing, workplace
@@ -127,4 +127,4 @@ async def _letters(harness):
 
 
 def test_the_format_that_scripts_read_is_ours():
-    assert f"local FORMAT = {definitions.FORMAT}\n" in scripting.source("upsert")
+    assert f"local FORMAT = {codec.FORMAT}\n" in scripting.source("upsert")

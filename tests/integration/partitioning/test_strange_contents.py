@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import interning
+from duepoint.delayqueue.definitions import codec, interning
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from tests.integration.partitioning.scene import Scene
@@ -50,7 +50,7 @@ class Damaged:
         return await self.client.hget(self.bucket, self.one.id)
 
     async def lane(self):
-        return definitions.numbers(await self.record())[0]
+        return codec.numbers(await self.record())[0]
 
     async def score(self, member, score):
         await self.client.zadd(self.names.lane(await self.lane()), {member: score})
@@ -63,7 +63,7 @@ class Damaged:
         await self.client.hset(self.names.leases, batch, record)
 
     async def lose(self, kind):
-        numbers = definitions.numbers(await self.record())
+        numbers = codec.numbers(await self.record())
         place = {interning.Kind.TARGET: 1, interning.Kind.RULE: 2}[kind]
         await self.client.hdel(self.names.interned, f"n:{numbers[place]}")
         for servers in self.scene.servers.values():

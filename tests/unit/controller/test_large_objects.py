@@ -30,10 +30,22 @@ def test_so_much_may_wait_and_the_rest_waits_by_name():
 
 def test_a_namespace_full_of_large_objects_leaves_another_one_its_turn():
     large = largeobjects.LargeObjects()
-    assert [large.begin("hostile") > 0 for _ in range(10)] == [False] * 3 + [True] * 7
-    assert large.begin("quiet") == 0.0
-    large.end("hostile")
-    assert large.begin("hostile") == 0.0
+    assert [large.begin("hostile", 0.0) > 0 for _ in range(10)] == [False] * 3 + [True] * 7
+    assert large.begin("quiet", 0.0) == 0.0
+    large.end("hostile", 0.0, 0.0)
+    assert large.begin("hostile", 0.0) == 0.0
+
+
+def test_a_place_rests_as_long_as_the_work_took():
+    large = largeobjects.LargeObjects()
+    assert [large.begin("hostile", 10.0) for _ in range(3)] == [0.0] * 3
+    large.end("hostile", 10.0, 12.0)
+    assert large.begin("hostile", 13.9) > 0
+    assert large.begin("hostile", 14.0) == 0.0
+    large.end("hostile", 14.0, 74.0)  # and no longer than this
+    assert large.begin("hostile", 78.9) > 0
+    assert large.begin("quiet", 78.9) == 0.0  # not held up by what rests
+    assert large.begin("hostile", 79.1) == 0.0
 
 
 async def test_large_objects_are_applied_one_after_the_other_and_all_of_them(monkeypatch):

@@ -1,40 +1,11 @@
-"""The stored record: inverse, small, and careful about what it cannot read."""
+"""Rules and what stands for them; the identity of a definition."""
 
 from __future__ import annotations
 
 import msgspec
-import pytest
 
-from duepoint.schedules import definition
 from duepoint.schedules import rule as rules
 from tests.support.builders import a_definition, a_rule
-
-
-def test_a_usual_record_stays_within_72_bytes():
-    usual = a_definition(name="nightly-report-0123456789", generation=300)
-    assert len(definition.pack(usual, namespace=1000, target=70_000, rule=2_000_000)) <= 72
-
-
-def test_scripts_find_format_state_and_version_where_they_look_for_them():
-    suspended = a_definition(state=definition.State.SUSPENDED)
-    record = definition.pack(suspended, namespace=1, target=1, rule=1)
-    assert record[0] == definition.FORMAT
-    assert record[definition.STATE_OFFSET] == definition.State.SUSPENDED
-    start = definition.VERSION_OFFSET
-    assert record[start : start + 4] == suspended.timing_version
-
-
-@pytest.mark.parametrize("cut", range(1, 40))
-def test_a_truncated_record_is_refused(cut):
-    record = definition.pack(a_definition(), namespace=1, target=1, rule=1)
-    with pytest.raises(definition.UnknownFormat):
-        definition.unpack(record[:-cut])
-
-
-def test_a_record_of_a_later_format_is_refused():
-    record = definition.pack(a_definition(), namespace=1, target=1, rule=1)
-    with pytest.raises(definition.UnknownFormat):
-        definition.unpack(bytes([definition.FORMAT + 1]) + record[1:])
 
 
 def test_equal_rules_have_equal_texts_and_come_back():

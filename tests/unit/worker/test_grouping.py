@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.firing import claimedchains
-from duepoint.schedules import briefs, points, slots
+from duepoint.schedules import points, slots
 from duepoint.worker import grouping, planning
 from tests.support.builders import a_definition, a_rule, at
 
@@ -48,8 +49,8 @@ def _alone(known, chain, now_us):
 
 def _together(known, chain, now_us):
     """The ordinary points among this one."""
-    kind = briefs.Kind(known.namespace, known.rule, known.target)
-    found = briefs.Briefs(
+    kind = codec.Kind(known.namespace, known.rule, known.target)
+    found = codec.Columns(
         [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
     )
     kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)

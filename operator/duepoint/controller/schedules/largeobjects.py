@@ -1,12 +1,16 @@
 """Large Schedules, of which few are in hand at a time, whoever wrote them and however many.
 
 A spec in objects takes a dozen times its text, so large ones are worked on a few at a time, and a
-namespace has no more than its share of those (``duepoint.shares``). What waits is text; when it is
-more than ``_MOST_WAITING_BYTES`` in all, a further large object waits by its name alone and is read
-again when it is its turn. Small objects pass all of them.
+namespace has no more than its share of those (``duepoint.shares``). A place rests as long as the
+work took: most of that is the API server's, which reads the object or tries its Job. What waits is
+text; when it is more than ``_MOST_WAITING_BYTES`` in all, a further large object waits by its name
+alone and is read again when it is its turn. Small objects pass all of them. Instants are monotonic
+seconds.
 """
 
 from __future__ import annotations
+
+import heapq
 
 from duepoint import shares
 
@@ -14,6 +18,7 @@ from duepoint import shares
 LARGE_BYTES = 32 * 1024
 #: Large objects that are worked on at a time.
 _AT_A_TIME = 4
+_MOST_REST_SECONDS = 5.0
 #: Of the texts of large objects that wait.
 _MOST_WAITING_BYTES = 8 * 1024 * 1024
 #: Who finds no place looks again after this, and a little later the more there are.
@@ -25,6 +30,8 @@ class LargeObjects:
 
     def __init__(self) -> None:
         self._places: shares.Shares[str] = shares.Shares(_AT_A_TIME)
+        #: Until when, and of which namespace.
+        self._resting: list[tuple[float, str]] = []
         self._sizes: dict[str, int] = {}
         self._waiting_bytes = 0
         self._looks = 0
@@ -46,14 +53,17 @@ class LargeObjects:
         """Its text is not kept any more."""
         self._waiting_bytes -= self._sizes.pop(uid, 0)
 
-    def begin(self, namespace: str) -> float:
+    def begin(self, namespace: str, now: float) -> float:
         """0.0 = it is its turn, ``end`` has to follow; else seconds to look again after."""
+        while self._resting and self._resting[0][0] <= now:
+            self._places.give_back(heapq.heappop(self._resting)[1])
         if self._places.has_room(namespace):
             self._places.take(namespace)
             return 0.0
         self._looks += 1
         return _LOOK_SECONDS + self._looks % _SPREAD * _SPREAD_SECONDS
 
-    def end(self, namespace: str) -> None:
-        """It has been worked on."""
-        self._places.give_back(namespace)
+    def end(self, namespace: str, began: float, now: float) -> None:
+        """It has been worked on since then; its place rests as long."""
+        rest_seconds = min(now - began, _MOST_REST_SECONDS)
+        heapq.heappush(self._resting, (now + rest_seconds, namespace))

@@ -265,12 +265,13 @@ class Reconciler:
     async def _handle(self, task: _Task) -> float | None:
         if task.seen.deleted or not (task.is_unread or task.seen.size >= largeobjects.LARGE_BYTES):
             return await self._handle_one(task)
-        if seconds := self._large.begin(task.seen.namespace):
+        began = self._clock.monotonic()
+        if seconds := self._large.begin(task.seen.namespace, began):
             return seconds
         try:
             again = await self._handle_one(task)
         finally:
-            self._large.end(task.seen.namespace)
+            self._large.end(task.seen.namespace, began, self._clock.monotonic())
         if again is None and self._tasks.newest(task.seen.uid) is None:
             self._large.forget(task.seen.uid)
         return again

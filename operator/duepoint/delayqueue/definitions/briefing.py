@@ -12,14 +12,14 @@ import contextlib
 import itertools
 import struct
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.definitions import codec, reading
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import briefs, points
+from duepoint.schedules import points
 
 #: Names of buckets that are remembered, of all shards together, and kinds of each shard.
 _REMEMBERED = 65_536
@@ -35,13 +35,13 @@ _Place = tuple[messages.ShardId, int]
 
 
 class Briefing(reading.Reading):
-    """read_briefs."""
+    """read_columns."""
 
     def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
         super().__init__(*args, **named)
         self._named_buckets: dict[_Place, str] = {}
 
-    async def read_briefs(self, shard: messages.ShardId, chains: Sequence[bytes]) -> briefs.Briefs:
+    async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> codec.Columns:
         """The newest definitions in short, for these chain members.
 
         Without those where there is none, where it is not armed or of another timing version, or
@@ -50,18 +50,20 @@ class Briefing(reading.Reading):
         """
         numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
         by_place = _by_place(numbers, self._buckets)
-        incarnation, found = await self._scripts.run(self._briefs_call(shard, chains, by_place))
+        incarnation, found = await self._scripts.run(self._columns_call(shard, chains, by_place))
         self._interned.see(shard, incarnation.decode())
         order = list(itertools.chain.from_iterable(by_place.values()))
-        columns = briefs.unpack(
+        columns = codec.columns(
             list(itertools.chain.from_iterable(found)), [versions[index] for index in order]
         )
         if len(columns.indexes) < len(order):
             order = [order[row] for row in columns.indexes]
-        columns = columns._replace(indexes=order)
-        return briefs.Briefs(*columns, kind_of=await self._kinds(shard, set(columns.kinds)))
+        return columns._replace(
+            indexes=order,
+            kind_of=await self._kinds(shard, set(cast("Sequence[bytes]", columns.kinds))),
+        )
 
-    def _briefs_call(
+    def _columns_call(
         self,
         shard: messages.ShardId,
         chains: Sequence[bytes],
@@ -90,8 +92,8 @@ class Briefing(reading.Reading):
 
     async def _kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[Hashable, briefs.Kind]:
-        known: dict[bytes, briefs.Kind | None] = self._interned.derived(shard)
+    ) -> dict[Hashable, codec.Kind]:
+        known: dict[bytes, codec.Kind | None] = self._interned.derived(shard)
         listed = {kind: known[kind] for kind in kinds if kind in known}
         if len(listed) < len(kinds):
             learned = await self._read_kinds(shard, kinds - listed.keys())
@@ -103,14 +105,14 @@ class Briefing(reading.Reading):
 
     async def _read_kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
-    ) -> dict[bytes, briefs.Kind | None]:
+    ) -> dict[bytes, codec.Kind | None]:
         """None = one that cannot be read; that is told in the log when it is read whole."""
-        numbers_of = {kind: briefs.numbers(kind) for kind in kinds}
+        numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
         await self._learn_numbers(shard, set(itertools.chain.from_iterable(numbers_of.values())))
-        read: dict[bytes, briefs.Kind | None] = dict.fromkeys(kinds)
+        read: dict[bytes, codec.Kind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
-                read[kind] = briefs.Kind(
+                read[kind] = codec.Kind(
                     self._text(shard, namespace).decode(),
                     reading.parsed_rule(self._text(shard, rule)),
                     self._text(shard, target).decode(),

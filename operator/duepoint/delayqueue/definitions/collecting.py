@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import interning, reading
+from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.inspection import counting
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import definition as definitions
 
 #: How long a blob has to be unused: as long as a delivery may be retried.
 PATIENCE_SECONDS = 86_400.0
@@ -150,10 +149,10 @@ def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:
     targets: set[int] = set()
     try:
         for record in records:
-            numbers = definitions.numbers(record)
+            numbers = codec.numbers(record)
             used.update(numbers)
             targets.add(numbers[1])
-    except definitions.UnknownFormat:
+    except codec.UnknownFormat:
         reading.log.warning("a definition cannot be read: nothing of its shard is removed")
         return None
     return used, targets

@@ -8,13 +8,12 @@ another shard is waited for.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import interning, records
+from duepoint.delayqueue.definitions import codec, interning, records
 from duepoint.delayqueue.resharding import moving
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -109,7 +108,7 @@ class Occurrences(moving.Moving):
             layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
         )
         arguments.put("id", arguments.position(definition.id))
-        arguments.put("uid", arguments.position(packed_uid(definition.uid)))
+        arguments.put("uid", arguments.position(codec.packed_uid(definition.uid)))
         arguments.put("members", arguments.run(point.member for point, _ in wanted))
         arguments.put("records", arguments.run(records.pack(record) for _, record in wanted))
         bucket = names.bucket_of(definition.id, self._buckets)
@@ -156,7 +155,7 @@ class Occurrences(moving.Moving):
             layout=sharding.layout_of(shard), epoch=epoch, lane=lane, batch=_REMOVE_BATCH
         )
         arguments.put("id", arguments.position(schedule_id))
-        arguments.put("uid", arguments.position(packed_uid(uid)))
+        arguments.put("uid", arguments.position(codec.packed_uid(uid)))
         call = arguments.call("remove", [*keys, names.leases])
         was_there = False
         while True:
@@ -166,12 +165,3 @@ class Occurrences(moving.Moving):
             was_there = was_there or applied == b"APPLIED"
             if not more:
                 return was_there, bool(elsewhere)
-
-
-def packed_uid(uid: str) -> bytes:
-    """The uid as it stands in a packed definition, without its length."""
-    try:
-        parsed = uuid.UUID(uid)
-    except ValueError:
-        return uid.encode()
-    return parsed.bytes if str(parsed) == uid else uid.encode()

@@ -10,27 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import (
     AsyncIterator,
-    Callable,
     Collection,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
 
 from duepoint import bytescache, errors, telemetry
 from duepoint.delayqueue import core, keys, messages, sharding
-from duepoint.delayqueue.definitions import interning, records, seal
+from duepoint.delayqueue.definitions import codec, interning, records, seal
 from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
-from duepoint.schedules import headings, points
+from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 
 log = structlog.get_logger(__name__)
@@ -46,9 +46,7 @@ _READINGS = 2
 _AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 
 parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
-_unpack = functools.lru_cache(maxsize=10_000)(definitions.unpack)
-
-ReadT = TypeVar("ReadT")
+_unpack = functools.lru_cache(maxsize=10_000)(codec.unpack)
 
 _Buckets = dict[str, list[points.ScheduleId]]
 
@@ -110,7 +108,7 @@ class Reading(layouts.Layouts):
             self._check_meta(shard, meta)
             records = dict(_pairs(by_bucket, replies))
             packed = unpacked(records.items())
-            if await self._learn_numbers(shard, _numbers(packed.values())):
+            if await self._learn_numbers(shard, _numbers_of(packed.values())):
                 break
         found = messages.Found(self._resolve_all(shard, packed))
         found.unreadable = frozenset(
@@ -152,14 +150,14 @@ class Reading(layouts.Layouts):
         packed = {
             schedule_id: record
             for schedule_id, record in unpacked(records).items()
-            if all(self._interned.text(shard, n) is not None for n in _numbers([record]))
+            if all(self._interned.text(shard, n) is not None for n in record.numbers())
         }
         is_left = replies[0][2] == b"draining"  # what is absent there may have moved on
         absent = {i: None for i, record in records if record is None and not is_left}
         return {**absent, **self._resolve_all(shard, packed)}
 
     def _resolve_all(
-        self, shard: messages.ShardId, packed: Mapping[points.ScheduleId, definitions.Packed]
+        self, shard: messages.ShardId, packed: Mapping[points.ScheduleId, codec.Packed]
     ) -> dict[points.ScheduleId, definitions.Definition]:
         found: dict[points.ScheduleId, definitions.Definition] = {}
         for schedule_id, record in packed.items():
@@ -176,18 +174,10 @@ class Reading(layouts.Layouts):
     async def known(self, shard: messages.ShardId) -> AsyncIterator[list[messages.Known]]:
         namespaces = await self.namespaces(shard)
         async for found in self._all_records(shard, namespaces):
-            read = (_readable(headings.read, schedule_id, record) for schedule_id, record in found)
             yield [
-                messages.Known(
-                    one.uid,
-                    namespaces[one.namespace],
-                    one.name,
-                    one.generation,
-                    one.collision,
-                    one.fingerprint,
-                )
-                for one in read
-                if one is not None and one.namespace in namespaces
+                messages.Known(one.uid, namespaces[one.namespace], *one[2:])
+                for one in _identities(found)
+                if one.namespace in namespaces
             ]
 
     async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[messages.Stored]:
@@ -313,12 +303,9 @@ class Reading(layouts.Layouts):
             raise TextLost(f"number {number} of shard {shard} stands for nothing")
         return text[1:]
 
-    def _resolved(
-        self, shard: messages.ShardId, packed: definitions.Packed
-    ) -> definitions.Definition:
+    def _resolved(self, shard: messages.ShardId, packed: codec.Packed) -> definitions.Definition:
         text = packed.rule if isinstance(packed.rule, bytes) else self._text(shard, packed.rule)
-        return definitions.resolve(
-            packed,
+        return packed.resolved(
             namespace=self._text(shard, packed.namespace).decode(),
             rule=parsed_rule(text),
             target=self._text(shard, packed.target).decode(),
@@ -327,7 +314,7 @@ class Reading(layouts.Layouts):
     async def _stored(
         self,
         shard: messages.ShardId,
-        packed: dict[points.ScheduleId, definitions.Packed],
+        packed: dict[points.ScheduleId, codec.Packed],
         namespaces: dict[int, str],
     ) -> list[messages.Stored]:
         if not packed:
@@ -358,7 +345,7 @@ class Reading(layouts.Layouts):
 def _as_stored(
     shard: messages.ShardId,
     schedule_id: points.ScheduleId,
-    record: definitions.Packed,
+    record: codec.Packed,
     namespaces: dict[int, str],
     score: float | bytes | None,
 ) -> messages.Stored:
@@ -397,31 +384,35 @@ def _pairs(
 
 def unpacked(
     records: Iterable[tuple[points.ScheduleId, bytes | None]],
-) -> dict[points.ScheduleId, definitions.Packed]:
+) -> dict[points.ScheduleId, codec.Packed]:
     """The records that can be read; the others are told in the log and a metric."""
     unpacked = {}
     for schedule_id, record in records:
-        packed = None if record is None else _readable(_unpack, schedule_id, record)
+        packed = None if record is None else _readable(schedule_id, record)
         if packed is not None:
             unpacked[schedule_id] = packed
     return unpacked
 
 
-def _readable(
-    read: Callable[[bytes], ReadT], schedule_id: points.ScheduleId, record: bytes
-) -> ReadT | None:
+def _identities(
+    found: Sequence[tuple[points.ScheduleId, bytes]],
+) -> Iterator[codec.Identity]:
+    answers = codec.identities([record for _, record in found])
+    for identity, (schedule_id, record) in zip(answers, found, strict=True):
+        if identity is not None:
+            yield identity
+        elif (packed := _readable(schedule_id, record)) is not None:
+            yield packed.identity
+
+
+def _numbers_of(packed: Iterable[codec.Packed]) -> set[int]:
+    return set(itertools.chain.from_iterable(record.numbers() for record in packed))
+
+
+def _readable(schedule_id: points.ScheduleId, record: bytes) -> codec.Packed | None:
     try:
-        return read(record)
-    except definitions.UnknownFormat:
+        return _unpack(record)
+    except codec.UnknownFormat:
         telemetry.unreadable_total.labels("definition").inc()
         log.exception("definition cannot be read", schedule_id=schedule_id.hex())
         return None
-
-
-def _numbers(packed: Iterable[definitions.Packed]) -> set[int]:
-    numbers: set[int] = set()
-    for record in packed:
-        numbers.update((record.namespace, record.target))
-        if isinstance(record.rule, int):
-            numbers.add(record.rule)
-    return numbers

@@ -23,7 +23,7 @@ import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.definitions import interning, records
+from duepoint.delayqueue.definitions import codec, interning, records
 from duepoint.delayqueue.resharding import moving
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -275,7 +275,7 @@ def _values(rows: Iterable[_Row], numbers_of: Mapping[_Kind, _Numbers]) -> list[
     for row in rows:
         arming = row.arming
         namespace, target, rule = numbers_of[row.kind]
-        record = definitions.pack(arming.definition, namespace=namespace, target=target, rule=rule)
+        record = codec.pack(arming.definition, namespace=namespace, target=target, rule=rule)
         values += (row.id, record, "" if arming.due_us is None else str(arming.due_us))
     return values
 

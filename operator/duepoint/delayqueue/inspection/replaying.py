@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.definitions import occurrences, reading, records
+from duepoint.delayqueue.definitions import codec, reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -157,7 +157,7 @@ class Replaying(reading.Reading):
             layout=sharding.layout_of(shard), lane=str(lane), letter=letter.id
         )
         arguments.put("id", arguments.position(known.id))
-        arguments.put("uid", arguments.position(occurrences.packed_uid(known.uid)))
+        arguments.put("uid", arguments.position(codec.packed_uid(known.uid)))
         arguments.put("member", arguments.position(point.member))
         arguments.put("record", arguments.position(records.pack(record)))
         named = [

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.definitions import codec, reading
 from duepoint.delayqueue.repair import mending, sweepplan
-from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 _SCAN_COUNT = 500
@@ -30,9 +29,7 @@ _RECORDS_PER_STEP = 100
 _POINTS_PER_COMMAND = 4_000
 _CLAIMED_PER_LANE = 10_000
 
-_VERSION = slice(definitions.VERSION_OFFSET, definitions.VERSION_OFFSET + 4)
 #: How a record of an armed definition begins, in a format that can be read here.
-_ARMED = bytes((definitions.FORMAT, definitions.State.ARMED))
 
 _Records = dict[bytes, bytes]
 
@@ -129,7 +126,9 @@ class Sweeping(mending.Mending):
             lanes=set(step.lanes), looked_at=len(records) + sum(map(len, of_lane.values()))
         )
         present = set().union(*of_lane.values())
-        expected = {i + record[_VERSION] for i, record in records.items() if record[:2] == _ARMED}
+        expected = {
+            i + record[codec.VERSION] for i, record in records.items() if record[:2] == codec.ARMED
+        }
         lost = {member[:_ID_LENGTH] for member in expected - present}
         known = {i: records[i] for i in lost if i in records}  # others are no ids of ours
         await self._find_unarmed(shard, known, findings, due_of)
@@ -162,9 +161,9 @@ class Sweeping(mending.Mending):
         for reply in replies:
             records.update(reply)
         chains = {
-            i + record[_VERSION]: i
+            i + record[codec.VERSION]: i
             for i, record in records.items()
-            if record[:2] == _ARMED and len(i) == _ID_LENGTH
+            if record[:2] == codec.ARMED and len(i) == _ID_LENGTH
         }
         findings = mending.Findings(looked_at=len(records))
         if not chains:
@@ -260,7 +259,7 @@ class Sweeping(mending.Mending):
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             record = records.get(schedule_id)
             is_chain = len(member) == points.CHAIN_LENGTH
-            if record is None or (is_chain and schedule_id + record[_VERSION] != member):
+            if record is None or (is_chain and schedule_id + record[codec.VERSION] != member):
                 findings.drop.append((lane, schedule_id, member))
             elif not is_chain:
                 occurrences.append(member)

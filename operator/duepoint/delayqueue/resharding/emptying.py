@@ -18,10 +18,10 @@ import structlog
 
 from duepoint import telemetry
 from duepoint.delayqueue import keys, messages, port, sharding
+from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.inspection import counting
 from duepoint.delayqueue.resharding import moving
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 log = structlog.get_logger(__name__)
@@ -39,7 +39,6 @@ _LETTERS_PER_STEP = 100
 _LATEST_US = int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000)
 _ID_LENGTH = 8
 #: How a record of an armed definition begins.
-_ARMED = bytes((definitions.FORMAT, definitions.State.ARMED))
 
 #: Ids of one bucket and lane: lane, bucket, ids.
 _Group = tuple[int, str, list[bytes]]
@@ -206,7 +205,7 @@ class Emptying(moving.Moving):
             log.warning("points without a readable schedule are dead letters", count=buried)
         travellers = [moving.Traveller.of(one) for one in taken]
         lost = await self._bring(shard, batch, travellers) if travellers else 0
-        unarmed = sum(one.record[:2] == _ARMED and not one.due for one in travellers)
+        unarmed = sum(one.record[:2] == codec.ARMED and not one.due for one in travellers)
         return messages.Moved(
             cursor=None,
             moved=sum(bool(one.record) for one in travellers),
@@ -297,8 +296,8 @@ class Emptying(moving.Moving):
                 if len(schedule_id) != _ID_LENGTH or place != bucket:
                     continue
                 try:
-                    lane, *_ = definitions.numbers(record)
-                except definitions.UnknownFormat:
+                    lane, *_ = codec.numbers(record)
+                except codec.UnknownFormat:
                     continue
                 by_lane.setdefault(lane, []).append(schedule_id)
             groups += [(lane, bucket, ids) for lane, ids in by_lane.items()]

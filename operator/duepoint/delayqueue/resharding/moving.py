@@ -19,9 +19,8 @@ import structlog
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import interning, numbering, reading
+from duepoint.delayqueue.definitions import codec, interning, numbering, reading
 from duepoint.delayqueue.wire import scripting
-from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
 log = structlog.get_logger(__name__)
@@ -277,10 +276,10 @@ def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:
 
     So the comparison with the objects knows it as little as whoever claims it.
     """
-    numbers = definitions.numbers(record)
+    numbers = codec.numbers(record)
     if not all(number in numbered for number in numbers):
         numbered = dict.fromkeys(numbers, _NOTHING)
-    return definitions.renumbered(record, numbered)
+    return codec.renumbered(record, numbered)
 
 
 def _numbers(travellers: Iterable[Traveller]) -> set[int]:
@@ -288,5 +287,5 @@ def _numbers(travellers: Iterable[Traveller]) -> set[int]:
     for one in travellers:
         numbers.add(one.lane)
         if one.record:
-            numbers.update(definitions.numbers(one.record))
+            numbers.update(codec.numbers(one.record))
     return numbers

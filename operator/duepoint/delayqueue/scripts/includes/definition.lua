@@ -1,10 +1,10 @@
--- The head of a packed definition (schedules/definition.py, format 1):
--- format, state, flags, timing version (4), fingerprint (4), uid (16, or length + text), generation
--- (varint) ...
+-- The head of a definition's record (delayqueue/definitions/codec.py, format 1):
+-- format, state, flags, timing version (4), fingerprint (4), uid (16), generation (varint) ...
 
 local FORMAT = 1
 local ARMED, COMPLETED = 0, 2
-local UID = 12
+local UID, GENERATION, NUMBERS = 12, 28, 9
+local RULE_INLINE, UID_TEXT, COUNTED = 1, 2, 4
 local COUNT_LENGTH, MOST_COUNTED = 4, 4294967295
 
 local function varint(record, position)
@@ -21,18 +21,16 @@ local function varint(record, position)
 end
 
 local function identity(record)
-  local position, length = UID, 16
-  if string.byte(record, 3) % 2 == 0 then
-    length, position = varint(record, position)
-  end
-  local uid = string.sub(record, position, position + length - 1)
-  local generation = varint(record, position + length)
-  return uid, generation
+  return string.sub(record, UID, GENERATION - 1), (varint(record, GENERATION))
+end
+
+local function has_flag(record, flag)
+  return math.floor(string.byte(record, 3) / flag) % 2 == 1
 end
 
 -- Of schedules with maxRuns a record ends with how many of their slots have started.
 local function counts_runs(record)
-  return math.floor(string.byte(record, 3) / 4) % 2 == 1
+  return has_flag(record, COUNTED)
 end
 
 -- Whether this version can read all of the record: of its own format, and not cut short.
@@ -40,25 +38,19 @@ local function is_readable(record)
   if string.byte(record, 1) ~= FORMAT then
     return false
   end
-  local function past_text(position)
-    local length
-    length, position = varint(record, position)
-    return position + length
-  end
   local is_read, position = pcall(function()
-    local flags, at = string.byte(record, 3), UID + 16
-    if flags % 2 == 0 then
-      at = past_text(UID)
+    local length, at = 0, GENERATION
+    for _ = 1, NUMBERS do -- the last is the length of the name
+      length, at = varint(record, at)
     end
-    for _ = 1, 7 do -- generation, timing generation, collision, created, not-before, two numbers
-      at = select(2, varint(record, at))
+    at = at + length
+    for _, flag in ipairs({ RULE_INLINE, UID_TEXT }) do
+      if has_flag(record, flag) then
+        length, at = varint(record, at)
+        at = at + length
+      end
     end
-    if math.floor(flags / 2) % 2 == 1 then
-      at = past_text(at)
-    else
-      at = select(2, varint(record, at))
-    end
-    return past_text(at) + (counts_runs(record) and COUNT_LENGTH or 0)
+    return at + (counts_runs(record) and COUNT_LENGTH or 0)
   end)
   return is_read and position == #record + 1
 end

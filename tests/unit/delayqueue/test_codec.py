@@ -1,4 +1,4 @@
-"""Records taken apart by column say what they say one by one."""
+"""The stored record: inverse, small, careful about what it cannot read; many say what each says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from duepoint.schedules import briefs, definition
+from duepoint.delayqueue.definitions import codec
+from duepoint.schedules import definition
 from tests.support.builders import a_definition, at
 
 CREATED = at("2026-03-01 11:00:00")
@@ -17,23 +18,53 @@ def _record(number=0, **changed):
         "0 * * * *", created_us=CREATED + number * 1_000_000, name=changed.pop("name", "a"),
         uid=f"6f1c9a34-0000-4000-8000-{number:012}", **changed,
     )  # fmt: skip
-    return known, definition.pack(known, namespace=3, target=300, rule=70_000 + number)
+    return known, codec.pack(known, namespace=3, target=300, rule=70_000 + number)
 
 
 def _versions(records):
     return [record[3:7] for record in records]
 
 
+def test_a_usual_record_stays_within_72_bytes():
+    usual = a_definition(name="nightly-report-0123456789", generation=300)
+    assert len(codec.pack(usual, namespace=1000, target=70_000, rule=2_000_000)) <= 72
+
+
+def test_scripts_find_format_state_and_version_where_they_look_for_them():
+    suspended = a_definition(state=definition.State.SUSPENDED)
+    record = codec.pack(suspended, namespace=1, target=1, rule=1)
+    assert record[0] == codec.FORMAT
+    assert record[codec.STATE_OFFSET] == definition.State.SUSPENDED
+    assert record[codec.VERSION] == suspended.timing_version
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_truncated_record_is_refused(cut):
+    record = codec.pack(a_definition(), namespace=1, target=1, rule=1)
+    with pytest.raises(codec.UnknownFormat):
+        codec.unpack(record[:-cut])
+
+
+def test_a_record_of_a_later_format_is_refused():
+    record = codec.pack(a_definition(), namespace=1, target=1, rule=1)
+    with pytest.raises(codec.UnknownFormat):
+        codec.unpack(bytes([codec.FORMAT + 1]) + record[1:])
+
+
 def test_columns_say_what_the_records_say():
     made = [_record(n, name="x" * (1 + n), generation=1 + 50 * n) for n in range(0, 253, 11)]
     records = [record for _, record in made]
-    found = briefs.unpack(records, _versions(records))
+    found = codec.columns(records, _versions(records))
     assert list(found.indexes) == list(range(len(made)))
     for row, (known, record) in enumerate(made):
-        packed = definition.unpack(record)
+        packed = codec.unpack(record)
         told = (found.uids[row], found.names[row], found.generations[row], found.created_us[row])
         assert told == (known.uid, known.name, known.generation, packed.created_us)
-        assert briefs.numbers(found.kinds[row]) == (packed.namespace, packed.target, packed.rule)
+        assert codec.kind_numbers(found.kinds[row]) == (
+            packed.namespace,
+            packed.target,
+            packed.rule,
+        )
 
 
 @pytest.mark.parametrize(
@@ -50,16 +81,16 @@ def test_columns_say_what_the_records_say():
     ],
     ids=["gone", "empty", "newer", "suspended", "cut", "longer", "half", "no text"],
 )
-def test_what_is_not_usual_has_no_brief_and_hides_no_other(odd):
+def test_what_is_not_usual_has_no_row_and_hides_no_other(odd):
     records = [_record(1)[1], odd, _record(2)[1]]
-    found = briefs.unpack(records, [record[3:7] if record else b"" for record in records])
+    found = codec.columns(records, [record[3:7] if record else b"" for record in records])
     assert list(found.indexes) == [0, 2]
     assert [uid[-1] for uid in found.uids] == ["1", "2"]
 
 
-def test_a_record_of_another_timing_version_has_no_brief():
+def test_a_record_of_another_timing_version_has_no_row():
     records = [_record(1)[1], _record(2)[1]]
-    found = briefs.unpack(records, [records[0][3:7], b"late"])
+    found = codec.columns(records, [records[0][3:7], b"late"])
     assert list(found.indexes) == [0]
 
 
@@ -67,7 +98,7 @@ def test_bytes_at_random_never_raise():
     usual = _record()[1]
     for cut in range(len(usual)):
         noise = usual[:cut] + os.urandom(len(usual) - cut)
-        found = briefs.unpack([noise, usual], [noise[3:7], usual[3:7]])
+        found = codec.columns([noise, usual], [noise[3:7], usual[3:7]])
         assert list(found.indexes)[-1] == 1
 
 
@@ -75,7 +106,7 @@ def _alone(records):
     """Rows as each record has them by itself, looked at singly because of what stands beside it."""
     rows = []
     for index, record in enumerate(records):
-        found = briefs.unpack([record, b""], [record[3:7], b""])
+        found = codec.columns([record, b""], [record[3:7], b""])
         columns = found.uids, found.names, found.generations, found.created_us, found.kinds
         rows += [(index, *values) for values in zip(*columns, strict=True)]
     return rows
@@ -88,11 +119,11 @@ def test_any_byte_changed_in_one_of_many_changes_that_one_only(place):
     for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
         changed = list(records)
         changed[2] = records[2][:place] + bytes([byte]) + records[2][place + 1 :]
-        found = briefs.unpack(changed, [record[3:7] for record in changed])
+        found = codec.columns(changed, [record[3:7] for record in changed])
         columns = found.uids, found.names, found.generations, found.created_us, found.kinds
         together = list(zip(found.indexes, *columns, strict=True))
         assert together == _alone(changed)
 
 
 def test_nothing_asked_is_nothing_found():
-    assert list(briefs.unpack([], []).uids) == []
+    assert list(codec.columns([], []).uids) == []

@@ -83,7 +83,7 @@ class _Pool:
     connection: connectionsecrets.Connection
     address: redisurl.Address
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_CONNECTIONS))
-    idle: list[resp.Connection] = field(default_factory=list)
+    idle: list[resp.RedisConnection] = field(default_factory=list)
 
     @property
     def tls(self) -> ssl.SSLContext | None:
@@ -94,7 +94,7 @@ class _Pool:
             self.idle.pop().close()
 
 
-class Elsewhere:
+class ExternalStreams:
     """Appends to streams of other servers."""
 
     def __init__(
@@ -193,7 +193,7 @@ class Elsewhere:
     ) -> str:
         pool = self._pool(connection, address)
         async with pool.room, self._borrowed(namespace, pool) as opened:
-            answer = await opened.ask(*wanted.command())
+            answer = await opened.execute(*wanted.command())
         if not _ENTRY.fullmatch(answer):
             raise resp.Garbled("what it answered is no id of an entry")
         return answer.decode()
@@ -209,7 +209,7 @@ class Elsewhere:
         return pool
 
     @contextlib.asynccontextmanager
-    async def _borrowed(self, namespace: str, pool: _Pool) -> AsyncIterator[resp.Connection]:
+    async def _borrowed(self, namespace: str, pool: _Pool) -> AsyncIterator[resp.RedisConnection]:
         """An open connection; kept if the answer was one, closed if it was cut off or garbled."""
         while pool.idle and not pool.idle[-1].is_open:
             pool.idle.pop().close()
@@ -225,10 +225,10 @@ class Elsewhere:
         else:
             pool.idle.append(opened)
 
-    async def _opened(self, namespace: str, pool: _Pool) -> resp.Connection:
+    async def _opened(self, namespace: str, pool: _Pool) -> resp.RedisConnection:
         ((host, port),) = pool.address.hosts
         dialler = servers.ServerDialler(self._dialler, self._services, namespace)
-        opened = await resp.Connection.open(dialler, host, port, pool.tls)
+        opened = await resp.RedisConnection.open(dialler, host, port, pool.tls)
         try:
             await _log_in(opened, pool)
         except BaseException:
@@ -249,14 +249,14 @@ class Elsewhere:
         return outcome.Rejected(reason=Reason.REJECTED, message=message)
 
 
-async def _log_in(opened: resp.Connection, pool: _Pool) -> None:
+async def _log_in(opened: resp.RedisConnection, pool: _Pool) -> None:
     values, address = pool.connection.values, pool.address
     username = values.get("username") or address.username
     password = values.get("password") or address.password
     if password is not None:
-        await opened.ask("AUTH", *([username] if username else []), password)
+        await opened.execute("AUTH", *([username] if username else []), password)
     if address.database:
-        await opened.ask("SELECT", address.database)
+        await opened.execute("SELECT", address.database)
 
 
 def _unreached(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duepoint.schedules import definition, headings
+from duepoint.delayqueue.definitions import codec
+from duepoint.schedules import definition
 from duepoint.schedules import rule as rules
 from tests.support.builders import a_definition
 
@@ -26,14 +26,12 @@ def test_a_record_comes_back_as_it_was(uid, name, generation, state, numbers, no
     original = a_definition(
         uid=uid, name=name, generation=generation, state=state, not_before_us=not_before_us
     )
-    packed = definition.unpack(
-        definition.pack(original, namespace=namespace, target=target, rule=rule)
-    )
+    packed = codec.unpack(codec.pack(original, namespace=namespace, target=target, rule=rule))
     assert (packed.namespace, packed.target) == (namespace, target)
     assert packed.rule == (rules.text(original.rule) if rule is None else rule)
     assert packed.timing_version == original.timing_version
-    restored = definition.resolve(
-        packed, namespace=original.namespace, rule=original.rule, target=original.target
+    restored = packed.resolved(
+        namespace=original.namespace, rule=original.rule, target=original.target
     )
     assert restored == original
 
@@ -41,8 +39,8 @@ def test_a_record_comes_back_as_it_was(uid, name, generation, state, numbers, no
 @given(st.binary(max_size=120))
 def test_any_other_bytes_are_refused_without_another_error(record):
     try:
-        definition.unpack(record)
-    except definition.UnknownFormat:
+        codec.unpack(record)
+    except codec.UnknownFormat:
         return
 
 
@@ -56,7 +54,7 @@ def test_any_other_bytes_are_refused_without_another_error(record):
     numbers=st.tuples(sizes, sizes, st.one_of(st.none(), sizes)),
     fingerprint=st.binary(min_size=4, max_size=4),
 )
-def test_a_heading_is_that_of_the_whole_record(
+def test_an_identity_is_that_of_the_whole_record(
     uid, name, generation, collision, most, state, numbers, fingerprint
 ):
     namespace, target, rule = numbers
@@ -70,18 +68,21 @@ def test_a_heading_is_that_of_the_whole_record(
         rule=rules.Rule(timing=timing),
         fingerprint=fingerprint,
     )
-    record = definition.pack(original, namespace=namespace, target=target, rule=rule)
-    assert headings.read(record) == (uid, generation, collision, namespace, name, fingerprint)
+    record = codec.pack(original, namespace=namespace, target=target, rule=rule)
+    expected = (uid, namespace, name, generation, collision, fingerprint)
+    assert codec.unpack(record).identity == expected
+    assert codec.identities([record])[0] in {None, expected}
 
 
 @given(st.binary(max_size=120), st.binary(max_size=40))
-def test_bytes_that_are_no_record_have_no_heading(head, tail):
-    usual = definition.pack(a_definition(), namespace=1, target=2, rule=3)
+def test_bytes_that_are_no_record_have_no_identity(head, tail):
+    usual = codec.pack(a_definition(), namespace=1, target=2, rule=3)
     for data in (head, usual + tail, usual[: len(head)] + tail):
+        found, neighbour = codec.identities([data, usual])
+        assert neighbour == codec.unpack(usual).identity
         try:
-            packed = definition.unpack(data)
-        except definition.UnknownFormat:
-            with pytest.raises(definition.UnknownFormat):
-                headings.read(data)
+            packed = codec.unpack(data)
+        except codec.UnknownFormat:
+            assert found is None
         else:
-            assert headings.read(data).name == packed.name
+            assert found in {None, packed.identity}

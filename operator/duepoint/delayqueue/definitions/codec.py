@@ -1,0 +1,511 @@
+"""The record of a definition as the index stores it: one layout, written and read here alone.
+
+A record takes about 64 bytes: what many schedules share (namespace, rule, target) is a number that
+the shard's table of interned texts resolves; a rule that hardly anyone shares stands in the record
+itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
+
+    0  format number (1)                          one byte
+    1  state                                      one byte; settle rewrites it in place
+    2  flags: 1 rule inline, 2 uid text, 4 counted  one byte
+    3  timing version                             4 bytes
+    7  fingerprint of what it was made from       4 bytes
+   11  uid: a UUID, or the hash of another text   16 bytes
+   27  generation, timing generation, collision, created (s),
+       not-before (us, zigzag distance from created: mostly 0, one byte)
+       namespace number, target number, rule number (flag 1: 0)
+       name: length + text
+       flag 1: text of the rule: length + text
+       flag 2: uid: length + text
+       flag 4 (the rule has maxRuns): runs of regular slots that have started, 4 bytes, which
+       settle counts up in place
+
+``unpack`` reads any record. ``columns`` and ``identities`` read the usual ones (no flag, the name
+of plain ASCII) of a whole batch by one match, which takes a tenth of the time; they leave out what
+is of another form, which ``unpack`` reads. Pure; scripts look at the bytes before the name
+(``scripts/includes/definition.lua``).
+"""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import hashlib
+import re
+import struct
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple, overload
+
+import msgspec
+
+from duepoint.schedules import points
+from duepoint.schedules import rule as rules
+from duepoint.schedules.definition import FINGERPRINT_LENGTH, NO_FINGERPRINT, Definition, State
+
+FORMAT = 1
+STATE_OFFSET = 1
+_FLAGS_OFFSET = 2
+#: Where the timing version stands.
+VERSION = slice(3, 7)
+_RULE_INLINE, _UID_TEXT, _COUNTED = 1, 2, 4
+_UID_LENGTH = 16
+_COUNT_LENGTH = 4
+#: The first two bytes of a definition that should have a chain.
+ARMED = bytes((FORMAT, State.ARMED))
+
+_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+#: The parts of a record up to its name, in their order.
+_LAYOUT = {
+    "format": re.escape(bytes([FORMAT])),
+    "state": rb"[\x00-\x02]",
+    "flags": rb"[\x00-\x07]",
+    "version": b".{4}",
+    "fingerprint": b".{%d}" % FINGERPRINT_LENGTH,
+    "uid": b".{%d}" % _UID_LENGTH,
+    "generation": _VARINT,
+    "timing_generation": _VARINT,
+    "collision": _VARINT,
+    "created": _VARINT,
+    "not_before": _VARINT,
+    "kind": b"(?:%b){3}" % _VARINT,
+    "name_length": _VARINT,
+}
+
+
+class UnknownFormat(ValueError):
+    """The bytes are not a record that this version can read."""
+
+
+class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A definition as it is stored, its shared parts still numbers.
+
+    ``rule`` is the inline text, or the number of an interned one.
+    """
+
+    state: State
+    timing_version: points.TimingVersion
+    uid: str
+    generation: int
+    timing_generation: int
+    collision: int
+    created_us: int
+    not_before_us: int
+    namespace: int
+    target: int
+    rule: int | bytes
+    name: str
+    started: int = 0
+    fingerprint: bytes = NO_FINGERPRINT
+
+    def numbers(self) -> tuple[int, ...]:
+        """What it names by number."""
+        shared = (self.namespace, self.target)
+        return (*shared, self.rule) if isinstance(self.rule, int) else shared
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(
+            *(self.uid, self.namespace, self.name),
+            *(self.generation, self.collision, self.fingerprint),
+        )
+
+    def resolved(self, *, namespace: str, rule: rules.Rule, target: str) -> Definition:
+        """The definition, once its numbers have been looked up."""
+        return Definition(
+            namespace=namespace,
+            name=self.name,
+            uid=self.uid,
+            generation=self.generation,
+            timing_generation=self.timing_generation,
+            created_us=self.created_us,
+            not_before_us=self.not_before_us,
+            state=self.state,
+            rule=rule,
+            target=target,
+            collision=self.collision,
+            started=self.started,
+            fingerprint=self.fingerprint,
+        )
+
+
+# -- writing ---------------------------------------------------------------------------------
+
+
+def pack(definition: Definition, *, namespace: int, target: int, rule: int | None) -> bytes:
+    """The record to store; ``rule`` None writes the rule's text into the record."""
+    uid = definition.uid
+    flags, tail = 0, b""
+    packed_uid = _packed_uuid(uid)
+    if rule is None:
+        flags, tail = _RULE_INLINE, _sized(rules.text(definition.rule))
+    if not packed_uid:
+        packed_uid = _hashed(uid)
+        flags, tail = flags | _UID_TEXT, tail + _sized(uid.encode())
+    if definition.rule.timing.max_runs is not None:
+        flags, tail = flags | _COUNTED, tail + _count(definition.started)
+    generation, timing_generation = definition.generation, definition.timing_generation
+    created_s = definition.created_us // 1_000_000  # creationTimestamp has whole seconds
+    name = definition.name.encode()
+    parts = (
+        _HEADS[definition.state][flags],
+        points.timing_version(uid, timing_generation),
+        definition.fingerprint,
+        packed_uid,
+        _varints(generation, timing_generation, definition.collision),
+        _varint(created_s),
+        _varint(_zigzag(definition.not_before_us - created_s * 1_000_000)),
+        _varints(namespace, target, rule or 0),
+        _varint(len(name)),
+        name,
+        tail,
+    )
+    return b"".join(parts)
+
+
+def packed_uid(uid: str) -> bytes:
+    """The uid as it stands in a record: 16 bytes."""
+    return _packed_uuid(uid) or _hashed(uid)
+
+
+def renumbered(record: bytes, number_of: Mapping[int, int]) -> bytes:
+    """The record with other numbers for the same texts, as another shard gave them."""
+    begin, end = _matched(record).span("kind")
+    kind = [number and number_of[number] for number in kind_numbers(record[begin:end])]
+    return b"".join((record[:begin], *map(_varint, kind), record[end:]))
+
+
+#: The first three bytes, by state and flags.
+_HEADS = tuple(tuple(bytes((FORMAT, state, flags)) for flags in range(8)) for state in State)
+_UUID_TEXT_LENGTH = 36
+_DASHES = slice(8, 24, 5)
+#: Varints of one byte, and two bytes of a longer one that are not its last.
+_SHORT = tuple(bytes([number]) for number in range(0x80))
+_PAIRS = tuple(bytes((low | 0x80, high | 0x80)) for high in range(0x80) for low in range(0x80))
+
+
+def _packed_uuid(uid: str) -> bytes:
+    """Its 16 bytes; none of another text, or another spelling, which must come back as it was."""
+    if len(uid) != _UUID_TEXT_LENGTH or uid[_DASHES] != "----":
+        return b""
+    digits = uid.replace("-", "")
+    try:
+        packed = bytes.fromhex(digits)
+    except ValueError:
+        return b""
+    return packed if packed.hex() == digits else b""
+
+
+def _hashed(uid: str) -> bytes:
+    return hashlib.blake2b(uid.encode(), digest_size=_UID_LENGTH).digest()
+
+
+def _count(number: int) -> bytes:
+    return min(number, 0xFFFFFFFF).to_bytes(_COUNT_LENGTH, "big")
+
+
+def _zigzag(number: int) -> int:
+    return number * 2 if number >= 0 else -number * 2 - 1
+
+
+@functools.lru_cache(maxsize=4096)
+def _varints(*numbers: int) -> bytes:
+    """Of what many definitions have in common."""
+    return b"".join(map(_varint, numbers))
+
+
+def _varint(number: int) -> bytes:
+    if number < 1 << 7:
+        return _SHORT[number]
+    encoded = b""
+    while number > 0x3FFF:
+        encoded += _PAIRS[number & 0x3FFF]
+        number >>= 14
+    if number > 0x7F:
+        return encoded + _PAIRS[number & 0x7F][:1] + _SHORT[number >> 7]
+    return encoded + _SHORT[number]
+
+
+def _sized(data: bytes) -> bytes:
+    return _varint(len(data)) + data
+
+
+# -- reading one -----------------------------------------------------------------------------
+
+_head = re.compile(
+    b"".join(b"(?P<%b>%b)" % (name.encode(), part) for name, part in _LAYOUT.items()), re.DOTALL
+).match
+
+
+def unpack(record: bytes) -> Packed:
+    """The parts of a stored record; raises UnknownFormat on bytes that are not one."""
+    found = _matched(record)
+    (_, state, (flags,), version, fingerprint, uid, *varints, kind, length) = found.groups()
+    generation, timing_generation, collision, created_s, not_before = map(_number, varints)
+    namespace, target, rule = kind_numbers(kind)
+    rest = _Rest(record, found.end())
+    try:
+        name = rest.take(_number(length)).decode()
+        inline = rest.sized() if flags & _RULE_INLINE else None
+        text = rest.sized().decode() if flags & _UID_TEXT else _uuid_text(uid)
+        started = int.from_bytes(rest.take(_COUNT_LENGTH)) if flags & _COUNTED else 0
+        rest.end()
+    except ValueError as error:
+        raise _unknown(record) from error
+    return Packed(
+        state=State(state[0]),
+        timing_version=points.TimingVersion(version),
+        uid=text,
+        generation=generation,
+        timing_generation=timing_generation,
+        collision=collision,
+        created_us=created_s * 1_000_000,
+        not_before_us=created_s * 1_000_000 + _unzigzag(not_before),
+        namespace=namespace,
+        target=target,
+        rule=rule if inline is None else inline,
+        name=name,
+        started=started,
+        fingerprint=fingerprint,
+    )
+
+
+def numbers(record: bytes) -> tuple[int, ...]:
+    """What a record names by number: namespace, target and, unless it is inline, rule.
+
+    Raises UnknownFormat on bytes that are not a record.
+    """
+    found = kind_numbers(_matched(record)["kind"])
+    return found[:2] if record[_FLAGS_OFFSET] & _RULE_INLINE else found
+
+
+def _matched(record: bytes) -> re.Match[bytes]:
+    """The parts up to the name."""
+    found = _head(record)
+    if found is None:
+        raise _unknown(record)
+    return found
+
+
+def _unknown(record: bytes) -> UnknownFormat:
+    return UnknownFormat(f"definition record of {len(record)} bytes cannot be read")
+
+
+class _Rest:
+    """What follows the fixed parts of a record, front to back; raises ValueError at its end."""
+
+    def __init__(self, record: bytes, position: int) -> None:
+        self._record = record
+        self._position = position
+
+    def take(self, length: int) -> bytes:
+        taken = self._record[self._position : self._position + length]
+        if len(taken) != length:
+            raise ValueError("truncated")
+        self._position += length
+        return taken
+
+    def sized(self) -> bytes:
+        found = _leading_varint(self._record, self._position)
+        if found is None:
+            raise ValueError("truncated")
+        self._position = found.end()
+        return self.take(_number(found[0]))
+
+    def end(self) -> None:
+        if self._position != len(self._record):
+            raise ValueError("bytes after the end")
+
+
+_leading_varint = re.compile(_VARINT, re.DOTALL).match
+
+
+def _uuid_text(uid: bytes) -> str:
+    text = uid.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _unzigzag(number: int) -> int:
+    return number >> 1 if number % 2 == 0 else -(number >> 1) - 1
+
+
+def _number(varint: bytes) -> int:
+    if len(varint) == 1:
+        return varint[0]
+    number = 0
+    for byte in reversed(varint):
+        number = number << 7 | byte & 0x7F
+    return number
+
+
+_varint_runs = re.compile(_VARINT, re.DOTALL).findall
+
+
+@functools.lru_cache(maxsize=4096)
+def kind_numbers(kind: bytes) -> tuple[int, int, int]:
+    """The numbers of namespace, target and rule that stand in the bytes of a kind."""
+    namespace, target, rule = map(_number, _varint_runs(kind))
+    return namespace, target, rule
+
+
+# -- reading a batch -------------------------------------------------------------------------
+
+
+class Kind(msgspec.Struct, frozen=True, eq=False):
+    """What schedules of one namespace, rule and target share.
+
+    The same kind is the same object for as long as it is known, so that what is worked out of it
+    can be found again without looking into it.
+
+    Attributes:
+        target: the digest of the action.
+    """
+
+    namespace: str
+    rule: rules.Rule
+    target: str
+
+
+class Columns(NamedTuple):
+    """The few facts of many definitions that a first attempt needs, by column.
+
+    A column is made, picked from and sent on in a few calls, an object for each definition in as
+    many as there are definitions. Row by row the columns belong together.
+
+    Attributes:
+        indexes: of which record each row is; the others are to be read as definitions.
+        created_us: for those few rules that need it.
+        kinds: the bytes of the numbers of namespace, target and rule.
+        kind_of: what each kind stands for; a kind that cannot be read is absent.
+    """
+
+    indexes: Sequence[int] = ()
+    uids: Sequence[str] = ()
+    names: Sequence[str] = ()
+    generations: Sequence[int] = ()
+    created_us: Sequence[int] = ()
+    kinds: Sequence[Hashable] = ()
+    kind_of: Mapping[Hashable, Kind] = {}
+
+
+class Identity(NamedTuple):
+    """Of which generation of which schedule a record is; the namespace by its number."""
+
+    uid: str
+    namespace: int
+    name: str
+    generation: int
+    collision: int
+    fingerprint: bytes
+
+
+_USUAL_ARMED = _HEADS[State.ARMED][0]
+#: Behind each record of a batch; no plain name contains it.
+_END = b"\xff\xfe"
+#: Finds the parts of many records at once.
+_Find = Callable[[bytes], list[tuple[bytes, ...]]]
+
+
+def _finder(*captured: str) -> _Find:
+    """Finds (record, captured parts in the order of the layout, name) of records of no flag."""
+    parts = b"".join(b"(%b)" % part if name in captured else part for name, part in _LAYOUT.items())
+    return re.compile(b"(" + parts + rb"([\x20-\x7e]*))" + _END, re.DOTALL).findall
+
+
+_find_facts = _finder("version", "uid", "generation", "created", "kind", "name_length")
+_find_identity = _finder("fingerprint", "uid", "generation", "collision", "kind", "name_length")
+
+
+def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
+    """The rows of those usual records that are armed and of the timing version beside them."""
+    usual = [
+        index
+        for index, record in enumerate(records)
+        if record is not None and record.startswith(_USUAL_ARMED)
+    ]
+    found = _parts(_find_facts, [records[index] or b"" for index in usual])
+    wanted = [versions[index] for index in usual]
+    if None in found or [row[1] for row in found if row] != wanted:
+        usual = [
+            index
+            for index, row in zip(usual, found, strict=True)
+            if row and row[1] == versions[index]
+        ]
+        found = [
+            row for row, version in zip(found, wanted, strict=True) if row and row[1] == version
+        ]
+    if not found:
+        return Columns()
+    _, _, uids, generations, created, kinds, _, names = zip(*filter(None, found), strict=True)
+    number_of = {varint: _number(varint) for varint in set(generations)}
+    return Columns(
+        indexes=usual,
+        uids=_uuid_texts(uids),
+        names=list(map(bytes.decode, names)),
+        generations=list(map(number_of.__getitem__, generations)),
+        created_us=_Instants(created),
+        kinds=kinds,
+    )
+
+
+def identities(records: Sequence[bytes]) -> list[Identity | None]:
+    """Whose each record is; None for one of another form."""
+    answers: list[Identity | None] = [None] * len(records)
+    usual = [index for index, record in enumerate(records) if record[2:3] == b"\0"]
+    found = _parts(_find_identity, [records[index] for index in usual])
+    for index, row in zip(usual, found, strict=True):
+        if row is not None:
+            _, fingerprint, uid, generation, collision, kind, _, name = row
+            answers[index] = Identity(
+                _uuid_text(uid),
+                kind_numbers(kind)[0],
+                name.decode(),
+                _number(generation),
+                _number(collision),
+                fingerprint,
+            )
+    return answers
+
+
+def _parts(find: _Find, records: list[bytes]) -> list[tuple[bytes, ...] | None]:
+    """The parts of each record; None of one that is not of the usual form.
+
+    Found is what was asked, record by record, or a record that is damaged has hidden others: then
+    each half is looked at by itself.
+    """
+    found = find(_END.join([*records, b""]))
+    if [row[0] for row in found] == records:
+        length_of = {varint: _number(varint) for varint in {row[-2] for row in found}}
+        return [row if length_of[row[-2]] == len(row[-1]) else None for row in found]
+    if len(records) == 1:
+        return [None]
+    half = len(records) // 2
+    return _parts(find, records[:half]) + _parts(find, records[half:])
+
+
+_HEX_UID = struct.Struct("8s4s4s4s12s")
+
+
+def _uuid_texts(uids: Sequence[bytes]) -> Sequence[str]:
+    """``_uuid_text`` of each."""
+    parts = _HEX_UID.iter_unpack(binascii.hexlify(b"".join(uids)))
+    return b"\n".join(map(b"-".join, parts)).decode().split("\n")
+
+
+class _Instants(Sequence[int]):
+    """Stored seconds as microseconds; hardly any is ever asked for."""
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, stored: Sequence[bytes]) -> None:
+        self._stored = stored
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return _Instants(self._stored[index])
+        return _number(self._stored[index]) * 1_000_000

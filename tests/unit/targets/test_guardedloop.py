@@ -1,0 +1,121 @@
+"""On a guarded loop nothing is connected to but by the dialler of the context."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+
+import aiokafka
+import pytest
+
+from duepoint.net import dialling
+from duepoint.targets import guardedloop
+from tests.support import listeners
+
+
+@pytest.fixture
+async def thread():
+    made = guardedloop.GuardedThread()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def called():
+    """Ports and connections of a server that nobody may reach."""
+    seen = []
+
+    async def note(reader, _writer):
+        seen.append(await reader.read(1))
+
+    async with listeners.listening(note) as port:
+        yield port, seen
+
+
+async def _open_connection(port):
+    await asyncio.open_connection("127.0.0.1", port)
+
+
+async def _connect_a_socket(port):
+    with socket.socket() as made:
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+
+
+async def _send_datagrams(port):
+    await asyncio.get_running_loop().create_datagram_endpoint(
+        asyncio.DatagramProtocol, remote_addr=("127.0.0.1", port)
+    )
+
+
+async def _open_a_unix_socket(_):
+    await asyncio.open_unix_connection("/run/canary")
+
+
+@pytest.mark.parametrize(
+    "way", [_open_connection, _connect_a_socket, _send_datagrams, _open_a_unix_socket]
+)
+async def test_without_a_dialler_every_way_to_a_network_is_closed(thread, called, way):
+    port, seen = called
+    with pytest.raises(dialling.Blocked):
+        await thread.call(way(port))
+    assert seen == []
+
+
+async def test_what_asyncio_could_connect_by_is_known():
+    """Another way in a later Python is to be closed, too."""
+    ways = {
+        name
+        for name in vars(asyncio.AbstractEventLoop)
+        if any(word in name for word in ("connect", "endpoint", "sock_"))
+        and not name.startswith(("sock_recv", "sock_send", "sock_accept", "connect_accepted"))
+        and inspect.iscoroutinefunction(getattr(asyncio.AbstractEventLoop, name))
+    }
+    pipes = {"connect_read_pipe", "connect_write_pipe"}
+    assert ways - pipes == set(vars(guardedloop.GuardedLoop)) & ways
+
+
+async def test_aiokafka_asks_the_dialler_for_every_connection(thread):
+    """Its first broker, by the name that was given; a release that dials elsewhere fails here."""
+    asked = []
+
+    async def dial(host, port, tls):
+        asked.append((host, port, tls))
+        raise dialling.Blocked("no")
+
+    async def start():
+        guardedloop.dial_by(dial)
+        made = aiokafka.AIOKafkaProducer(bootstrap_servers="broker.example:9092")
+        try:
+            await made.start()
+        finally:
+            await made.stop()
+
+    with pytest.raises(aiokafka.errors.KafkaConnectionError):
+        await thread.call(start())
+    assert asked == [("broker.example", 9092, False)]
+
+
+async def test_what_the_dialler_connects_is_what_is_spoken_over(thread):
+    async def echo(reader, writer):
+        writer.write(await reader.readexactly(4))
+        await writer.drain()
+
+    async with listeners.listening(echo) as port:
+
+        async def dial(host, asked_port, tls):
+            assert (host, asked_port, tls) == ("echo.example", 7, False)
+            made = socket.create_connection(("127.0.0.1", port))
+            made.setblocking(False)
+            return made
+
+        async def talk():
+            guardedloop.dial_by(dial)
+            reader, writer = await asyncio.create_task(asyncio.open_connection("echo.example", 7))
+            writer.write(b"ping")
+            answer = await reader.readexactly(4)
+            writer.close()
+            return answer
+
+        assert await thread.call(talk()) == b"ping"
