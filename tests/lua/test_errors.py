@@ -11,7 +11,6 @@ from tests.support import queueing
 WITHOUT_SHARD = {
     *(
         "append",
-        "appendmany",
         "beat",
         "open",
         "init",

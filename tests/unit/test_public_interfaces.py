@@ -27,8 +27,6 @@ LIBRARIES = frozenset(
     }
 )
 PRODUCT = Path(duepoint.__file__).parent
-#: Still wrap kopf's watch.
-EXCEPTIONS = ("controller/watching/",)
 #: redis-py has no setting for the name to verify where a node is called by its address.
 OVERRIDDEN = ["_TlsConnection._connection_arguments"]
 #: Documented in spite of their underscore.
@@ -41,9 +39,7 @@ INNER_PARTS = frozenset(
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(PRODUCT.rglob("*.py")):
-        name = str(path.relative_to(PRODUCT))
-        if not name.startswith(EXCEPTIONS):
-            yield name, ast.parse(path.read_text())
+        yield str(path.relative_to(PRODUCT)), ast.parse(path.read_text())
 
 
 def is_private(name: str) -> bool:
@@ -144,8 +140,7 @@ def test_the_product_keeps_to_what_libraries_document(rule):
 def test_no_private_method_of_a_library_is_overridden():
     found = []
     for module in pkgutil.walk_packages([str(PRODUCT)], "duepoint."):
-        path = module.name.removeprefix("duepoint.").replace(".", "/")
-        if module.name == "duepoint.__main__" or f"{path}/".startswith(EXCEPTIONS):
+        if module.name == "duepoint.__main__":
             continue
         for _, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if cls.__module__ == module.name:

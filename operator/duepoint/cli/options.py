@@ -11,16 +11,19 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from duepoint import errors, expressions
 from duepoint.cli import instants, output
-from duepoint.expressions import timezones
+from duepoint.expressions import durations, timezones
 
 #: Longest expression read from standard input, in bytes: far more than any is accepted with.
 _INPUT_LIMIT = 4096
+#: Largest file that an option may name, in bytes.
+LARGEST_FILE = 32 * 1024 * 1024
 
 _TIME_ZONE = click.option(
     "--time-zone",
@@ -92,6 +95,48 @@ namespace = click.option(
 def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     """EXPR and the options that decide its slots, for ``asked``."""
     for option in (_ANCHOR, _OVERLAP, _GAP, _IDENTITY, _FROM, _TIME_ZONE, expression):
+        command = option(command)
+    return command
+
+
+only_namespace = click.option("--namespace", "-n", metavar="NAME", help="Only this namespace.")
+only_schedule = click.option(
+    "--schedule",
+    "-s",
+    metavar="NAME|UID",
+    help="Only this Schedule; its name needs --namespace. A uid is found at once.",
+)
+
+#: Our commands' ScheduleRuns are deleted so long after they have ended.
+TTL_SECONDS = 3600
+#: The longest time to live that the API takes, in seconds.
+_MOST_SECONDS = 2**31 - 1
+
+_OF_RUN = (
+    click.option("--namespace", "-n", metavar="NAME", help="Unset: the namespace of the context."),
+    click.option(
+        "--ttl",
+        default=str(TTL_SECONDS),
+        metavar="SECONDS|never",
+        show_default=True,
+        help="Delete the ScheduleRun so long after it has ended.",
+    ),
+    click.option(
+        "--timeout", metavar="DURATION", help="Wait no longer than this, such as 90s or 2h."
+    ),
+    click.option(
+        "--output", "-o", "form", default="text", metavar="json|text", help="Unset: text."
+    ),
+    click.option(
+        "--kubeconfig", type=click.Path(path_type=Path), help="Unset: as kubectl finds it."
+    ),
+    click.option("--context", metavar="NAME", help="Of the kubeconfig; unset: the current one."),
+)
+
+
+def of_run(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options, for ``place``, ``ttl_seconds`` and ``timeout_seconds``."""
+    for option in reversed(_OF_RUN):
         command = option(command)
     return command
 
@@ -208,3 +253,96 @@ def _identity(text: str | None) -> str:
 def _without(text: str, message: str) -> str:
     """The message without the text at its head, which stands before it already."""
     return message.removeprefix(f"{errors.quoted(text)} ")
+
+
+# -- what the options of several commands mean ---------------------------------------------------
+
+
+def whole(option: str, text: str, *, most: int) -> int:
+    """A count from 1 to ``most``.
+
+    Raises:
+        errors.InvalidSetting: it is none.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most):
+        raise errors.InvalidSetting(
+            option, f"{errors.quoted(text)}: write a whole number from 1 to {most}"
+        )
+    return int(text)
+
+
+def check_name(option: str, name: str | None) -> None:
+    """Raise errors.InvalidSetting where this cannot be the name of an object."""
+    if name is not None and (not name or len(name) > 253 or not name.isprintable() or " " in name):
+        raise errors.InvalidSetting(option, f"{errors.quoted(name)} is no name of an object")
+
+
+def check_schedule(namespace: str | None, schedule: str | None) -> None:
+    """Raise errors.InvalidSetting where these do not name a Schedule together."""
+    check_name("--namespace", namespace)
+    check_name("--schedule", schedule)
+    if schedule is not None and namespace is None:
+        raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
+
+
+def ttl_seconds(text: str) -> int | None:
+    """None = kept; raises errors.InvalidSetting."""
+    if text.lower() == "never":
+        return None
+    if not text.isascii() or not text.isdecimal() or int(text[:18]) > _MOST_SECONDS:
+        said = f"{errors.quoted(text)}: write a whole number of seconds up to {_MOST_SECONDS}"
+        raise errors.InvalidSetting("--ttl", f"{said}, or never")
+    return int(text)
+
+
+def timeout_seconds(text: str | None, *, wait: bool) -> float | None:
+    """None = as long as it takes; raises errors.InvalidSetting."""
+    if text is None:
+        return None
+    if not wait:
+        raise errors.InvalidSetting(
+            "--timeout",
+            "limits how long the command waits, and it does not; add --wait, or leave it out",
+        )
+    return duration_us("--timeout", text) / 1e6
+
+
+def form(text: str) -> str:
+    """``json`` or ``text``; raises errors.InvalidSetting."""
+    return output.choice("--output", text, output.TEXT_FORMATS)
+
+
+def text(option: str, file: str) -> str:
+    """A file's text without the blanks around it; raises errors.InvalidSetting."""
+    try:
+        return content(option, file).decode().strip()
+    except UnicodeDecodeError:
+        raise errors.InvalidSetting(option, f"{errors.quoted(file)} is not text") from None
+
+
+def content(option: str, file: str) -> bytes:
+    """A file's bytes, ``-`` being standard input; raises errors.InvalidSetting."""
+    try:
+        data = file_bytes(file)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise errors.InvalidSetting(option, f"{errors.quoted(file)}: {reason}") from None
+    if len(data) > LARGEST_FILE:
+        raise errors.InvalidSetting(option, f"{errors.quoted(file)} is larger than 32 MiB")
+    return data
+
+
+def file_bytes(file: str) -> bytes:
+    """At most one byte more than may be; raises OSError and ValueError."""
+    if file == "-":
+        return sys.stdin.buffer.read(LARGEST_FILE + 1)
+    with Path(file).open("rb") as opened:
+        return opened.read(LARGEST_FILE + 1)
+
+
+def duration_us(option: str, given: str) -> int:
+    """A length of time; raises errors.InvalidSetting."""
+    try:
+        return durations.parse_duration_us(given)
+    except ValueError as error:
+        raise errors.InvalidSetting(option, str(error)) from None

@@ -1,30 +1,38 @@
 """What goes to standard output and standard error, and the exit codes.
 
-Rows come one by one and leave one by one, so a million of them take no more memory than one. JSON
-is one object a line, in ASCII; a table is for people and has columns of a fixed width. Whatever is
-repeated of somebody's input fits on one line: line breaks and control characters are escaped.
+JSON is one object a line, in ASCII; a table is for people. ``write`` streams rows under columns of
+a fixed width, so a million of them take no more memory than one; ``show_rows`` measures a list and
+fits it to the terminal: columns that can best be spared go, and a text at the end is cut. Where
+there is no terminal nothing is left out. Whatever is repeated of somebody's input fits on one line:
+line breaks and control characters are escaped.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
-import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import cells
 
 from duepoint import errors
+from duepoint.cli import instants
 
 NOTHING = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 
 FORMATS = ("json", "table")
+TEXT_FORMATS = ("json", "text")
 
 #: Control characters, line separators and marks that turn the direction of what follows.
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
-Row = Mapping[str, str]
+Row = dict[str, Any]
+Cells = dict[str, str]
 
 _encoded = json.JSONEncoder(check_circular=False).encode
 
@@ -80,29 +88,13 @@ def one_line(text: str) -> str:
 
 def width(text: str) -> int:
     """Columns that a line of text takes on a terminal: none for marks on a letter, two for many."""
-    if text.isascii():
-        return len(text)
-    return sum(map(_columns, text))
+    return len(text) if text.isascii() else cells.cell_len(text)
 
 
 def cut(text: str, most: int) -> str:
     """The text as one line of at most so many columns."""
     shown = one_line(text)
-    if width(shown) <= most:
-        return shown
-    taken, left = "", max(0, most - 3)
-    for letter in shown:
-        left -= _columns(letter)
-        if left < 0:
-            break
-        taken += letter
-    return taken + "..."
-
-
-def _columns(letter: str) -> int:
-    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
+    return shown if width(shown) <= most else f"{cells.set_cell_size(shown, most - 3)}..."
 
 
 def escape_what_cannot_be_shown() -> None:
@@ -119,3 +111,111 @@ def _aligned(row: Row, widths: Mapping[str, int]) -> str:
 
 def _filled(cell: str, most: int) -> str:
     return cell + " " * (most - width(cell))
+
+
+def show_rows(
+    rows: Iterable[Row],
+    form: str,
+    cells_of: Callable[[Row], Cells],
+    *,
+    spare: Sequence[str] = (),
+    may_cut: str = "",
+) -> int:
+    """Write a list that fits the terminal; how many rows it has.
+
+    Args:
+        cells_of: what the table shows of a row; the names are the columns.
+        spare: columns that may go where the terminal is too narrow, the first one first.
+        may_cut: the column, the last one, whose texts may be cut.
+    """
+    listed = list(rows)
+    if form == "json" or not listed:
+        return write(listed, "json", widths={})
+    lines = [cells_of(row) for row in listed]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 30
+    widths = {
+        name: max(len(name), *(width(one_line(line.get(name, ""))) for line in lines))
+        for name in lines[0]
+    }
+    for name in spare:
+        if _needed(widths, may_cut) > room:
+            widths.pop(name, None)
+    if may_cut in widths:
+        others = sum(most + 2 for name, most in widths.items() if name != may_cut)
+        most = widths[may_cut] = min(widths[may_cut], max(len(may_cut), room - others))
+        lines = [{**line, may_cut: cut(line.get(may_cut, ""), most)} for line in lines]
+    return write(lines, "table", widths=widths)
+
+
+def _needed(widths: Mapping[str, int], may_cut: str) -> int:
+    """What a line needs; of the text that may be cut twenty characters should be left."""
+    return (
+        sum(2 + (min(20, most) if name == may_cut else most) for name, most in widths.items()) - 2
+    )
+
+
+def show_row(row: Row, form: str, told: Cells) -> int:
+    """Write one row: as JSON, or one line a cell."""
+    if form == "json":
+        return write([row], "json", widths={})
+    widest = max(map(len, told))
+    for name, cell in told.items():
+        say(f"{name.ljust(widest)}  {cell}".rstrip())
+    return 1
+
+
+# -- cells ---------------------------------------------------------------------------------------
+
+
+def time(instant_us: int | None) -> str | None:
+    """RFC 3339 in UTC; None stays None, and so is an instant that has no such text."""
+    try:
+        return None if instant_us is None else instants.utc_text(instant_us)
+    except OverflowError:
+        return None
+
+
+def short_time(text: str | None) -> str:
+    """A time cell: to the millisecond, as wide as every other."""
+    if text is None:
+        return ""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    return f"{whole}.{fraction[:3].ljust(3, '0')}Z"
+
+
+def text(value: object) -> str:
+    """A cell: nothing for None."""
+    return "" if value is None else str(value)
+
+
+def span(seconds: float) -> str:
+    """A span for people: its two largest units; a minus in front of what is past."""
+    sign, left = ("-", -seconds) if seconds < 0 else ("", seconds)
+    if left < 1:
+        return f"{sign}{round(left * 1000)}ms"
+    if left < 60:
+        return f"{sign}{left:.1f}s"
+    parts: list[str] = []
+    whole = round(left)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, whole = divmod(whole, size)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+    return sign + "".join(parts[:2])
+
+
+def size(count: int) -> str:
+    """Bytes for people, in powers of 1024."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def name(row: Row) -> str:
+    """``namespace/name`` of the Schedule in a row, as far as it is known."""
+    if not row["namespace"] and not row["schedule"]:
+        return "?"
+    return f"{row['namespace'] or '?'}/{row['schedule'] or '?'}"

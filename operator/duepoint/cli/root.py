@@ -24,9 +24,9 @@ from duepoint.cli import output
 
 #: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
 _HOMES = {
-    "next": ("times.steps", "next_slots"),
-    "previous": ("times.steps", "previous_slots"),
-    "explain": ("times.explain", "explain"),
+    "next": ("steps", "next_slots"),
+    "previous": ("steps", "previous_slots"),
+    "explain": ("explain", "explain"),
     "validate": ("check.validate", "validate"),
     "simulate": ("check.simulate", "simulate"),
     "import": ("cronjob.importing", "importing"),

@@ -29,11 +29,13 @@ from duepoint.controller.maintenance.otherinstalls import OtherInstalls
 from duepoint.controller.maintenance.partitioner import Partitioner
 from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, Sweeper
 from duepoint.controller.scheduleruns import scheduleruns
+from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.schedules.dryruns import DryRuns
 from duepoint.controller.schedules.reconcile import Reconcile
 from duepoint.controller.schedules.reconciler import Reconciler
 from duepoint.controller.schedules.resync import Resync
 from duepoint.controller.schedules.resyncer import Resyncer
+from duepoint.controller.sighting import Sighting
 from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.outcomes import Outcomes
 from duepoint.controller.status.reporter import Reporter
@@ -274,7 +276,7 @@ class Leadership:
         )
         reconciler = Reconciler(
             reconcile=reconcile,
-            read=functools.partial(schedules.read, api),
+            read=functools.partial(_read, api),
             reports=reporter,
             health=health,
             clock=clock,
@@ -297,12 +299,12 @@ class Leadership:
             events=news,
             listed=listed,
         )
+        run_reads = RunReads(api=api, is_wanted=runs.is_wanted, offer=runs.offer, clock=clock)
         kopf = KopfThread(
             credentials=self._credentials,
             namespaces=namespaces,
-            offer=reconciler.offer,
-            offer_run=runs.offer,
-            is_compared=lambda: resyncer.has_succeeded,
+            observe=reconciler.observe,
+            observe_run=run_reads.observe,
             clock=clock,
             health=health,
             events=news,
@@ -369,6 +371,7 @@ class Leadership:
                 reporter.run,
                 resyncer.run,
                 functools.partial(self._others.run, recorder.note),
+                run_reads.run,
                 index.run,
                 recorder.run,
                 gauges.run,
@@ -387,6 +390,10 @@ class Leadership:
                 fallback.run,
             ),
         )
+
+
+async def _read(api: kube_port.Api, seen: Sighting) -> schedules.Schedule | None:
+    return await schedules.read(api, seen.namespace, seen.name, not_before=seen.version)
 
 
 async def _after(ready: asyncio.Event, run: Run) -> None:

@@ -1,19 +1,19 @@
-"""A Schedule as it was seen once, by a list or by the watch.
+"""One state of one Schedule, as a list, a read or the watch showed it.
 
-Everything that the controller learns of an object comes through here, so that a list and kopf's
-dicts look the same afterwards. Spec and status stay JSON text until somebody needs them: of the
-objects that a takeover shows, nearly all are applied already and are never decoded.
+``of_object`` turns what the API server answers into an ``Observed`` value; nothing else does. The
+watch brings metadata only (``of_change``): which object has which version and generation. Spec and
+status stay JSON text until a decision needs them: of the objects that a takeover lists, nearly all
+are applied already and are never decoded.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from duepoint.kube import schedules, times
+from duepoint.kube import port, schedules, times
 
 
 class _Suspension(msgspec.Struct, rename="camel"):
@@ -31,6 +31,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One state of one Schedule.
 
     Attributes:
+        version: metadata.resourceVersion as a number, higher is newer; 0 where it is not known.
         created: metadata.creationTimestamp; empty where it is not known.
         deleted: it is gone, or on its way: a deletion cannot be taken back.
         spec, status: JSON text of ``.spec`` and ``.status``; ``{}`` where absent.
@@ -40,6 +41,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     uid: str
     generation: int
+    version: int
     created: str
     deleted: bool
     spec: bytes
@@ -73,57 +75,56 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             return None  # the reconciler says what is wrong with it
 
 
-def of_listed(schedule: schedules.Schedule) -> Sighting:
-    """A Schedule of one of our own lists."""
-    return of_change("", schedule)
-
-
-def of_change(change: str, schedule: schedules.Schedule) -> Sighting:
-    """A Schedule of a watch; ``change`` is ADDED, MODIFIED or DELETED, empty where it is listed."""
+def of_object(schedule: schedules.Schedule) -> Sighting:
+    """A Schedule that was listed or read, with its texts."""
     metadata = schedule.metadata
     return Sighting(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
         generation=metadata.generation,
+        version=port.version_of(metadata),
         created=metadata.creation_timestamp or "",
-        deleted=change == "DELETED" or metadata.deletion_timestamp is not None,
+        deleted=metadata.deletion_timestamp is not None,
         spec=bytes(schedule.spec),
         status=bytes(schedule.status),
     )
 
 
-def of_watched(change: str | None, body: Mapping[str, Any]) -> Sighting:
-    """A Schedule as kopf hands it over; ``change`` is ADDED, MODIFIED, DELETED or None."""
-    metadata = body["metadata"]
-    return Sighting(
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        uid=metadata["uid"],
-        generation=metadata.get("generation", 0),
-        created=metadata.get("creationTimestamp") or "",
-        deleted=change == "DELETED" or metadata.get("deletionTimestamp") is not None,
-        spec=_text(body.get("spec") or {}),
-        status=_text(body.get("status") or {}),
+def of_change(change: str | None, metadata: Mapping[str, Any]) -> Sighting:
+    """A Schedule of which the watch shows the metadata; it has no texts.
+
+    Args:
+        change: ADDED, MODIFIED or DELETED; None where the watch lists what there is.
+        metadata: as the API server has it.
+    """
+    read = msgspec.convert(metadata, port.Metadata)
+    return of_name(
+        read.namespace,
+        read.name,
+        read.uid,
+        generation=read.generation,
+        version=port.version_of(read),
+        deleted=change == "DELETED" or read.deletion_timestamp is not None,
     )
 
 
-def _text(value: object) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except OverflowError:  # a whole number of more than 64 bits, which a payload may have
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
 def of_name(
-    namespace: str, name: str, uid: str, *, generation: int = 0, deleted: bool = False
+    namespace: str,
+    name: str,
+    uid: str,
+    *,
+    generation: int = 0,
+    version: int = 0,
+    deleted: bool = False,
 ) -> Sighting:
-    """An object of which no more needs to be known."""
+    """An object without texts."""
     return Sighting(
         namespace=namespace,
         name=name,
         uid=uid,
         generation=generation,
+        version=version,
         created="",
         deleted=deleted,
         spec=UNKNOWN,

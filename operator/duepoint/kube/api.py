@@ -456,17 +456,6 @@ def _sendable(text: str, what: str) -> str:
     raise ValueError(f"the {what} holds what cannot be sent")
 
 
-def plain_session(login: credentials.Login) -> aiohttp.ClientSession:
-    """A session that is logged in, for a library that makes requests of its own."""
-    headers = {"Authorization": f"Bearer {login.token}"} if login.token else {}
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=login.ssl or True),
-        headers=headers,
-        proxy=login.proxy,
-        trust_env=False,
-    )
-
-
 def _prepared(
     login: credentials.Login, path: str, query: Mapping[str, str] | None
 ) -> tuple[yarl.URL, dict[str, Any]]:

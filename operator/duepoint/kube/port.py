@@ -58,6 +58,12 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
+def version_of(metadata: Metadata) -> int:
+    """The resourceVersion as a number, higher is newer; 0 where it is none."""
+    text = metadata.resource_version
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 class Item(Protocol):
     """Anything with object metadata."""
 

@@ -126,6 +126,17 @@ async def delete(api: port.Api, namespace: str, name: str, uid: str) -> bool:
     return True
 
 
+async def read(
+    api: port.Api, namespace: str, name: str, *, not_before: int = 0
+) -> schedules.ScheduleRun | None:
+    """The ScheduleRun of that name; None: there is none. As ``schedules.read``."""
+    path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
+    query = schedules.named(name, not_before)
+    pages = api.list_pages(path, schedules.ScheduleRun, query=query)
+    found = [item async for page in pages for item in page.items]
+    return next((item for item in found if item.metadata.name == name), None)
+
+
 async def schedule_named(api: port.Api, namespace: str, name: str) -> schedules.Schedule | None:
     """The Schedule of this name; a list of one, because the operator may list and not get."""
     query = {"fieldSelector": f"metadata.name={name}"}

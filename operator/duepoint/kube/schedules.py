@@ -85,15 +85,26 @@ def path(namespace: str, name: str, *, plural: str = PLURAL) -> str:
     return f"{collection(namespace, plural=plural)}/{urllib.parse.quote(name, safe='')}"
 
 
-async def read(api: port.Api, namespace: str, name: str) -> Schedule | None:
-    """The Schedule of that name as it is now; None: there is none. Raises ApiError.
+async def read(api: port.Api, namespace: str, name: str, *, not_before: int = 0) -> Schedule | None:
+    """The Schedule of that name; None: there is none. Raises ApiError.
 
     Found by a list, which needs no further right.
+
+    Args:
+        not_before: a resourceVersion that the answer is at least as new as; the API server has it
+            at hand and asks no database. 0 = as it is now.
     """
-    query = {"fieldSelector": f"metadata.name={name}"}
-    pages = api.list_pages(collection(namespace), Schedule, query=query)
+    pages = api.list_pages(collection(namespace), Schedule, query=named(name, not_before))
     found = [item async for page in pages for item in page.items]
     return next((item for item in found if item.metadata.name == name), None)
+
+
+def named(name: str, not_before: int = 0) -> dict[str, str]:
+    """Query parameters of a list of the one object of a name, as new as a resourceVersion."""
+    query = {"fieldSelector": f"metadata.name={name}"}
+    if not_before:
+        query |= {"resourceVersion": str(not_before), "resourceVersionMatch": "NotOlderThan"}
+    return query
 
 
 def spec_of(schedule: Schedule | ScheduleRun) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from duepoint.kube import errors, port, schedules
 
 
@@ -27,7 +29,13 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The status is what was asked."""
+    """The status is what was asked.
+
+    Attributes:
+        version: the resourceVersion of the object with it, as a number; 0 = the answer has none.
+    """
+
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +62,7 @@ async def write(
     Repeating it after a lost answer is harmless: the newest state wins.
     """
     try:
-        await api.request(
+        answer = await api.request(
             "PATCH",
             f"{schedules.path(object_.namespace, object_.name, plural=object_.plural)}/status",
             _patch(object_.uid, status),
@@ -66,7 +74,21 @@ async def write(
         return Replaced()
     except errors.Invalid as error:
         return Replaced() if _is_failed_test(error) else Refused(str(error))
-    return Written()
+    return Written(_version(answer))
+
+
+class _Answer(msgspec.Struct):
+    metadata: port.Metadata
+
+
+_decoder = msgspec.json.Decoder(_Answer)
+
+
+def _version(answer: bytes) -> int:
+    try:
+        return port.version_of(_decoder.decode(answer).metadata)
+    except msgspec.DecodeError:
+        return 0
 
 
 def _patch(uid: str, status: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from duepoint import expressions
 from duepoint.cli import instants
-from duepoint.cli.cronjob import cronjobs
+from duepoint.cli.cronjob import differences
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import syntax, timezones
 
@@ -143,7 +143,7 @@ def test_a_search_that_the_library_never_ends_is_given_up():
 
 def told(zone, text, begin):
     ours = expressions.compile_expression(text, time_zone=zone)
-    found = cronjobs.differences(text, ours, zone, moment(begin) * 1_000_000)
+    found = differences.differences(text, ours, zone, moment(begin) * 1_000_000)
     local = instants.LocalTime(zone)
     return [difference.told(local) for difference in found]
 

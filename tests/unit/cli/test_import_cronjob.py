@@ -10,7 +10,7 @@ import yaml
 
 from duepoint.cli.check import checks
 from duepoint.cli.check.manifests import Manifest
-from duepoint.cli.cronjob import cronjobs, importtimes, importyaml
+from duepoint.cli.cronjob import differences, importing, importtimes
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import compile_expression, syntax, timezones
 
@@ -287,7 +287,7 @@ def test_lists_and_several_files_are_read(duepoint, tmp_path):
     files = []
     for number, thing in enumerate((listed, typed)):
         file = tmp_path / f"{number}.yaml"
-        file.write_text(importyaml.text_of(thing))
+        file.write_text(importing.text_of(thing))
         files += ["-f", str(file)]
     answer = duepoint("import", "cronjob", *files)
     assert answer.code == 0
@@ -317,7 +317,7 @@ def test_of_many_cronjobs_with_the_same_times_one_is_searched_for_differences(
         asked.append((text, zone))
         return []
 
-    monkeypatch.setattr(cronjobs, "differences", search)
+    monkeypatch.setattr(differences, "differences", search)
     rome = [a_cronjob(schedule="17 4 * * *", metadata={"name": f"a{i}"}) for i in range(20)]
     imported(*rome, a_cronjob(schedule="17 4 * * *", timeZone="Europe/Paris"))
     assert asked == [("17 4 * * *", "Europe/Rome"), ("17 4 * * *", "Europe/Paris")]

@@ -9,8 +9,9 @@ import json
 import msgspec
 import pytest
 
+from duepoint.cli import cluster as clusters
 from duepoint.cli import instants
-from duepoint.cli.run import triggercluster, triggerwait
+from duepoint.cli.run import scheduleruns
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from tests.fakes.fakekubernetes import FakeKubernetes
@@ -25,7 +26,7 @@ WEBHOOK = {"url": "https://hooks.example.com/x"}
 def cluster(monkeypatch):
     """A cluster with a Schedule; ``operator`` says what becomes of ScheduleRuns."""
     place = Place()
-    monkeypatch.setattr(triggercluster, "session", place.session)
+    monkeypatch.setattr(clusters, "session", place.session)
     monkeypatch.setattr(instants, "now_us", lambda: NOW)
     place.schedule("nightly", schedule="0 */6 * * *", webhook=WEBHOOK)
     return place
@@ -47,7 +48,7 @@ class Place:
         self.asked.append(where)
         self.api._changed = asyncio.Event()
         acting = asyncio.create_task(self._operate())
-        yield triggercluster.Cluster(api=self.api, namespace=where.namespace or "reports")
+        yield clusters.Cluster(api=self.api, namespace=where.namespace or "reports")
         acting.cancel()
 
     async def _operate(self):
@@ -85,11 +86,11 @@ def a_status(state, **runs):
 def test_the_state_of_a_run_that_is_tried_again_is_no_other_than_the_operators():
     told = {"type": "Reconciling", "status": "True", "reason": "Retrying"}
     text = json.dumps({"observedGeneration": 1, "conditions": [told]}).encode()
-    status = msgspec.json.decode(text, type=triggerwait.Status)
+    status = msgspec.json.decode(text, type=scheduleruns.Status)
     assert status.state == "Retrying"
     for reason, state in (("Running", "Running"), ("ScheduleNotFound", "Running")):
         other = text.replace(b"Retrying", reason.encode())
-        assert msgspec.json.decode(other, type=triggerwait.Status).state == state
+        assert msgspec.json.decode(other, type=scheduleruns.Status).state == state
 
 
 # -- trigger -----------------------------------------------------------------------------------
@@ -162,14 +163,14 @@ def test_waiting_ends_with_the_run(cluster, duepoint):
 def test_a_failed_run_is_exit_code_1(cluster, duepoint):
     cluster.statuses = [a_status("Failed", failed=1)]
     answer = duepoint("trigger", "nightly", "--wait")
-    assert answer.code == triggerwait.FAILED
+    assert answer.code == scheduleruns.FAILED
     assert answer.out.splitlines()[-1].startswith("Failed: ")
 
 
 def test_a_run_that_goes_on_when_the_time_is_over_is_exit_code_3(cluster, duepoint):
     cluster.statuses = [a_status("", started=1)]
     answer = duepoint("trigger", "nightly", "--wait", "--timeout", "100ms")
-    assert answer.code == triggerwait.NOT_ENDED
+    assert answer.code == scheduleruns.NOT_ENDED
     name = cluster.the_run()["metadata"]["name"]
     assert f"kubectl delete schedulerun {name} -n reports" in answer.err
 
@@ -317,7 +318,7 @@ def test_a_bar_is_drawn_where_somebody_looks_on(cluster, duepoint, monkeypatch):
 
     cluster.statuses = [a_status("", succeeded=2), a_status("Complete", succeeded=4)]
     shown = []
-    monkeypatch.setattr(triggerwait, "_is_watched", lambda: True)
+    monkeypatch.setattr(scheduleruns, "_is_watched", lambda: True)
     monkeypatch.setattr("rich.progress.Progress.update", lambda *_a, **now: shown.append(now))
     assert duepoint("backfill", "nightly", *RANGE, "--yes").code == 0
     assert [one["completed"] for one in shown][-1] == 4

@@ -546,7 +546,7 @@ def test_times_and_numbers_stay_what_was_written():
     from duepoint.cli.check import yamltext
 
     (document,) = yamltext.documents(text.encode())
-    assert document.value == {
+    assert document == {
         "startTime": "2026-12-01T00:00:00Z",
         "args": ["1:30", True, 16, 8, 1000.0, None, "5"],
     }
@@ -556,4 +556,4 @@ def test_merge_keys_are_followed():
     from duepoint.cli.check import yamltext
 
     (document,) = yamltext.documents(b"base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\n")
-    assert document.value["made"] == {"x": 1, "y": 3}
+    assert document["made"] == {"x": 1, "y": 3}

@@ -17,7 +17,7 @@ from tests.fakes import memoryqueue
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.status.test_openslots import a_worker
-from tests.unit.controller.world import EPOCH, World
+from tests.unit.controller.world import EPOCH, World, observed
 
 S = 1_000_000
 COLLECTION = schedules.collection()
@@ -71,8 +71,8 @@ async def test_a_watch_and_a_list_give_the_same_content():
         await world.apply(payload={"text": "<&> \u00e9", "number": 1.0, "deep": {"b": 1, "a": 2}})
         stored = world.object()
         (page,) = [page async for page in world.api.list_pages(COLLECTION, schedules.Schedule)]
-        listed = sighting.of_listed(page.items[0])
-        watched = sighting.of_watched("MODIFIED", json.loads(json.dumps(stored)))
+        listed = sighting.of_object(page.items[0])
+        watched = observed(json.loads(json.dumps(stored)))
         assert world.reconcile.fingerprint(listed) == world.reconcile.fingerprint(watched)
 
 
@@ -289,7 +289,7 @@ async def test_the_same_generation_with_another_spec_is_taken():
 async def test_a_watch_alone_takes_nothing_back():
     async with World().leader() as world:
         await world.apply(**FIVE)
-        old = sighting.of_watched(None, world.object())
+        old = observed(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
         world.reconciler._applied.clear()  # as after a change of leaders
@@ -303,7 +303,7 @@ async def test_a_list_that_began_before_an_edit_takes_nothing_back():
         await world.apply(**FIVE)
         await world.clock.advance(5)
         held = await world.resync._definitions([])
-        old = sighting.of_watched(None, world.object())
+        old = observed(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
         world.reconciler.offer_known(old, held[old.uid])
@@ -316,7 +316,7 @@ async def test_a_restore_that_an_edit_overtakes_takes_nothing_back():
     async with World().leader() as world:
         await world.apply(**FIVE)
         await world.clock.advance(5)
-        old = sighting.of_watched(None, world.object())
+        old = observed(world.object())
         await world.apply(**SEVEN)
         await world.clock.advance(5)
         held = await world.resync._definitions([])
@@ -390,7 +390,7 @@ async def test_a_list_that_began_before_a_deletion_brings_nothing_back():
         await world.apply()
         await world.clock.advance(5)
         held, deletions = await world.resync._definitions([]), world.reconciler.deletions()
-        old = sighting.of_watched(None, world.object())
+        old = observed(world.object())
         await world.delete()
         await world.clock.advance(5)
         world.reconciler.offer_known(old, held[old.uid], deletions=deletions)

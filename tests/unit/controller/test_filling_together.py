@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from duepoint import errors
-from duepoint.controller import sighting
 from duepoint.controller.schedules.workqueue import Together, WorkQueue
 from duepoint.delayqueue import messages
 from tests.fakes.fakeclock import FakeClock
-from tests.unit.controller.world import World
+from tests.unit.controller.world import World, observed
 
 
 async def _emptied(world: World) -> None:
@@ -263,7 +262,7 @@ async def test_what_was_taken_for_new_and_is_not_is_looked_at_alone(monkeypatch)
     first.pop("status", None)
     async with world.leader(epoch=2):
         world.reconciler._applied.clear()
-        seen = sighting.of_watched("ADDED", first)
+        seen = observed(first)
         world.reconciler.offer(seen)
         await world.clock.settle()
         assert world.definitions() == armed

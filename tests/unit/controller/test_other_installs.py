@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 
-from duepoint.controller import sighting
 from duepoint.controller.maintenance import otherinstalls
 from duepoint.controller.status import published
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules
-from tests.unit.controller.world import NAMESPACE, World
+from tests.unit.controller.world import NAMESPACE, World, observed
 
 OURS = "duepoint-system/duepoint-operator"
 OTHERS = "elsewhere/duepoint-operator"
@@ -82,7 +81,7 @@ async def test_a_late_sighting_of_a_state_before_our_write_is_no_proof():
     async with world.leader(epoch=2):
         await world.apply(payload={"a": 1})
         await world.clock.advance(5)
-        world.reconciler.offer(sighting.of_watched("MODIFIED", before))
+        world.reconciler.offer(observed(before))
         await world.clock.advance(60)
         assert made["metadata"]["uid"] == before["metadata"]["uid"]
         assert trouble(world) == ""
@@ -92,10 +91,13 @@ async def test_what_cannot_be_looked_at_is_looked_at_when_it_is_seen_again():
     async with World(managed_by=OURS).leader() as world:
         await world.apply()
         await world.clock.advance(5)
-        world.api.fail_next(kube_errors.Unavailable("503"), verb="GET", resource="schedules")
+        world.watches = False
         await written_by(world, OTHERS)
+        world.api.fail_next(kube_errors.Unavailable("503"), verb="GET", resource="schedules")
+        world.reconciler.offer(observed(world.object()))
         await world.clock.advance(60)
         assert trouble(world) == ""
+        world.watches = True
         await written_by(world, OTHERS)
         await world.clock.advance(60)
         assert OTHERS in trouble(world)

@@ -9,14 +9,13 @@ import msgspec
 import pytest
 
 from duepoint import errors
-from duepoint.controller import sighting
 from duepoint.delayqueue import messages, quotas
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.schedules import ownstreams, points
 from duepoint.schedules.definition import State
 from tests.support.builders import JOB_TEMPLATE, at
-from tests.unit.controller.world import NAMESPACE, World
+from tests.unit.controller.world import NAMESPACE, World, observed
 
 
 async def test_an_applied_schedule_is_armed_and_ready():
@@ -423,7 +422,7 @@ async def test_a_rebuild_asks_for_no_dry_run():
 def sighting_of(world: World, name: str = "nightly"):
     body = world.api.stored("schedules", NAMESPACE, name)
     assert body is not None
-    return sighting.of_watched("MODIFIED", body)
+    return observed(body)
 
 
 async def test_a_completed_schedule_stays_completed_through_a_restart():

@@ -13,7 +13,7 @@ from duepoint.controller.schedules import resync
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from tests.support.builders import at
-from tests.unit.controller.world import World
+from tests.unit.controller.world import World, observed
 
 
 async def test_deletions_while_nobody_led_leave_no_ghost():
@@ -233,7 +233,7 @@ async def test_what_is_no_longer_absent_is_looked_at_again():
         made = await world.apply()
         await world.clock.advance(5)
         before = world.definition(made["metadata"]["uid"])
-        seen = sighting.of_listed(await listed(world))
+        seen = sighting.of_object(await listed(world))
         world.reconciler._applied.clear()
         world.reconciler.offer_known(seen, None)
         await world.clock.advance(5)
@@ -252,6 +252,5 @@ def test_a_number_of_any_size_can_be_watched():
         "metadata": {"namespace": "a", "name": "b", "uid": "c", "generation": 1},
         "spec": {"payload": {"number": 10**20}},
     }
-    seen = sighting.of_watched("ADDED", body)
+    seen = observed(body)
     assert b"100000000000000000000" in seen.spec
-    assert b" " not in seen.spec

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import functools
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,7 +20,7 @@ from duepoint.controller.jobs.jobwatch import JobWatch
 from duepoint.controller.maintenance.endings import Endings
 from duepoint.controller.maintenance.fallbacks import Fallbacks
 from duepoint.controller.maintenance.otherinstalls import OtherInstalls
-from duepoint.controller.scheduleruns import observed
+from duepoint.controller.scheduleruns.runreads import RunReads
 from duepoint.controller.scheduleruns.scheduleruns import ScheduleRuns
 from duepoint.controller.schedules import dryruns, plan
 from duepoint.controller.schedules.reconcile import Reconcile
@@ -145,11 +144,14 @@ class World:
         )
         self.reconciler = Reconciler(
             reconcile=self.reconcile,
-            read=functools.partial(schedules.read, self.api),
+            read=self._read,
             reports=self.reporter,
             health=self.health,
             clock=self.clock,
             events=self.events,
+        )
+        self.run_reads = RunReads(
+            api=self.api, is_wanted=self.runs.is_wanted, offer=self.runs.offer, clock=self.clock
         )
         self.resync = Resync(
             api=self.api,
@@ -178,6 +180,7 @@ class World:
             for work in (
                 self.reconciler.run(),
                 self.reporter.run(),
+                self.run_reads.run(),
                 self.others.run(self.news.append),
                 self._play_kopf(version),
                 self._play_kopf_of_runs(version),
@@ -229,26 +232,22 @@ class World:
         """What Jobs that were cut short wait for; tests put their own in its place."""
         await self.outcomes.catch_up()
 
+    async def _read(self, seen: sighting.Sighting) -> schedules.Schedule | None:
+        return await schedules.read(self.api, seen.namespace, seen.name, not_before=seen.version)
+
     async def _play_kopf(self, version: str) -> None:
         path = schedules.collection()
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.Schedule, version):
                 if self.watches:
-                    self._offer(change)
+                    self.reconciler.observe(_shown(change))
 
     async def _play_kopf_of_runs(self, version: str) -> None:
         path = schedules.collection(plural=schedules.RUN_PLURAL)
         with contextlib.suppress(kube_errors.Gone):
             async for change in self.api.watch(path, schedules.ScheduleRun, version):
                 if self.watches:
-                    seen = observed.of_listed(change.item)
-                    is_gone = change.type is port.ChangeType.DELETED
-                    self.runs.offer(dataclasses.replace(seen, deleted=seen.deleted or is_gone))
-
-    def _offer(self, change: port.Change) -> None:
-        seen = sighting.of_listed(change.item)
-        is_gone = change.type is port.ChangeType.DELETED
-        self.reconciler.offer(msgspec.structs.replace(seen, deleted=seen.deleted or is_gone))
+                    self.run_reads.observe(_shown(change))
 
     # -- what tests do -----------------------------------------------------------------------
 
@@ -334,6 +333,17 @@ class World:
 
     def status_writes(self) -> int:
         return sum(verb == "PATCH" for verb, _ in self.api.requests)
+
+
+def _shown(change: port.Change) -> sighting.Sighting:
+    """The metadata of a change, as kopf's handlers hand it over."""
+    metadata = msgspec.to_builtins(change.item.metadata)
+    return sighting.of_change(change.type.value, metadata)
+
+
+def observed(body: dict[str, Any]) -> sighting.Sighting:
+    """An object as the API server answers with it."""
+    return sighting.of_object(msgspec.json.decode(json.dumps(body), type=schedules.Schedule))
 
 
 def slots_after(held: Definition, count: int) -> list[int]:

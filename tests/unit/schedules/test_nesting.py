@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duepoint import errors
-from duepoint.controller.watching import kopfjson
 from duepoint.kube import port, scheduleruns, schedules, wire
 from duepoint.schedules import nesting, spec
 
@@ -56,15 +55,6 @@ def test_a_page_is_read_although_one_object_on_it_is_nested_without_end(levels):
     assert [one.metadata.name for one in page.items] == ["s0", "s1", "s2"]
     assert bytes(page.items[0].spec) == b'{"x": 1}'
     assert nesting.too_deep(bytes(page.items[1].spec)) == "a"
-
-
-def test_a_line_of_kopfs_watch_is_read_at_any_depth():
-    kopfjson.use()
-    line = f'{{"type": "ADDED", "object": {{"spec": {{"payload": {nested(9_000)}}}}}}}'
-    read = kopfjson.kopf_api.json.loads(line)
-    assert read["type"] == "ADDED"
-    text = json.dumps(read["object"]["spec"]).encode()
-    assert nesting.too_deep(text) == "payload"
 
 
 def test_what_is_cut_is_as_deep_as_asked_for_and_still_json():

@@ -12,17 +12,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from duepoint import errors, expressions
 from duepoint.cli import instants
-from duepoint.cli.check import jobtemplate, manifests, structure
+from duepoint.cli.check import manifests, structure
 from duepoint.cli.check.manifests import Manifest, Problem
 from duepoint.expressions import timezones
 from duepoint.kube import scheduleruns
-from duepoint.schedules import ownstreams, slots
 from duepoint.schedules import rule as rules
 from duepoint.schedules import spec as specs
 
@@ -92,7 +92,7 @@ def check(
     found += [problem for problem in more if not _is_told(problem.path, found)]
     texts = _of_texts(content["spec"], created_us=created_us)
     found += [problem for problem in texts if not _is_told(problem.path, found)]
-    in_template = jobtemplate.problems(content["spec"])
+    in_template = problems(content["spec"])
     found += [problem for problem in in_template if not _is_told(problem.path, found)]
     told = tuple(found)
     accepted = spec if all(problem.is_note for problem in told) else None
@@ -263,41 +263,6 @@ def _is_part(path: str, whole: str) -> bool:
     return whole != "spec" and path.startswith((f"{whole}.", f"{whole}["))
 
 
-def jitter_note(spec: specs.ScheduleSpec, from_us: int) -> Iterator[Problem]:
-    """A jitter longer than the distance between slots is cut, slot by slot."""
-    jitter_us = spec.rule.timing.jitter_ms * 1_000
-    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
-    coming = timeline.upcoming(from_us, 2)
-    if len(coming) == 2 and coming[1] - coming[0] < jitter_us:
-        yield Problem(
-            path="spec.jitter",
-            message="is longer than the distance to the next slot, and is cut to it",
-            is_note=True,
-        )
-
-
-def own_stream_notes(spec: specs.ScheduleSpec) -> Iterator[Problem]:
-    """What an installation may refuse of a stream in Duepoint's own Redis; nobody here knows."""
-    stream = ownstreams.own(spec.action.target)
-    if stream is None:
-        return
-    yield Problem(
-        path="spec.stream",
-        message="goes to Duepoint's own Redis; an installation without streams there"
-        " (ownStreams.enabled: false) refuses it: name another Redis in connectionSecretRef, or"
-        " write kafka or webhook instead",
-        is_note=True,
-    )
-    most = ownstreams.MAX_LENGTH
-    if stream.max_length is not None and stream.max_length > most:
-        yield Problem(
-            path="spec.stream.maxLength",
-            message=f"{stream.max_length} is refused unless the installation's"
-            f" ownStreams.maxLength is as large; it is {most} by default",
-            is_note=True,
-        )
-
-
 def _instant(value: Any) -> int | None:  # noqa: ANN401 - any JSON
     try:
         return instants.strict_us(value) if isinstance(value, str) else None
@@ -311,3 +276,83 @@ def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
 
 def _generation(value: Any) -> int:  # noqa: ANN401 - any JSON
     return value if isinstance(value, int) and 0 < value < _LARGEST_NUMBER else 1
+
+
+_JOB = "spec.jobTemplate.spec"
+_POD = f"{_JOB}.template.spec"
+_QUANTITY = re.compile(
+    r"\+?(?P<number>\d+\.?\d*|\.\d+)(?:(?P<unit>[KMGTPE]i|[numkMGTPE])|[eE](?P<power>[+-]?\d{1,3}))?",
+    re.ASCII,
+)
+_UNITS = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"),
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
+}  # fmt: skip
+
+
+def problems(spec: dict[str, Any]) -> Iterator[Problem]:
+    """What is wrong with the jobTemplate of a Schedule's spec; nothing where it has none."""
+    job = _mapping(_mapping(spec.get("jobTemplate")).get("spec"))
+    pod = _mapping(_mapping(job.get("template")).get("spec"))
+    if job.get("podFailurePolicy") is not None and pod.get("restartPolicy") == "OnFailure":
+        yield Problem(
+            path=f"{_JOB}.podFailurePolicy",
+            message="needs restartPolicy: Never in the Pod's spec",
+        )
+    volumes = {each.get("name") for each in _mappings(pod.get("volumes"))}
+    names: set[str] = set()
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(_mappings(pod.get(kind))):
+            path = f"{_POD}.{kind}[{index}]"
+            yield from _of_name(container, names, path)
+            yield from _of_mounts(container, volumes, path)
+            yield from _of_resources(container, path)
+
+
+def _of_name(container: dict[str, Any], names: set[str], path: str) -> Iterator[Problem]:
+    name = container.get("name")
+    if isinstance(name, str):
+        if name in names:
+            yield Problem(path=f"{path}.name", message=f"{errors.quoted(name)} is there twice")
+        names.add(name)
+
+
+def _of_mounts(container: dict[str, Any], volumes: set[str | None], path: str) -> Iterator[Problem]:
+    for index, mount in enumerate(_mappings(container.get("volumeMounts"))):
+        name = mount.get("name")
+        if isinstance(name, str) and name not in volumes:
+            yield Problem(
+                path=f"{path}.volumeMounts[{index}].name",
+                message=f"{errors.quoted(name)}: there is no volume of that name in volumes",
+            )
+
+
+def _of_resources(container: dict[str, Any], path: str) -> Iterator[Problem]:
+    resources = _mapping(container.get("resources"))
+    limits = _mapping(resources.get("limits"))
+    for name, request in _mapping(resources.get("requests")).items():
+        wanted, most = _amount(request), _amount(limits.get(name))
+        if wanted is not None and most is not None and wanted > most:
+            yield Problem(
+                path=f"{path}.resources.requests.{name}",
+                message=f"{request} is more than the limit of {limits[name]}",
+            )
+
+
+def _amount(value: Any) -> Decimal | None:  # noqa: ANN401 - any JSON
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    parts = _QUANTITY.fullmatch(str(value))
+    if parts is None:
+        return None
+    unit = _UNITS[parts["unit"]] if parts["unit"] else Decimal(10) ** int(parts["power"] or 0)
+    return Decimal(parts["number"]) * unit
+
+
+def _mapping(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - any JSON
+    return [_mapping(each) for each in value] if isinstance(value, list) else []

@@ -8,18 +8,15 @@ the file, like any other.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from duepoint.cli import options
 from duepoint.cli.check import yamltext
 from duepoint.schedules import nesting
-
-#: A file's size in bytes; the API server takes 1.5 MB for an object.
-LARGEST_FILE = 32 * 1024 * 1024
 
 API_VERSION = "duepoint.dev/v1alpha1"
 GROUP = "duepoint.dev/"
@@ -118,42 +115,32 @@ def read(file: str) -> Iterator[Manifest | Unreadable]:
         if isinstance(found, yamltext.InvalidText):
             yield Unreadable(file=shown, document=number, message=str(found))
         else:
-            yield from _objects(shown, number, found.value)
+            yield from _objects(shown, number, found)
 
 
 def _bytes(file: str) -> bytes:
-    if file == "-":
-        data = sys.stdin.buffer.read(LARGEST_FILE + 1)
-    else:
-        with Path(file).open("rb") as opened:
-            data = opened.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        raise ValueError(f"is larger than {LARGEST_FILE >> 20} MiB; split it into several files")
+    """As much as is read of a file; the API server takes 1.5 MB for an object."""
+    data = options.file_bytes(file)
+    if len(data) > options.LARGEST_FILE:
+        most = options.LARGEST_FILE >> 20
+        raise ValueError(f"is larger than {most} MiB; split it into several files")
     return data
 
 
-def _documents(data: bytes) -> Iterator[yamltext.Document | yamltext.InvalidText]:
-    if data[:1] == b"{":
-        found, value = _json(data)
-        if found:
-            return iter((yamltext.Document(1, value),))
-    return yamltext.documents(data)
-
-
-def _json(data: bytes) -> tuple[bool, Any]:
+def _documents(data: bytes) -> Iterator[Any]:
     """What kubectl prints is read by a reader for JSON, which is quicker; anything else as YAML.
 
     How deep that reader follows depends on the version of Python; what is left for it does not, and
     is enough for a spec to be refused.
     """
-    text = nesting.clipped(data)
-    try:
-        return True, json.loads(text, object_pairs_hook=_without_doubles, parse_constant=_refuse)
-    except ValueError:
-        return False, None
+    if data[:1] == b"{":
+        text = nesting.clipped(data)
+        with contextlib.suppress(ValueError):
+            return iter([json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)])
+    return yamltext.documents(data)
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
         raise ValueError("a key is there twice")  # the reader for YAML says which, and where

@@ -1,9 +1,12 @@
 """A manifest's spec against the schema of its CRD: types, limits, required and unknown fields.
 
-The schema is the one that the API server has, without descriptions (``schema.json``, written by
-``python -m tools.jobschema``), so what is told here is what ``kubectl apply`` would refuse. Null
-means absent wherever it may be. A field of a Job's template that the schema lacks passes the API
-server when the Schedule is applied and fails the operator's dry run: it is a problem here, marked
+``jsonschema`` walks spec and schema together; this module adds the keywords that Kubernetes has and
+JSON Schema lacks, and the words of each message: the field, its value, and what to write instead.
+The schema is the API server's without descriptions (``schema.json``, written by
+``python -m tools.jobschema``), so that a problem here is what ``kubectl apply`` would refuse.
+
+Null means absent wherever it may be. A field of a Job's template that the schema lacks passes the
+API server when the Schedule is applied and fails the operator's dry run: such a problem is marked
 as one that a newer Kubernetes may not have.
 """
 
@@ -13,22 +16,32 @@ import difflib
 import functools
 import importlib.resources
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+import jsonschema
+from jsonschema import validators
 
 from duepoint import errors
 from duepoint.cli import instants
 from duepoint.cli.check import rules
 from duepoint.cli.check.manifests import Problem
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "boolean": (bool,),
-    "object": (dict,),
-    "array": (list,),
+_WORDS = {
+    "string": "a text",
+    "boolean": "true or false",
+    "object": "a mapping",
+    "array": "a list",
+    "integer": "a whole number",
+    "number": "a number",
 }
-_WORDS = {str: "a text", bool: "true or false", dict: "a mapping", list: "a list"}
+#: What to add to the wanted type, by the type and by whether a text was written.
+_QUOTES = {
+    ("string", False): ", in quotes",
+    ("integer", True): ", without quotes",
+    ("boolean", True): ", without quotes",
+}
+_NUMBER_OR_TEXT = ("integer", "string")
 _SIZES = {"int32": 1 << 31, "int64": 1 << 63}
 
 #: Fields of every object's metadata, in v1.
@@ -49,7 +62,8 @@ PATTERNS = {
     ),
 }
 
-Schema = Mapping[str, Any]
+_Errors = Iterator[jsonschema.ValidationError]
+_wrong = jsonschema.ValidationError
 
 
 @functools.cache
@@ -61,8 +75,13 @@ def schemas() -> dict[str, Any]:
 
 
 def problems(kind: str, spec: Any) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    """Everything that the schema of the kind has against the spec, in the spec's order."""
-    yield from _problems(spec, schemas()[kind], "spec")
+    """Everything that the schema of the kind has against the spec."""
+    for error in _validator(kind).iter_errors(spec):
+        path = _path(error.absolute_path)
+        if error.validator == "unknown":
+            yield from _unknown(error, path)
+        else:
+            yield Problem(path=path, message=_MESSAGES.get(error.validator, _as_raised)(error))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -74,182 +93,117 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return by_lower[near[0]] if near else ""
 
 
-def _problems(value: Any, schema: Schema, path: str) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    if value is None:
-        if not schema.get("nullable") and "type" in schema:
-            yield Problem(path=path, message=f"is null; write {_wanted(schema)}")
-        return
-    wrong = _wrong_type(value, schema)
-    if wrong:
-        yield Problem(path=path, message=wrong)
-        return
-    found = list(_of_this(value, schema, path)) + list(_of_parts(value, schema, path))
-    yield from found
-    # Rules of an object still hold where one of its fields is wrong; those of a text do not.
-    if "properties" in schema or all(problem.is_note for problem in found):
-        yield from _of_rules(value, schema, path)
+def _path(parts: Iterable[str | int]) -> str:
+    """As a user writes it; a name is cut, so that a message has an end."""
+    named = (f"[{part}]" if isinstance(part, int) else f".{_cut(part)}" for part in parts)
+    return "spec" + "".join(named)
 
 
-def _wrong_type(value: Any, schema: Schema) -> str:  # noqa: ANN401 - any JSON
+def _cut(name: str) -> str:
+    return name if len(name) <= 64 else f"{name[:63]}…"
+
+
+# -- the CRD's schema as JSON Schema -------------------------------------------------------------
+
+
+def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Null where it is allowed, sizes of numbers, and patterns that end where the text ends."""
+    made = dict(schema)
     if schema.get("x-kubernetes-int-or-string"):
-        fits = isinstance(value, (int, str)) and not isinstance(value, bool)
-        return "" if fits else f"{_shown(value)} is neither a number nor a text"
-    wanted = schema.get("type")
-    if wanted is None:
-        return ""
-    if wanted in ("integer", "number"):
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if is_number and (wanted == "number" or value == int(value)):
-            return ""
-    elif isinstance(value, _KINDS[wanted]):
-        return ""
-    hint = ", in quotes" if wanted == "string" and not isinstance(value, (dict, list)) else ""
-    hint = (
-        ", without quotes" if wanted in ("integer", "boolean") and isinstance(value, str) else hint
-    )
-    return f"{_shown(value)} is of the wrong type; write {_wanted(schema)}{hint}"
-
-
-def _wanted(schema: Schema) -> str:
-    wanted = schema.get("type")
-    if wanted in ("integer", "number"):
-        return "a whole number" if wanted == "integer" else "a number"
-    return _WORDS[_KINDS[str(wanted)][0]] if wanted in _KINDS else "a value"
-
-
-def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
-    if isinstance(value, (dict, list)):
-        return _WORDS[type(value)]
-    return errors.quoted(value if isinstance(value, str) else json.dumps(value))
-
-
-def _of_this(value: Any, schema: Schema, path: str) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    """Limits of the value itself."""
-    if isinstance(value, str):
-        yield from _of_text(value, schema, path)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield from _of_number(value, schema, path)
-    elif isinstance(value, list):
-        yield from _of_list(value, schema, path)
-
-
-def _of_text(text: str, schema: Schema, path: str) -> Iterator[Problem]:
-    if len(text) > schema.get("maxLength", len(text)):
-        yield Problem(
-            path=path,
-            message=f"has {len(text)} characters; at most {schema['maxLength']} are taken",
-        )
-    if len(text) < schema.get("minLength", 0):
-        yield Problem(path=path, message="is empty; write a text or leave the field out")
-    if schema.get("format") == "date-time":
-        try:
-            instants.strict_us(text)
-        except ValueError:
-            yield Problem(
-                path=path,
-                message=f"{errors.quoted(text)} is no time; write RFC 3339 with its zone, such as "
-                "2026-12-24T18:00:00Z",
-            )
-    if "pattern" in schema and not _pattern(schema["pattern"]).search(text):
-        yield Problem(path=path, message=f"{errors.quoted(text)}: {PATTERNS[schema['pattern']]}")
-    if text not in schema.get("enum", (text,)):
-        yield Problem(
-            path=path, message=f"{errors.quoted(text)}: write {' or '.join(schema['enum'])}"
-        )
+        made["type"] = [*_NUMBER_OR_TEXT, "null"]
+    elif schema.get("nullable") and "type" in schema:
+        made["type"] = [schema["type"], "null"]
+    if size := _SIZES.get(schema.get("format", "")):
+        made = {"minimum": -size, "maximum": size - 1, **made}
+    if "pattern" in schema:
+        made["pattern"] = schema["pattern"].removesuffix("$") + r"\Z"
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), dict):
+            made[part] = _translated(schema[part])
+    if "properties" in schema:
+        made["properties"] = {
+            name: _translated(each) for name, each in schema["properties"].items()
+        }
+    return made
 
 
 @functools.cache
-def _pattern(text: str) -> re.Pattern[str]:
-    """The end of a pattern of the schema is the very end of the text."""
-    return re.compile(text.removesuffix("$") + r"\Z", re.ASCII)
+def _validator(kind: str) -> Any:  # noqa: ANN401 - a class made by jsonschema
+    return _Validator(_translated(schemas()[kind]), format_checker=_FORMATS)
 
 
-def _of_number(number: float, schema: Schema, path: str) -> Iterator[Problem]:
-    size = _SIZES.get(schema.get("format", ""))
-    least = schema.get("minimum", -size if size else number)
-    most = schema.get("maximum", size - 1 if size else number)
-    if not least <= number <= most:
-        side = f"{least} or more" if number < least else f"{most} or less"
-        yield Problem(path=path, message=f"{number} is out of range; write {side}")
+_FORMATS = jsonschema.FormatChecker(())
 
 
-def _of_list(items: list[Any], schema: Schema, path: str) -> Iterator[Problem]:
-    if len(items) > schema.get("maxItems", len(items)):
-        yield Problem(
-            path=path, message=f"has {len(items)} entries; at most {schema['maxItems']} are taken"
-        )
-    if len(items) < schema.get("minItems", 0):
-        yield Problem(path=path, message="is empty; write an entry or leave the field out")
-    keys = schema.get("x-kubernetes-list-map-keys", [])
+@_FORMATS.checks("date-time", raises=ValueError)
+def _is_time(value: object) -> bool:
+    return not isinstance(value, str) or instants.strict_us(value) is not None
+
+
+def _fields(validator: Any, known: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
+    """The fields in the order in which they are written."""
+    others = schema.get("additionalProperties")
+    for name, each in value.items() if isinstance(value, dict) else ():
+        if name in known:
+            yield from validator.descend(each, known[name], path=name)
+        elif isinstance(others, dict):
+            yield from validator.descend(each, others, path=name)
+        elif known:
+            yield _wrong(name, validator="unknown", path=(name,))
+
+
+def _other_fields(validator: Any, _: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
+    if "properties" not in schema:
+        yield from _fields(validator, {}, value, schema)
+
+
+def _required(_: Any, names: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
+    for name in names if isinstance(value, dict) else ():
+        if name not in value:
+            of_it = schema.get("properties", {}).get(name, {})
+            yield _wrong(f"is missing; write {_wanted(of_it)[1]}", path=(name,))
+
+
+def _items(validator: Any, of_each: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
+    """The items, as far as a list may be long."""
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if index == schema.get("maxItems"):
+            break
+        yield from validator.descend(item, of_each, path=index)
+
+
+def _keys(_: Any, keys: Any, value: Any, __: Any) -> _Errors:  # noqa: ANN401
+    """Items of a list that stands for a mapping have different keys."""
     seen = set()
-    for index, item in enumerate(items):
-        if not keys or not isinstance(item, dict):
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if not isinstance(item, dict):
             continue
         key = tuple(str(item.get(name)) for name in keys)
         if key in seen:
             named = " and ".join(f"{name} {errors.quoted(item.get(name))}" for name in keys)
-            yield Problem(path=f"{path}[{index}]", message=f"the {named} is there twice")
+            yield _wrong(f"the {named} is there twice", path=(index,))
         seen.add(key)
 
 
-def _of_parts(value: Any, schema: Schema, path: str) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
-    """Of the fields or items, in the order in which they are written."""
-    if isinstance(value, list) and "items" in schema:
-        limit = schema.get("maxItems", len(value))
-        for index, item in enumerate(value[:limit]):
-            yield from _problems(item, schema["items"], f"{path}[{index}]")
-    if not isinstance(value, dict):
+def _rules(validator: Any, listed: Any, value: Any, schema: Any) -> _Errors:  # noqa: ANN401
+    """Rules of an object still hold where one of its fields is wrong; those of a text do not."""
+    others = {name: each for name, each in schema.items() if name != "rules"}
+    if "properties" in schema:
+        others = {"type": schema["type"]}
+    if value is None or not validator.evolve(schema=others).is_valid(value):
         return
-    known = schema.get("properties", {})
-    for name, each in value.items():
-        if name in known:
-            yield from _problems(each, known[name], f"{path}.{name}")
-        elif isinstance(schema.get("additionalProperties"), dict):
-            yield from _problems(each, schema["additionalProperties"], f"{path}.{name}")
-        elif known:
-            yield from _unknown(name, schema, path)
-    for name in schema.get("required", ()):
-        if name not in value:
-            wanted = _wanted(known.get(name, {}))
-            yield Problem(path=f"{path}.{name}", message=f"is missing; write {wanted}")
-
-
-def _unknown(name: str, schema: Schema, path: str) -> Iterator[Problem]:
-    if path.endswith(".metadata") and name in METADATA:
-        return
-    meant = nearest(name, schema["properties"])
-    at = f"{path}.{_cut(name)}"
-    names = ", ".join(sorted(schema["properties"]))
-    hint = f"known here: {names}" if len(names) < 120 else ""
-    hint = f"did you mean {meant}?" if meant else hint
-    if not schema.get("x-kubernetes-preserve-unknown-fields"):
-        yield Problem(path=at, message=f"is unknown; {hint}" if hint else "is unknown")
-    elif path.startswith("spec.jobTemplate.spec"):
-        message = f"is no field of a Job in Kubernetes {KUBERNETES}"
-        message = f"{message}; {hint}" if hint else message
-        yield Problem(path=at, message=message, is_of_newer=not meant)
-    elif meant:
-        yield Problem(path=at, message=f"is unknown; did you mean {meant}?")
-
-
-def _cut(name: str) -> str:
-    """A path's last name; cut, so that a message has an end."""
-    return name if len(name) <= 64 else f"{name[:63]}…"
-
-
-def _of_rules(value: Any, schema: Schema, path: str) -> Iterator[Problem]:  # noqa: ANN401 - any JSON
     plain = _without_nulls(value)
-    for rule in schema.get("rules", ()):
-        check = rules.check(rule["rule"])
+    for rule in listed:
         try:
-            holds = check(plain)
+            holds = rules.check(rule["rule"])(plain)
         except (TypeError, AttributeError):
-            continue  # a part of another type, which has been told already
+            continue  # a part has another type and its own problem
         if not holds:
-            yield Problem(path=path + rule.get("fieldPath", ""), message=_said(value, rule))
+            path = tuple(rule.get("fieldPath", "").split(".")[1:])
+            yield _wrong(_broken(value, rule), path=path)
 
 
-def _said(value: Any, rule: Mapping[str, str]) -> str:  # noqa: ANN401 - any JSON
+def _broken(value: Any, rule: Mapping[str, str]) -> str:  # noqa: ANN401 - any JSON
     message = rule["message"]
     if not isinstance(value, (str, int)):
         return message
@@ -263,3 +217,96 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, dict):
         return {name: each for name, each in value.items() if each is not None}
     return value
+
+
+_Validator = validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    {
+        "properties": _fields,
+        "additionalProperties": _other_fields,
+        "required": _required,
+        "items": _items,
+        "x-kubernetes-list-map-keys": _keys,
+        "rules": _rules,
+    },
+)
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _as_raised(error: jsonschema.ValidationError) -> str:
+    """Of a keyword above, which writes its message itself."""
+    return error.message
+
+
+def _wrong_type(error: jsonschema.ValidationError) -> str:
+    wanted, words = _wanted(error.schema)
+    value = error.instance
+    if value is None:
+        return f"is null; write {words}"
+    if wanted == _NUMBER_OR_TEXT:
+        return f"{_shown(value)} is neither a number nor a text"
+    is_plain = not isinstance(value, (dict, list))
+    quotes = _QUOTES.get((wanted[0], isinstance(value, str)), "") if is_plain else ""
+    return f"{_shown(value)} is of the wrong type; write {words}{quotes}"
+
+
+def _wanted(schema: Any) -> tuple[tuple[str, ...], str]:  # noqa: ANN401 - a schema
+    """The types besides null, and the words for the first of them."""
+    listed = schema.get("type", [])
+    types = (listed,) if isinstance(listed, str) else tuple(t for t in listed if t != "null")
+    return types, _WORDS[types[0]] if types else "a value"
+
+
+_MESSAGES: dict[Any, Callable[[Any], str]] = {
+    "type": _wrong_type,
+    "format": lambda error: (
+        f"{errors.quoted(error.instance)} is no time; write RFC 3339 with its zone, such as "
+        "2026-12-24T18:00:00Z"
+    ),
+    "pattern": lambda error: (
+        f"{errors.quoted(error.instance)}: "
+        f"{PATTERNS[str(error.validator_value).removesuffix(chr(92) + 'Z') + '$']}"
+    ),
+    "maxLength": lambda error: (
+        f"has {len(error.instance)} characters; at most {error.validator_value} are taken"
+    ),
+    "minLength": lambda _: "is empty; write a text or leave the field out",
+    "maxItems": lambda error: (
+        f"has {len(error.instance)} entries; at most {error.validator_value} are taken"
+    ),
+    "minItems": lambda _: "is empty; write an entry or leave the field out",
+    "minimum": lambda error: (
+        f"{error.instance} is out of range; write {error.validator_value} or more"
+    ),
+    "maximum": lambda error: (
+        f"{error.instance} is out of range; write {error.validator_value} or less"
+    ),
+}
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON
+    if isinstance(value, (dict, list)):
+        return _WORDS["object" if isinstance(value, dict) else "array"]
+    return errors.quoted(value if isinstance(value, str) else json.dumps(value))
+
+
+def _unknown(error: jsonschema.ValidationError, path: str) -> Iterator[Problem]:
+    """A field that the schema lacks; fields of metadata are known without it."""
+    name, schema = error.message, error.schema
+    assert isinstance(schema, dict)  # noqa: S101 - schemas of the CRD are mappings
+    if name in METADATA and path.removesuffix(f".{name}").endswith(".metadata"):
+        return
+    meant = nearest(name, schema["properties"])
+    names = ", ".join(sorted(schema["properties"]))
+    hint = f"known here: {names}" if len(names) < 120 else ""
+    hint = f"did you mean {meant}?" if meant else hint
+    if not schema.get("x-kubernetes-preserve-unknown-fields"):
+        yield Problem(path=path, message=f"is unknown; {hint}" if hint else "is unknown")
+    elif path.startswith("spec.jobTemplate.spec"):
+        message = f"is no field of a Job in Kubernetes {KUBERNETES}"
+        message = f"{message}; {hint}" if hint else message
+        yield Problem(path=path, message=message, is_of_newer=not meant)
+    elif meant:
+        yield Problem(path=path, message=f"is unknown; did you mean {meant}?")

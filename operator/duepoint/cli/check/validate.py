@@ -1,25 +1,135 @@
 """``duepoint validate``: what a cluster would refuse or do otherwise, before it is asked.
 
 Every problem of every object of every file is one line on standard error, with file, document and
-field; what is valid is told on standard output, with what is worth knowing. Kinds that are not
-ours are passed over.
+field; what is valid is told on standard output, with notes about what the API server takes and what
+will most probably not do what its author wants. Kinds that are not ours are passed over.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import urllib.parse
 from collections.abc import Iterator
 
 import click
 
-from duepoint import errors
+from duepoint import errors, expressions
 from duepoint.cli import instants, options, output
-from duepoint.cli.check import checks, doubts, manifests, structure
+from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import Checked
 from duepoint.cli.check.manifests import Problem, Unreadable
-from duepoint.cli.cronjob import porting
-from duepoint.schedules import slots
+from duepoint.cli.cronjob import notes as cronjob_notes
+from duepoint.net import addresses
+from duepoint.schedules import actions, ownstreams, slots
+from duepoint.schedules import spec as specs
+
+#: Names that lead into a cluster or a machine, whatever they resolve to elsewhere.
+_PRIVATE_NAMES = (".svc", ".local", ".internal", ".localhost", ".home.arpa")
+
+
+def doubts(spec: specs.ScheduleSpec, now_us: int) -> Iterator[Problem]:
+    """What is doubtful about an accepted spec."""
+    yield from _of_jitter(spec, now_us)
+    yield from _of_past_times(spec)
+    yield from _of_plain_http(spec)
+    yield from _of_own_stream(spec)
+
+
+def _of_jitter(spec: specs.ScheduleSpec, from_us: int) -> Iterator[Problem]:
+    """A jitter longer than the distance between slots is cut, slot by slot."""
+    jitter_us = spec.rule.timing.jitter_ms * 1_000
+    timeline = slots.for_rule(spec.rule, identity=spec.identity, created_us=spec.created_us)
+    coming = timeline.upcoming(from_us, 2)
+    if len(coming) == 2 and coming[1] - coming[0] < jitter_us:
+        yield Problem(
+            path="spec.jitter",
+            message="is longer than the distance to the next slot, and is cut to it",
+            is_note=True,
+        )
+
+
+def _of_own_stream(spec: specs.ScheduleSpec) -> Iterator[Problem]:
+    """What an installation may refuse of a stream in Duepoint's own Redis; nobody here knows."""
+    stream = ownstreams.own(spec.action.target)
+    if stream is None:
+        return
+    yield Problem(
+        path="spec.stream",
+        message="goes to Duepoint's own Redis; an installation without streams there"
+        " (ownStreams.enabled: false) refuses it: name another Redis in connectionSecretRef, or"
+        " write kafka or webhook instead",
+        is_note=True,
+    )
+    most = ownstreams.MAX_LENGTH
+    if stream.max_length is not None and stream.max_length > most:
+        yield Problem(
+            path="spec.stream.maxLength",
+            message=f"{stream.max_length} is refused unless the installation's"
+            f" ownStreams.maxLength is as large; it is {most} by default",
+            is_note=True,
+        )
+
+
+def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
+    """Each ``@at`` before the creation: it runs only where a deadline covers it."""
+    timing = spec.rule.timing
+    texts = timing.schedules
+    all_once = all(_is_once(text) for text in texts)
+    for index, text in enumerate(texts):
+        at_us = _past_us(text, spec)
+        if at_us is None:
+            continue
+        name = "spec.schedule" if len(texts) == 1 else f"spec.schedules[{index}]"
+        when = instants.utc_text(at_us)
+        deadline_us = spec.rule.policy.deadline_us or 0
+        is_covered = all_once and not timing.suspend and at_us >= spec.created_us - deadline_us
+        if is_covered:
+            told = f"{when} has passed; startingDeadlineSeconds covers it, so it runs at once"
+        else:
+            told = f"{when} has passed and does not run; write a time to come"
+        yield Problem(path=name, message=told, is_note=True)
+
+
+def _past_us(text: str, spec: specs.ScheduleSpec) -> int | None:
+    """The instant of an ``@at`` that had passed when the object was created; None for others."""
+    if not _is_once(text):
+        return None
+    compiled = expressions.compile_expression(
+        text,
+        time_zone=spec.rule.timing.time_zone,
+        anchor_us=spec.created_us,
+        from_us=spec.created_us,
+    )
+    return compiled.previous_before(spec.created_us + 1)
+
+
+def _is_once(text: str) -> bool:
+    return text.strip().startswith("@at")
+
+
+def _of_plain_http(spec: specs.ScheduleSpec) -> Iterator[Problem]:
+    target = spec.action.target
+    if not isinstance(target, actions.WebhookAction) or target.url is None:
+        return
+    parts = urllib.parse.urlsplit(target.url)
+    host = parts.hostname or ""
+    if parts.scheme == "http" and _may_be_public(host):
+        yield Problem(
+            path="spec.webhook.url",
+            message=f"plain http to {host}: a public receiver is refused so, unless the "
+            "installation allows it (DUEPOINT_EGRESS_ALLOW_HTTP); write https://",
+            is_note=True,
+        )
+
+
+def _may_be_public(host: str) -> bool:
+    """By the host alone: a public address, or a name that is none of a cluster or a machine."""
+    address = addresses.parse(host)
+    if address is not None:
+        return addresses.kind(address)[0] is addresses.Kind.PUBLIC
+    name = host.lower().rstrip(".")
+    return "." in name and not name.endswith(_PRIVATE_NAMES)
 
 
 @click.command("validate")
@@ -108,11 +218,9 @@ def _notes(found: Checked, now_us: int) -> list[Problem]:
     notes = [problem for problem in found.problems if problem.is_note]
     if found.spec is None:
         return notes
-    notes += checks.jitter_note(found.spec, now_us)
-    notes += doubts.notes(found.spec)
-    notes += checks.own_stream_notes(found.spec)
+    notes += doubts(found.spec, now_us)
     if found.manifest.kind == checks.CRONJOB:
-        notes += porting.notes(found.manifest.content, found.spec, now_us)
+        notes += cronjob_notes.notes(found.manifest.content, found.spec, now_us)
     return notes
 
 

@@ -1,9 +1,9 @@
 """YAML text to plain values, as kubectl reads it, whatever the text holds.
 
-Built on libyaml's events and not on a loader: a loader keeps the last of two equal keys, makes
-dates of times, runs out of stack on deep nesting, and lets a short text of aliases become billions
-of values. Values are what JSON has: mappings with text keys, lists, texts, numbers, booleans,
-null; as in YAML 1.1, ``yes``, ``no``, ``on`` and ``off`` are booleans.
+A safe loader of PyYAML with the scalars of JSON: mappings with text keys, lists, texts, numbers,
+booleans, null; as in YAML 1.1, ``yes``, ``no``, ``on`` and ``off`` are booleans, and times stay
+texts. Its events are checked before it builds anything, because deep nesting would use up the stack
+and a short text of aliases would become billions of values. Equal keys are refused.
 
 Invariant: no input raises anything, and what comes out of one document is at most ``LARGEST``
 values in ``DEEPEST`` levels, aliases counted as often as they are used.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -25,54 +24,40 @@ from duepoint import errors
 LARGEST = 1_000_000
 #: Levels of one document; a Pod's template takes about a dozen.
 DEEPEST = 100
-
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})
-_FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})
-_WHOLE = re.compile(r"[-+]?(?:0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)", re.ASCII)
-_BROKEN = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", re.ASCII)
-_NO_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", re.ASCII)
+#: Characters of the longest number that means something; a longer one is a text.
+_LONGEST_NUMBER = 40
 
 _BORDER = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^%.*$", re.MULTILINE)
-
-_PREFIX = "tag:yaml.org,2002:"
-_MERGE = object()
+_TAG = "tag:yaml.org,2002:"
+#: Plain scalars by their tag, and the characters that each begins with; tried in this order.
+_PLAIN = (
+    ("null", r"~|null|Null|NULL", "~nN"),
+    ("bool", r"true|True|TRUE|yes|Yes|YES|on|On|ON", "tTyYoO"),
+    ("bool", r"false|False|FALSE|no|No|NO|off|Off|OFF", "fFnNoO"),
+    ("merge", r"<<", "<"),
+    (
+        "int",
+        r"[-+]?(?:0b_*[01][01_]*|0o?_*[0-7][0-7_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0|[1-9][0-9_]*)",
+        "-+0123456789",
+    ),
+    (
+        "float",
+        r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+)
 
 
 class InvalidText(errors.DuepointError):
     """The text is no YAML that kubectl would take; the message names the line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One document of a stream.
+def documents(data: bytes) -> Iterator[Any]:
+    """The value of each document, in order; empty ones are left out.
 
-    Attributes:
-        line: where it begins, from 1.
-    """
-
-    line: int
-    value: Any
-
-
-@dataclass(slots=True)
-class _Open:
-    """A mapping or list whose end has not been seen yet."""
-
-    anchor: str | None
-    line: int
-    items: list[Any] = field(default_factory=list)
-    lines: list[int] = field(default_factory=list)
-    is_mapping: bool = False
-    size: int = 1
-
-
-def documents(data: bytes) -> Iterator[Document | InvalidText]:
-    """Each document, in order; empty ones are left out.
-
-    A document that cannot be read stands in its place as the reason, and those after it are read
-    all the same: ``---`` at the start of a line is a border whatever stands before it.
+    A document that cannot be read stands in its place as an InvalidText, and those after it are
+    read all the same: ``---`` at the start of a line is a border whatever stands before it.
     """
     try:
         text = _decoded(data)
@@ -88,15 +73,17 @@ def documents(data: bytes) -> Iterator[Document | InvalidText]:
         line += piece.count("\n")
 
 
-def _documents_of(piece: str, line: int) -> Iterator[Document]:
-    builder = _Builder(line)
+def _documents_of(piece: str, line: int) -> Iterator[Any]:
     # A directive belongs to the border after it, which is cut off here.
     text = _DIRECTIVE.sub(lambda found: "#" + found.group(), piece)
     try:
-        for event in yaml.parse(text, Loader=_Events):
-            done = builder.take(event)
-            if done is not None and done.value is not None:
-                yield done
+        _check(text, line)
+        loader = _Loader(text)
+        loader.before = line
+        while loader.check_data():
+            value = loader.get_data()
+            if value is not None:
+                yield value
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark is None:
@@ -106,7 +93,8 @@ def _documents_of(piece: str, line: int) -> Iterator[Document]:
             f"line {line + mark.line + 1}, column {mark.column + 1}: {problem}"
         ) from None
     except yaml.YAMLError as error:
-        raise InvalidText(f"is no text in UTF-8: {_first_line(error)}") from None
+        first = (str(error).splitlines() or [""])[0]
+        raise InvalidText(f"is no text in UTF-8: {first}") from None
 
 
 def _decoded(data: bytes) -> str:
@@ -129,137 +117,108 @@ def _hint(text: str, mark: Any, problem: str) -> str:  # noqa: ANN401 - yaml's m
     return ""
 
 
-_Events: Any = getattr(yaml, "CLoader", yaml.Loader)
-
-
-class _Builder:
-    """Puts one document after the other together from events."""
-
-    def __init__(self, line: int) -> None:
-        self._before = line
-        self._open: list[_Open] = []
-        self._anchors: dict[str, tuple[Any, int]] = {}
-        self._used = 0
-        self._line = 1
-
-    def take(self, event: Any) -> Document | None:  # noqa: ANN401 - yaml's events
-        line = self._before + event.start_mark.line + 1
+def _check(text: str, before: int) -> None:
+    """Refuse what is too deep or too large to be built, and aliases without their anchor."""
+    sizes: dict[str, int] = {}
+    opened: list[tuple[str | None, int]] = []
+    used = 0
+    event: Any
+    for event in yaml.parse(text, Loader=_Base):
+        line = f"line {before + event.start_mark.line + 1}"
+        anchor = getattr(event, "anchor", None)
         match event:
             case yaml.DocumentStartEvent():
-                self._open, self._anchors, self._used, self._line = [], {}, 0, line
-            case yaml.ScalarEvent():
-                return self._add(_scalar(event, line), event.anchor, 1, line)
+                sizes, used = {}, 0
+            case yaml.CollectionStartEvent():
+                if len(opened) >= DEEPEST:
+                    raise InvalidText(f"{line}: is nested deeper than {DEEPEST} levels")
+                opened.append((anchor, used))
+            case yaml.CollectionEndEvent():
+                anchor, begun = opened.pop()
+                used += 1
+                sizes |= {anchor: used - begun} if anchor else {}
             case yaml.AliasEvent():
-                if event.anchor not in self._anchors:
-                    raise InvalidText(f"line {line}: *{event.anchor} is not defined before it")
-                value, size = self._anchors[event.anchor]
-                return self._add(value, None, size, line)
-            case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                if len(self._open) >= DEEPEST:
-                    raise InvalidText(f"line {line}: is nested deeper than {DEEPEST} levels")
-                is_mapping = isinstance(event, yaml.MappingStartEvent)
-                _check_tag(event.tag, line)
-                self._open.append(_Open(event.anchor, line, is_mapping=is_mapping))
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                ended = self._open.pop()
-                value = _mapping(ended) if ended.is_mapping else ended.items
-                return self._add(value, ended.anchor, ended.size, ended.line)
-        return None
-
-    def _add(self, value: Any, anchor: str | None, size: int, line: int) -> Document | None:  # noqa: ANN401 - any value
-        self._used += size if self._open else 0
-        if self._used > LARGEST:
-            raise InvalidText(f"line {line}: has more than {LARGEST} values, aliases included")
-        if anchor is not None:
-            self._anchors[anchor] = (value, size)
-        if not self._open:
-            return Document(self._line, value)
-        self._open[-1].items.append(value)
-        self._open[-1].lines.append(line)
-        self._open[-1].size += size
-        return None
+                if anchor not in sizes:
+                    raise InvalidText(f"{line}: *{anchor} is not defined before it")
+                used += sizes[anchor]
+            case yaml.ScalarEvent():
+                used += 1
+                sizes |= {anchor: 1} if anchor else {}
+        if used > LARGEST:
+            raise InvalidText(f"{line}: has more than {LARGEST} values, aliases included")
 
 
-def _mapping(ended: _Open) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    merged: list[Any] = []
-    for index in range(0, len(ended.items), 2):
-        key, value, line = ended.items[index], ended.items[index + 1], ended.lines[index]
-        if key is _MERGE:
-            merged += value if isinstance(value, list) else [value]
-            continue
-        name = _key(key, line)
-        if name in made:
-            raise InvalidText(f"line {line}: the key {errors.quoted(name)} is there twice")
-        made[name] = value
-    for each in merged:
-        if not isinstance(each, dict):
-            raise InvalidText(f"line {ended.line}: << takes a mapping, or a list of them")
-        made = {**each, **made}
-    return made
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def _key(key: Any, line: int) -> str:  # noqa: ANN401 - any value
-    match key:
-        case str():
-            return key
-        case bool():
-            return "true" if key else "false"
-        case int() | float():
-            return str(key)
-        case None:
-            return "null"
-    raise InvalidText(f"line {line}: a mapping's key must be a text")
+class _Loader(_Base):  # type: ignore[misc]
+    """Builds what JSON can hold, and nothing else."""
+
+    #: Lines of the text before the piece that is read.
+    before = 0
+    yaml_constructors: dict[str | None, Any] = {}  # noqa: RUF012 - yaml's own registry
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - yaml's own registry
+
+    def construct_mapping(self, node: Any, deep: bool = True) -> dict[str, Any]:  # noqa: ANN401, FBT001, FBT002 - yaml's signature
+        names: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != f"{_TAG}merge":
+                name = self.name_of(key)
+                if name in names:
+                    raise self.refused(key, f"the key {errors.quoted(name)} is there twice")
+                names.add(name)
+        try:
+            self.flatten_mapping(node)
+        except yaml.constructor.ConstructorError:
+            raise self.refused(node, "<< takes a mapping, or a list of them") from None
+        return {
+            self.name_of(key): self.construct_object(value, deep=deep) for key, value in node.value
+        }
+
+    def name_of(self, node: Any) -> str:  # noqa: ANN401 - yaml's nodes
+        """A key as a text."""
+        key = self.construct_object(node, deep=True)
+        if isinstance(key, (dict, list)):
+            raise self.refused(node, "a mapping's key must be a text")
+        return {True: "true", False: "false", None: "null"}[key] if _is_word(key) else str(key)
+
+    def plain(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes, any value
+        """A scalar by what is written, as its tag may promise too much."""
+        text = node.value
+        tag = self.resolve(yaml.ScalarNode, text, (True, False)).removeprefix(_TAG)
+        if tag == "null":
+            return None
+        if tag == "bool":
+            return self.construct_yaml_bool(node)
+        if tag not in ("int", "float") or len(text) > _LONGEST_NUMBER:
+            return text
+        if text.lower().lstrip("+-.") in ("inf", "nan"):
+            raise self.refused(node, f"{text} is no number in JSON")
+        return self.construct_yaml_int(node) if tag == "int" else self.construct_yaml_float(node)
+
+    def unknown(self, node: Any) -> Any:  # noqa: ANN401 - yaml's nodes
+        tag = node.tag.removeprefix(_TAG)
+        raise self.refused(node, f"the tag {errors.quoted(tag)} means nothing in a manifest")
+
+    def refused(self, node: Any, why: str) -> InvalidText:  # noqa: ANN401 - yaml's nodes
+        return InvalidText(f"line {self.before + node.start_mark.line + 1}: {why}")
 
 
-def _scalar(event: Any, line: int) -> Any:  # noqa: ANN401 - yaml's events, any value
-    text: str = event.value
-    if event.tag and event.tag != "!":
-        return _tagged(event.tag.removeprefix(_PREFIX), text, line)
-    return _plain(text, line) if event.implicit[0] else text
+def _is_word(key: object) -> bool:
+    return key is None or isinstance(key, bool)
 
 
-def _tagged(tag: str, text: str, line: int) -> Any:  # noqa: ANN401 - any value
-    if tag in ("str", "binary"):
-        return text
-    if tag in ("int", "float", "bool", "null"):
-        return _plain(text, line)
-    raise InvalidText(f"line {line}: the tag {errors.quoted(tag)} means nothing in a manifest")
-
-
-def _plain(text: str, line: int) -> Any:  # noqa: ANN401, PLR0911 - any value; a list of forms
-    if text in _NULLS:
-        return None
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    if text == "<<":
-        return _MERGE
-    if len(text) > 40:  # longer than any number that means something
-        return text
-    if _WHOLE.fullmatch(text):
-        return _whole(text)
-    if _BROKEN.fullmatch(text):
-        return float(text.replace("_", ""))
-    if _NO_NUMBER.fullmatch(text):
-        raise InvalidText(f"line {line}: {text} is no number in JSON")
-    return text
-
-
-def _whole(text: str) -> int | str:
-    digits = text.lstrip("+-").replace("_", "")
-    is_octal = len(digits) > 1 and digits[0] == "0" and digits[1].isdecimal()
-    try:
-        number = int(digits, 8) if is_octal else int(digits, 0)
-    except ValueError:  # such as 0x_ or a lone underscore
-        return text
-    return -number if text[0] == "-" else number
-
-
-def _check_tag(tag: str | None, line: int) -> None:
-    """A mapping or list may call itself what it is, and nothing else."""
-    if tag and tag not in ("!", f"{_PREFIX}map", f"{_PREFIX}seq"):
-        raise InvalidText(f"line {line}: the tag {errors.quoted(tag)} means nothing in a manifest")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
+for _tag, _pattern, _first in _PLAIN:
+    _Loader.add_implicit_resolver(
+        f"{_TAG}{_tag}", re.compile(rf"(?:{_pattern})\Z", re.ASCII), list(_first)
+    )
+_Loader.add_implicit_resolver(f"{_TAG}null", re.compile(r"\Z"), [""])
+for _tag in ("int", "float", "bool", "null"):
+    _Loader.add_constructor(f"{_TAG}{_tag}", _Loader.plain)
+for _tag in ("str", "binary", "merge"):
+    _Loader.add_constructor(f"{_TAG}{_tag}", _Loader.construct_scalar)
+_Loader.add_constructor(f"{_TAG}map", _Loader.construct_mapping)
+_Loader.add_constructor(
+    f"{_TAG}seq", lambda loader, node: loader.construct_sequence(node, deep=True)
+)
+_Loader.add_constructor(None, _Loader.unknown)

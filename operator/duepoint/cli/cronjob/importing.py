@@ -1,22 +1,168 @@
-"""``duepoint import cronjob``: CronJobs to manifests of Schedules that do the same.
+"""``duepoint import cronjob``: CronJobs of files or a cluster, printed as Schedules.
 
-Owns the options: CronJobs come from files or from a cluster, Schedules go to standard output, ready
-for ``kubectl apply -f -``. A CronJob that cannot become a Schedule is one line that names it, its
-document and its field; the others are printed all the same. Nothing in a cluster is changed.
+Manifests go to standard output, each after comments that tell what will differ. Where standard
+output is no terminal the same is told on standard error, since a pipe swallows comments. One
+object is written before the next is looked at. The YAML is written so that every reader of
+Kubernetes manifests takes it for the same values: readers differ in what they make of a bare word
+(``on``, ``1e3``, ``12:30``), so a text stands bare only where it is no such word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+import yaml
 
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import manifests
 from duepoint.cli.check.manifests import Manifest, Unreadable
-from duepoint.cli.cronjob import importjudging, importprinting
+from duepoint.cli.cronjob import conversion
+from duepoint.cli.cronjob.conversion import Imported
+
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+_BARE = re.compile(r"[A-Za-z/][A-Za-z0-9_./@=+-]*(?::[A-Za-z0-9_./@=+-]+)*", re.ASCII)
+_WORDS = frozenset(
+    "y n yes no on off true false null nan inf infinity".split()  # noqa: SIM905 - a list of words
+)
+#: Wider than any line, so that nothing is folded.
+_WIDTH = 1 << 20
+
+
+def text_of(value: object) -> str:
+    """One document, without ``---`` and with a line break at its end."""
+    written: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH
+    )
+    return written
+
+
+class _Dumper(_Base):  # type: ignore[misc]
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
+        return True
+
+
+def _text(dumper: Any, text: str) -> Any:  # noqa: ANN401 - yaml's own types
+    if "\n" in text:
+        style = "|"  # yaml itself falls back to quotes where a block could not hold it
+    elif _BARE.fullmatch(text) and text.lower() not in _WORDS:
+        style = None
+    else:
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+_HEAD = (
+    "Schedules made of CronJobs; what will differ stands before each.",
+    "Suspend or delete a CronJob before its Schedule is applied, or both will run:",
+    "kubectl delete cronjob NAME --cascade=orphan",
+)
+
+
+def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
+    """Print everything; ends with an exit code where something was wrong, or nothing there."""
+    writer = WRITERS[form]()
+    made = wrong = passed_over = 0
+    general: dict[str, None] = {}
+    for one in found:
+        if one is None:
+            passed_over += 1
+        elif isinstance(one, Unreadable):
+            wrong += 1
+            output.complain(one.message, one.where)
+        elif one.schedule is None:
+            wrong += 1
+            _complain(one)
+        else:
+            made += 1
+            general |= dict.fromkeys(str(note) for note in one.notes if not note.path)
+            writer.add(one)
+            _tell_beside(one)
+    writer.end()
+    _tell_at_end(made, passed_over, list(general))
+    if wrong and made:
+        output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
+    if wrong:
+        raise click.exceptions.Exit(output.BAD_INPUT)
+    if not made:
+        output.complain("there is no CronJob")
+        raise click.exceptions.Exit(output.NOTHING)
+
+
+def _complain(refused: Imported) -> None:
+    for problem in refused.problems:
+        output.complain(str(problem), refused.source.where)
+
+
+def _tell_beside(one: Imported) -> None:
+    if sys.stdout.isatty():
+        return
+    for note in one.notes:
+        if note.path:
+            output.complain(str(note), f"CronJob {one.source.name}")
+
+
+def _tell_at_end(made: int, passed_over: int, general: list[str]) -> None:
+    if made and not sys.stdout.isatty():
+        for text in general:
+            output.complain(text, "every CronJob")
+        output.complain(" ".join(_HEAD[1:]))
+    if passed_over:
+        were = "object of another kind was" if passed_over == 1 else "objects of other kinds were"
+        output.complain(f"{passed_over} {were} passed over")
+
+
+class _Yaml:
+    """Documents with comments."""
+
+    def __init__(self) -> None:
+        self._is_empty = True
+
+    def add(self, one: Imported) -> None:
+        """Write one at once, so that a thousand take no more memory than one."""
+        if self._is_empty:
+            self._is_empty = False
+            _comment(_HEAD)
+        sys.stdout.write("---\n")
+        _comment([one.source.where, *(str(note) for note in one.notes)])
+        sys.stdout.write(text_of(one.schedule))
+
+    def end(self) -> None:
+        pass
+
+
+class _Json:
+    """One List, because JSON knows neither documents nor comments."""
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+
+    def add(self, one: Imported) -> None:
+        self._items.append(one.schedule)
+
+    def end(self) -> None:
+        if self._items:
+            made = {"apiVersion": "v1", "kind": "List", "items": self._items}
+            sys.stdout.write(json.dumps(made, indent=2) + "\n")
+
+
+WRITERS: dict[str, Callable[[], _Yaml | _Json]] = {"yaml": _Yaml, "json": _Json}
+
+
+def _comment(texts: Iterable[str]) -> None:
+    for text in texts:
+        sys.stdout.write(f"# {output.one_line(text)}\n")
 
 
 class _Kinds(click.Group):
@@ -72,16 +218,15 @@ def cronjob(
     if files:
         found: Iterable[Manifest | Unreadable] = _of_files(files)
     else:
-        from duepoint.cli.cronjob import importcluster  # noqa: PLC0415 - files need no cluster
+        from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
 
-        wanted = importcluster.Wanted(
-            namespace=namespace, everywhere=everywhere, selector=selector, names=names
-        )
-        found = importcluster.read(wanted, kubeconfig, context)
-    given = importjudging.Given(
+        wanted = cluster.Choice(everywhere=everywhere, selector=selector, names=names)
+        place = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
+        found = asyncio.run(cluster.cronjobs(wanted, place))
+    given = conversion.Given(
         namespace=namespace if files else None, time_zone=time_zone, now_us=instants.now_us()
     )
-    importprinting.show(importjudging.imported(found, given), form)
+    show(conversion.imported(found, given), form)
 
 
 def _check_choice(

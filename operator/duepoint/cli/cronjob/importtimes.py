@@ -32,7 +32,7 @@ _OF_THE_MACHINE = "Local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ported:
+class Times:
     """An expression for a Schedule.
 
     Attributes:
@@ -47,7 +47,7 @@ class Ported:
     rewritten: str
 
 
-def ported(text: str) -> Ported:
+def ported(text: str) -> Times:
     """The expression with the times that a CronJob gives it."""
     time_zone, rest = _without_zone(text)
     plain = _WIDE.sub(" ", rest).strip()
@@ -65,7 +65,7 @@ def ported(text: str) -> Ported:
     if wide:
         blank = f"U+{ord(wide[0]):04X} is a blank to a CronJob"
         new, why = new or rest, f"{blank}; {why}" if why else blank
-    return Ported(text=new if why else rest, time_zone=time_zone, rewritten=why)
+    return Times(text=new if why else rest, time_zone=time_zone, rewritten=why)
 
 
 def _without_zone(text: str) -> tuple[str | None, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duepoint import clock, errors, settings
+from duepoint import clock, settings
 from duepoint.cli import output
 
 if TYPE_CHECKING:
@@ -40,14 +40,6 @@ _Settings: Any = dataclasses.make_dataclass(
 )
 #: Blobs are not opened here, so nothing needs the installation's key.
 _NO_KEY = bytes(32)
-
-namespace = click.option("--namespace", "-n", metavar="NAME", help="Only this namespace.")
-schedule = click.option(
-    "--schedule",
-    "-s",
-    metavar="NAME|UID",
-    help="Only this Schedule; its name needs --namespace. A uid is found at once.",
-)
 
 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,33 +89,3 @@ async def _opened(chosen: Any) -> AsyncIterator[DelayQueue]:  # noqa: ANN401
         yield queue
     finally:
         await queue.close()
-
-
-# -- what the options of several commands mean ---------------------------------------------------
-
-
-def whole(option: str, text: str, *, most: int) -> int:
-    """A count from 1 to ``most``.
-
-    Raises:
-        errors.InvalidSetting: it is none.
-    """
-    if not (text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most):
-        raise errors.InvalidSetting(
-            option, f"{errors.quoted(text)}: write a whole number from 1 to {most}"
-        )
-    return int(text)
-
-
-def check_name(option: str, name: str | None) -> None:
-    """Raise errors.InvalidSetting where this cannot be the name of an object."""
-    if name is not None and (not name or len(name) > 253 or not name.isprintable() or " " in name):
-        raise errors.InvalidSetting(option, f"{errors.quoted(name)} is no name of an object")
-
-
-def check_schedule(namespace: str | None, schedule: str | None) -> None:
-    """Raise errors.InvalidSetting where these do not name a Schedule together."""
-    check_name("--namespace", namespace)
-    check_name("--schedule", schedule)
-    if schedule is not None and namespace is None:
-        raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duepoint.cli import options, output
-from duepoint.cli.queue import (
-    connection,
-    letterchanges,
-    letterchoice,
-    letterrows,
-    listing,
-    sightings,
-)
+from duepoint.cli.queue import connection, deadletterchanges, views
 
 if TYPE_CHECKING:
     from duepoint.delayqueue import messages
@@ -35,13 +28,13 @@ def dlq() -> None:
     """Look at the dead letters: slots that were given up on; run them again, or remove them."""
 
 
-dlq.add_command(letterchanges.replay)
-dlq.add_command(letterchanges.purge)
+dlq.add_command(deadletterchanges.replay)
+dlq.add_command(deadletterchanges.purge)
 
 
 @dlq.command("list")
 @click.option("--count", default="20", metavar="N", show_default=True, help="How many.")
-@connection.namespace
+@options.only_namespace
 @click.option("--schedule", "-s", metavar="NAME|UID", help="Only this Schedule.")
 @click.option("--reason", metavar="REASON", help="Only this reason, such as DeadlineExceeded.")
 @options.output_format
@@ -55,17 +48,17 @@ def list_letters(
     **given: str | None,
 ) -> None:
     """List dead letters, newest first."""
-    wanted = connection.whole("--count", count, most=_MOST_LETTERS)
-    connection.check_name("--namespace", namespace)
-    connection.check_name("--schedule", schedule)
+    wanted = options.whole("--count", count, most=_MOST_LETTERS)
+    options.check_name("--namespace", namespace)
+    options.check_name("--schedule", schedule)
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
-        rows: list[listing.Row] = []
+        rows: list[output.Row] = []
         looked_at = 0
         async for letter in opened.letters():
-            row = letterrows.row_of(letter)
-            if sightings.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
+            row = views.row_of(letter)
+            if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
                 rows.append(row)
             looked_at += 1
             if len(rows) == wanted:
@@ -80,8 +73,8 @@ def list_letters(
                 output.complain(
                     f"{went} older letters of namespace {of} are gone: it had more than it may keep"
                 )
-        return listing.write(
-            rows, shape, _cells, spare=("attempts", "scheduledTime", "id"), cut="message"
+        return output.show_rows(
+            rows, shape, _cells, spare=("attempts", "scheduledTime", "id"), may_cut="message"
         )
 
     connection.run(given, look)
@@ -93,7 +86,7 @@ def list_letters(
 @connection.reaching
 def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
     """Show one dead letter, by the ID that list tells, with what is needed to replay it."""
-    layout, shard, entry = letterchoice.parsed_id(letter_id)
+    layout, shard, entry = deadletterchanges.parsed_id(letter_id)
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
@@ -101,53 +94,53 @@ def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
         if letter is None:
             output.complain(f"there is no dead letter {letter_id}")
             return 0
-        row = letterrows.row_of(letter)
+        row = views.row_of(letter)
         row |= {"fields": letter.entry, "member": letter.member.hex()}
         row["replay"] = await _replay(opened, letter, row)
-        return listing.write_one(row, shape, _all_cells(row))
+        return output.show_row(row, shape, _all_cells(row))
 
     connection.run(given, look)
 
 
-def _cells(row: listing.Row) -> listing.Cells:
+def _cells(row: output.Row) -> output.Cells:
     return {
         "id": row["id"],
-        "schedule": listing.name(row),
-        "scheduledTime": listing.text(row["scheduledTime"]),
-        "attempts": listing.text(row["attempts"]),
+        "schedule": output.name(row),
+        "scheduledTime": output.text(row["scheduledTime"]),
+        "attempts": output.text(row["attempts"]),
         "reason": row["reason"],
         "message": row["message"],
     }
 
 
-def _all_cells(row: listing.Row) -> listing.Cells:
+def _all_cells(row: output.Row) -> output.Cells:
     replay = row["replay"]
     told = {
         "id": row["id"],
-        "schedule": listing.name(row),
+        "schedule": output.name(row),
         "uid": row["uid"],
-        "scheduled time": listing.text(row["scheduledTime"]),
+        "scheduled time": output.text(row["scheduledTime"]),
         "given up": row["givenUp"],
         "kind": row["kind"],
         "trigger": row["trigger"],
         "run": row["runUid"],
-        "attempts": listing.text(row["attempts"]),
+        "attempts": output.text(row["attempts"]),
         "reason": row["reason"],
         "message": row["message"],
-        "HTTP status": listing.text(row["httpStatus"]),
+        "HTTP status": output.text(row["httpStatus"]),
         "in the queue": replay["definition"],
         "replayable": "yes" if replay["possible"] else f"no: {replay['why']}",
     }
     return {name: cell for name, cell in told.items() if cell}
 
 
-async def _replay(opened: DelayQueue, letter: messages.DeadEntry, row: listing.Row) -> listing.Row:
+async def _replay(opened: DelayQueue, letter: messages.DeadEntry, row: output.Row) -> output.Row:
     """What running the slot again needs, and whether it is there."""
     needed = {name: row[name] for name in ("namespace", "schedule", "uid", "scheduledTime")}
     known = None
     if row["namespace"] and row["uid"]:
         known = await opened.schedule_sight(row["namespace"], uid=row["uid"])
-    why = letterchanges.why_not(letter, known)
+    why = deadletterchanges.why_not(letter, known)
     return {
         **needed,
         "definition": "absent" if known is None else known.known.state.name.lower(),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duepoint import errors
-from duepoint.cli import output
+from duepoint.cli import options, output
 from duepoint.cli.queue import connection
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def partition(
     if shards is None and not status:
         raise errors.InvalidSetting("--shards", "is missing; write --shards 256, or --status")
     wanted = None if shards is None or status else _power_of_two(shards)
-    patience = None if timeout is None else connection.whole("--timeout", timeout, most=10**7)
+    patience = None if timeout is None else options.whole("--timeout", timeout, most=10**7)
     shown = _Shown(shape, wanted)
 
     async def ask(opened: DelayQueue) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duepoint.cli import options, output
-from duepoint.cli.queue import connection, listing, partition, sightings
+from duepoint.cli.queue import connection, partition, views
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
@@ -54,18 +54,18 @@ def stats(by: str | None, form: str | None, **given: str | None) -> None:
         seen = await opened.index_sight()
         if by == "namespace":
             rows = _by_namespace(await opened.lane_sights(), seen.now_us)
-            return listing.write(rows, shape, _namespace_cells)
+            return output.show_rows(rows, shape, _namespace_cells)
         shards = await opened.shard_sights()
         if by == "shard":
             rows = [_of_shard(shard, seen.now_us) for shard in shards]
-            return listing.write(rows, shape, _shard_cells, spare=("claims", "state"))
+            return output.show_rows(rows, shape, _shard_cells, spare=("claims", "state"))
         total = _total(seen, shards)
-        return listing.write_one(total, shape, _total_cells(total))
+        return output.show_row(total, shape, _total_cells(total))
 
     connection.run(given, look)
 
 
-def _total(seen: sights.IndexSight, shards: Sequence[sights.ShardSight]) -> listing.Row:
+def _total(seen: sights.IndexSight, shards: Sequence[sights.ShardSight]) -> output.Row:
     oldest = min((s.oldest_due_us for s in shards if s.oldest_due_us is not None), default=None)
     states = collections.Counter(shard.state for shard in shards)
     return {
@@ -78,7 +78,7 @@ def _total(seen: sights.IndexSight, shards: Sequence[sights.ShardSight]) -> list
         "definitions": sum(shard.definitions for shard in shards),
         "armed": sum(shard.armed for shard in shards),
         "due": sum(shard.due for shard in shards),
-        "oldestDue": listing.time(oldest),
+        "oldestDue": output.time(oldest),
         "lagSeconds": _lag_seconds(oldest, seen.now_us),
         "claimed": sum(shard.claimed for shard in shards),
         "claims": sum(shard.claims for shard in shards),
@@ -94,12 +94,12 @@ def _total(seen: sights.IndexSight, shards: Sequence[sights.ShardSight]) -> list
     }
 
 
-def _total_cells(row: listing.Row) -> listing.Cells:
+def _total_cells(row: output.Row) -> output.Cells:
     about = "" if row["exact"] else " (about)"
     limit = row["memoryLimitBytes"]
     workers = row["workers"]
     states = ", ".join(f"{count} {state}" for state, count in row["shardStates"].items())
-    oldest = f"{row['oldestDue']} ({listing.span(row['lagSeconds'])} late)"
+    oldest = f"{row['oldestDue']} ({output.span(row['lagSeconds'])} late)"
     return {
         "server": row["server"],
         "layout": f"{row['layout']}, {row['layoutState']}; term {row['epoch']}",
@@ -112,22 +112,22 @@ def _total_cells(row: listing.Row) -> listing.Cells:
         "retries": f"{row['retries']} of {row['occurrences']} occurrences{about}",
         "dead letters": str(row["deadLetters"]),
         "runs backlog": str(row["runsBacklog"]),
-        "memory": f"{listing.size(row['memoryUsedBytes'])} used,"
-        f" {listing.size(row['memoryResidentBytes'])} resident,"
-        f" {f'limit {listing.size(limit)}' if limit else 'no limit'}",
+        "memory": f"{output.size(row['memoryUsedBytes'])} used,"
+        f" {output.size(row['memoryResidentBytes'])} resident,"
+        f" {f'limit {output.size(limit)}' if limit else 'no limit'}",
         "workers": f"{len(workers)}{': ' if workers else ''}{', '.join(workers)}",
     }
 
 
-def _of_shard(shard: sights.ShardSight, now_us: int) -> listing.Row:
+def _of_shard(shard: sights.ShardSight, now_us: int) -> output.Row:
     return {
-        "layout": sightings.layout_number(shard.shard),
-        "shard": sightings.shard_number(shard.shard),
+        "layout": views.layout_number(shard.shard),
+        "shard": views.shard_number(shard.shard),
         "state": shard.state,
         "definitions": shard.definitions,
         "armed": shard.armed,
         "due": shard.due,
-        "oldestDue": listing.time(shard.oldest_due_us),
+        "oldestDue": output.time(shard.oldest_due_us),
         "lagSeconds": _lag_seconds(shard.oldest_due_us, now_us),
         "claimed": shard.claimed,
         "claims": shard.claims,
@@ -139,14 +139,14 @@ def _of_shard(shard: sights.ShardSight, now_us: int) -> listing.Row:
     }
 
 
-def _shard_cells(row: listing.Row) -> listing.Cells:
+def _shard_cells(row: output.Row) -> output.Cells:
     return {
         "shard": str(row["shard"] if row["state"] == "open" else f"{row['layout']}.{row['shard']}"),
         "state": row["state"],
         "defs": f"{row['definitions']}{'' if row['exact'] else '~'}",
         "armed": str(row["armed"]),
         "due": str(row["due"]),
-        "late": listing.span(row["lagSeconds"]) if row["due"] else "",
+        "late": output.span(row["lagSeconds"]) if row["due"] else "",
         "claimed": str(row["claimed"]),
         "claims": str(row["claims"]),
         "retries": str(row["retries"]),
@@ -155,9 +155,9 @@ def _shard_cells(row: listing.Row) -> listing.Cells:
     }
 
 
-def _by_namespace(lanes: Iterable[sights.LaneSight], now_us: int) -> list[listing.Row]:
+def _by_namespace(lanes: Iterable[sights.LaneSight], now_us: int) -> list[output.Row]:
     """Those with the most due points first."""
-    found: dict[str, listing.Row] = {}
+    found: dict[str, output.Row] = {}
     for lane in lanes:
         row = found.setdefault(
             lane.namespace,
@@ -170,16 +170,16 @@ def _by_namespace(lanes: Iterable[sights.LaneSight], now_us: int) -> list[listin
         row["oldest"] = min(both, default=None)
     for row in found.values():
         oldest = row.pop("oldest")
-        row |= {"oldestDue": listing.time(oldest), "lagSeconds": _lag_seconds(oldest, now_us)}
+        row |= {"oldestDue": output.time(oldest), "lagSeconds": _lag_seconds(oldest, now_us)}
     return sorted(found.values(), key=lambda row: (-row["due"], -row["points"], row["namespace"]))
 
 
-def _namespace_cells(row: listing.Row) -> listing.Cells:
+def _namespace_cells(row: output.Row) -> output.Cells:
     return {
         "namespace": row["namespace"],
         "points": str(row["points"]),
         "due": str(row["due"]),
-        "late": listing.span(row["lagSeconds"]) if row["due"] else "",
+        "late": output.span(row["lagSeconds"]) if row["due"] else "",
         "claimed": str(row["claimed"]),
     }
 
@@ -193,8 +193,8 @@ def _lag_seconds(oldest_us: int | None, now_us: int) -> float:
 
 @queue.command("peek")
 @_count
-@connection.namespace
-@connection.schedule
+@options.only_namespace
+@options.only_schedule
 @options.output_format
 @connection.reaching
 def peek(
@@ -209,8 +209,8 @@ def peek(
     Without --schedule: the next points that nobody holds, those due already first. With it: its
     points, held ones too; where it has none, why.
     """
-    wanted = connection.whole("--count", count, most=_MOST_POINTS)
-    connection.check_schedule(namespace, schedule)
+    wanted = options.whole("--count", count, most=_MOST_POINTS)
+    options.check_schedule(namespace, schedule)
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
@@ -220,16 +220,16 @@ def peek(
         now_us = (await opened.index_sight()).now_us
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
-        rows = [sightings.of_point(point, now_us) for point in found]
-        return listing.write(
-            rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="last error"
+        rows = [views.of_point(point, now_us) for point in found]
+        return output.show_rows(
+            rows, shape, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
         )
 
     connection.run(given, look)
 
 
 async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, shape: str) -> int:
-    known = await sightings.found(opened, namespace, schedule)
+    known = await views.found(opened, namespace, schedule)
     if known is None:
         output.complain(
             f"the queue holds no definition of {namespace}/{schedule}: it is not armed;"
@@ -237,33 +237,33 @@ async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, shap
         )
         return 0
     if not known.points:
-        output.complain(f"{known.known.identity} has no point: {sightings.why_no_point(known)}")
-    rows = [sightings.of_point(point, known.now_us) for point in known.points]
-    return listing.write(
-        rows, shape, _point_cells, spare=("scheduledTime", "attempt"), cut="last error"
+        output.complain(f"{known.known.identity} has no point: {views.why_no_point(known)}")
+    rows = [views.of_point(point, known.now_us) for point in known.points]
+    return output.show_rows(
+        rows, shape, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
     )
 
 
-def _point_cells(row: listing.Row) -> listing.Cells:
+def _point_cells(row: output.Row) -> output.Cells:
     when = row["inSeconds"]
     return {
         "in": "held" if when is None else _until(when),
-        "due": listing.short_time(row["due"]),
+        "due": output.short_time(row["due"]),
         "kind": row["kind"],
-        "scheduledTime": listing.text(row["scheduledTime"]),
-        "attempt": listing.text(row["attempt"]),
-        "schedule": listing.name(row),
+        "scheduledTime": output.text(row["scheduledTime"]),
+        "attempt": output.text(row["attempt"]),
+        "schedule": output.name(row),
         "last error": _last_error(row),
     }
 
 
-def _last_error(row: listing.Row) -> str:
+def _last_error(row: output.Row) -> str:
     """Of a retry: the reason, and the cause in words where it was kept."""
     return ": ".join(text for text in (row["lastError"], row["lastCause"]) if text)
 
 
 def _until(seconds: float) -> str:
-    return listing.span(seconds) if seconds > 0 else f"{listing.span(-seconds)} late"
+    return output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
 
 
 # -- leases --------------------------------------------------------------------------------------
@@ -271,8 +271,8 @@ def _until(seconds: float) -> str:
 
 @queue.command("leases")
 @_count
-@connection.namespace
-@connection.schedule
+@options.only_namespace
+@options.only_schedule
 @click.option("--worker", metavar="NAME", help="Only claims of this worker.")
 @options.output_format
 @connection.reaching
@@ -288,16 +288,16 @@ def leases(
 
     A claim that ran out is taken over by the next worker that looks.
     """
-    wanted = connection.whole("--count", count, most=_MOST_CLAIMS)
-    connection.check_schedule(namespace, schedule)
+    wanted = options.whole("--count", count, most=_MOST_CLAIMS)
+    options.check_schedule(namespace, schedule)
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
-        rows: list[listing.Row] = []
+        rows: list[output.Row] = []
         async for lease in opened.leases():
-            row = sightings.of_lease(lease)
+            row = views.of_lease(lease)
             row["points"] = [
-                each for each in row["points"] if sightings.is_of(each, namespace, schedule)
+                each for each in row["points"] if views.is_of(each, namespace, schedule)
             ]
             if row["points"] and worker in (None, row["worker"]):
                 rows.append(row)
@@ -305,19 +305,21 @@ def leases(
                 break
         if not rows:
             output.complain("nobody holds such points")
-        return listing.write(rows, shape, _lease_cells, spare=("claim", "until"), cut="holds")
+        return output.show_rows(
+            rows, shape, _lease_cells, spare=("claim", "until"), may_cut="holds"
+        )
 
     connection.run(given, look)
 
 
-def _lease_cells(row: listing.Row) -> listing.Cells:
-    held = list(dict.fromkeys(listing.name(point) for point in row["points"]))
+def _lease_cells(row: output.Row) -> output.Cells:
+    held = list(dict.fromkeys(output.name(point) for point in row["points"]))
     more = f" and {len(held) - 3} more" if len(held) > 3 else ""
     left = row["inSeconds"]
     return {
         "worker": row["worker"],
-        "ends in": "ran out" if left <= 0 else listing.span(left),
-        "until": listing.short_time(row["until"]),
+        "ends in": "ran out" if left <= 0 else output.span(left),
+        "until": output.short_time(row["until"]),
         "taken over": str(row["attempts"]),
         "points": str(row["count"]),
         "claim": row["claim"],

@@ -14,9 +14,8 @@ import click
 import msgspec
 
 from duepoint import errors
-from duepoint.cli import instants, output
-from duepoint.cli.run import triggercluster, triggeroptions, triggerwait
-from duepoint.cli.webhook import webhookreading
+from duepoint.cli import cluster, instants, options, output
+from duepoint.cli.run import scheduleruns
 from duepoint.kube import schedules
 from duepoint.schedules import manualruns
 
@@ -35,7 +34,7 @@ _POLICIES = ("Allow", "Forbid", "Replace", "Queue")
     metavar="|".join(_POLICIES),
     help="In place of the Schedule's, for this run.",
 )
-@triggeroptions.shared
+@options.of_run
 @click.option("--wait/--no-wait", default=False, show_default=True, help="Wait for its end.")
 def trigger(
     name: str,
@@ -52,35 +51,35 @@ def trigger(
     wait: bool,
 ) -> None:
     """Run the Schedule NAME once, now."""
-    shape = triggeroptions.form(form)
-    where = triggeroptions.place(namespace, kubeconfig, context)
-    ttl_seconds = triggeroptions.ttl_seconds(ttl)
-    most_seconds = triggeroptions.timeout_seconds(timeout, wait=wait)
+    shape = output.choice("--output", form, output.TEXT_FORMATS)
+    where = cluster.place(namespace, kubeconfig, context)
+    ttl_seconds = options.ttl_seconds(ttl)
+    most_seconds = options.timeout_seconds(timeout, wait=wait)
     what: dict[str, Any] = {}
     if policy is not None:
         what["concurrencyPolicy"] = output.choice("--concurrency-policy", policy, _POLICIES)
     if payload is not None:
         what["payload"] = msgspec.Raw(_payload(payload))
 
-    async def made(cluster: triggercluster.Cluster) -> schedules.ScheduleRun:
-        known = await triggercluster.schedule(cluster, name)
+    async def made(server: cluster.Cluster) -> schedules.ScheduleRun:
+        known = await scheduleruns.schedule(server, name)
         slot = "now"
         if at is not None:
             slot_us = instants.parse_us(at, zone=known.rule.timing.time_zone, name="--at")
             slot_us = manualruns.fitted(slot_us, whole_seconds=known.rule.whole_seconds)
             slot = what["scheduledTime"] = instants.utc_text(slot_us)
-        run = await triggercluster.create(cluster, name, {"trigger": what}, ttl_seconds)
-        triggerwait.tell_made(run, shape, f"{known.identity} runs with the slot {slot}")
+        run = await scheduleruns.create(server, name, {"trigger": what}, ttl_seconds)
+        scheduleruns.tell_made(run, shape, f"{known.identity} runs with the slot {slot}")
         return run
 
-    triggeroptions.finish(where, made, shape=shape, wait=wait, most_seconds=most_seconds)
+    scheduleruns.finish(where, made, shape=shape, wait=wait, most_seconds=most_seconds)
 
 
 def _payload(given: str) -> bytes:
     """JSON text, checked; raises errors.InvalidSetting."""
     text = given.encode()
     if given.startswith("@"):
-        text = webhookreading.content("--payload", given[1:])
+        text = options.content("--payload", given[1:])
     try:
         msgspec.json.decode(text)
     except msgspec.DecodeError as error:

@@ -1,22 +1,108 @@
 """``duepoint webhook verify``: is this request signed with this secret, and if not, why not.
 
+A request is taken as people capture it: the bytes of HTTP/1.1, headers and body in files of their
+own, or the JSON that ``test --dry-run -o json`` prints. The body is taken byte for byte, because
+every byte of it is signed. A secret that cannot be used is named by its option and never repeated.
+
 The judge is the check that every receiver makes: the three headers, the time, one matching entry
 of the signature. What is added is the usual reasons of a mismatch, tried out: a body with a line
-break too many, a body that was parsed and printed again. Pure but for ``show``.
+break too many, a body that was parsed and printed again.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from duepoint import errors
-from duepoint.cli import instants, output
-from duepoint.cli.webhook.webhookreading import Captured
+from duepoint.cli import instants, options, output
 from duepoint.schedules import nesting
 from duepoint.targets import signing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A request that somebody received; names of headers in lower case."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def verifiers(
+    literal: tuple[str, ...], files: tuple[str, ...]
+) -> tuple[signing.Hmac | signing.Ed25519, ...]:
+    """What may have signed; raises errors.InvalidSetting."""
+    given = [("--secret", one) for one in literal]
+    given += [("--secret-file", options.text("--secret-file", one)) for one in files]
+    if not given:
+        raise errors.InvalidSetting("--secret", "is missing; write --secret-file FILE")
+    made = []
+    for option, secret in given:
+        try:
+            made.append(signing.verifier(secret))
+        except ValueError as error:
+            raise errors.InvalidSetting(option, f"the secret {error}") from None
+    return tuple(made)
+
+
+# -- captured requests ---------------------------------------------------------------------------
+
+
+def request(whole: str | None, headers: str | None, body: str | None) -> Captured:
+    """The request in one file, or in two; raises errors.InvalidSetting."""
+    if whole is not None and (headers is not None or body is not None):
+        raise errors.InvalidSetting("--request", "stands for --headers and --body; leave it out")
+    if headers is None and body is None:
+        return _whole("--request", options.content("--request", whole or "-"))
+    if headers is None:
+        raise errors.InvalidSetting("--headers", "is missing beside --body")
+    return Captured(
+        headers=_headers("--headers", options.content("--headers", headers)),
+        body=b"" if body is None else options.content("--body", body),
+    )
+
+
+def _whole(option: str, data: bytes) -> Captured:
+    if data.lstrip().startswith(b"{"):
+        return _printed(option, data)
+    for ending in (b"\r\n\r\n", b"\n\n"):
+        head, found, body = data.partition(ending)
+        if found:
+            return Captured(headers=_headers(option, head), body=body)
+    return Captured(headers=_headers(option, data), body=b"")
+
+
+def _printed(option: str, data: bytes) -> Captured:
+    try:
+        printed = json.loads(nesting.clipped(data))
+        headers, body = printed["headers"], printed.get("body") or ""
+        return Captured(headers=_lower(headers), body=str(body).encode())
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise errors.InvalidSetting(
+            option, 'is JSON of another form; write {"headers": {...}, "body": "..."}'
+        ) from None
+
+
+def _headers(option: str, data: bytes) -> dict[str, str]:
+    if data.lstrip().startswith(b"{"):
+        try:
+            return _lower(json.loads(nesting.clipped(data)))
+        except (ValueError, AttributeError):
+            raise errors.InvalidSetting(option, "is no JSON object of headers") from None
+    lines = data.decode("latin-1").splitlines()
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _lower(headers: Mapping[str, object]) -> dict[str, str]:
+    """Some servers hand out a list for each name."""
+    return {
+        name.lower(): str(value[0] if isinstance(value, list) and value else value)
+        for name, value in headers.items()
+    }
+
 
 _WANTED = ("webhook-id", "webhook-timestamp", "webhook-signature")
 #: Longest time in seconds that is looked at; more digits are no time.

@@ -14,7 +14,6 @@ import click
 from duepoint import errors
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import validate
-from duepoint.cli.webhook import webhookreading
 from duepoint.schedules import actions
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -87,23 +86,23 @@ def test(
 
     The egress rules of an installation are not applied: it is this machine that sends.
     """
-    from duepoint.cli.webhook import webhooksample  # noqa: PLC0415 - the libraries of a worker
+    from duepoint.cli.webhook import sample  # noqa: PLC0415 - the libraries of a worker
 
     shape = output.choice("--output", form, _FORMATS)
     slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
     spec = _chosen(file, name, namespace)
-    given = webhookreading.objects(secrets, secret_files)
-    sample = webhooksample.Sample(
+    given = sample.objects(secrets, secret_files)
+    wanted = sample.Sample(
         spec=spec,
         slot_us=slot_us - slot_us % (1_000_000 if scheduled_time == "now" else 1_000),
         url=url,
         objects=given,
-        token=None if token_file is None else webhookreading.text("--token-file", token_file),
+        token=None if token_file is None else options.text("--token-file", token_file),
         kubeconfig=kubeconfig,
         context=context,
     )
-    shown = asyncio.run(webhooksample.run(sample, send=not dry_run))
-    webhooksample.show(shown, shape)
+    shown = asyncio.run(sample.run(wanted, send=not dry_run))
+    sample.show(shown, shape)
     if shown.accepted is False:
         raise click.exceptions.Exit(output.NOTHING)
 
@@ -169,11 +168,11 @@ def verify(
     from duepoint.cli.webhook import verification  # noqa: PLC0415 - only this command needs it
 
     shape = output.choice("--output", form, _FORMATS)
-    captured = webhookreading.request(request, headers, body)
+    captured = verification.request(request, headers, body)
     verdict = verification.judge(
         captured,
-        webhookreading.verifiers(secrets, secret_files),
-        tolerance_us=webhookreading.duration_us("--tolerance", tolerance),
+        verification.verifiers(secrets, secret_files),
+        tolerance_us=options.duration_us("--tolerance", tolerance),
         at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
     )
     verification.show(verdict, shape)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import msgspec
 
 from duepoint.clock import Clock
+from duepoint.controller.sighting import Sighting
 from duepoint.kube import port, schedules, times
 
 
@@ -34,22 +32,9 @@ class ObservedRun:
     status: bytes = b"{}"
 
 
-def of_listed(run: schedules.ScheduleRun) -> ObservedRun:
-    """A ScheduleRun of one of our own lists."""
-    return _of(run.metadata, deleted=False, spec=bytes(run.spec), status=bytes(run.status))
-
-
-def of_watched(change: str | None, body: Mapping[str, Any]) -> ObservedRun:
-    """A ScheduleRun as kopf hands it over; ``change`` is ADDED, MODIFIED, DELETED or None."""
-    return _of(
-        msgspec.convert(body["metadata"], port.Metadata),
-        deleted=change == "DELETED",
-        spec=msgspec.json.encode(body.get("spec") or {}),
-        status=msgspec.json.encode(body.get("status") or {}),
-    )
-
-
-def _of(metadata: port.Metadata, *, deleted: bool, spec: bytes, status: bytes) -> ObservedRun:
+def of_object(run: schedules.ScheduleRun) -> ObservedRun:
+    """A ScheduleRun that was listed or read."""
+    metadata = run.metadata
     created = metadata.creation_timestamp
     return ObservedRun(
         namespace=metadata.namespace,
@@ -57,11 +42,23 @@ def _of(metadata: port.Metadata, *, deleted: bool, spec: bytes, status: bytes) -
         uid=metadata.uid,
         generation=metadata.generation,
         created_us=times.parse_us(created) if created else 0,
-        deleted=deleted or metadata.deletion_timestamp is not None,
+        deleted=metadata.deletion_timestamp is not None,
         labels=metadata.labels or {},
         annotations=metadata.annotations or {},
-        spec=spec,
-        status=status,
+        spec=bytes(run.spec),
+        status=bytes(run.status),
+    )
+
+
+def of_deleted(seen: Sighting) -> ObservedRun:
+    """A ScheduleRun that is gone: all that is known of it is its name."""
+    return ObservedRun(
+        namespace=seen.namespace,
+        name=seen.name,
+        uid=seen.uid,
+        generation=seen.generation,
+        created_us=0,
+        deleted=True,
     )
 
 
@@ -74,7 +71,7 @@ async def all_listed(
         path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
         async for page in api.list_pages(path, schedules.ScheduleRun):
             for item in page.items:
-                seen = of_listed(item)
+                seen = of_object(item)
                 listed[seen.uid] = seen
             await clock.sleep(0)  # other tasks go on between pages
     return listed

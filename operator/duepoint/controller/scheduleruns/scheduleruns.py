@@ -154,6 +154,11 @@ class ScheduleRuns:
 
     # -- what other services say -----------------------------------------------------------------
 
+    def is_wanted(self, seen: Sighting) -> bool:
+        """Whether a change of a ScheduleRun is to be read: it is unknown, or changed by others."""
+        run = self.states.get(seen.uid)
+        return not self.states.was_deleted(seen.uid) and (run is None or run.is_outdated)
+
     def offer(self, seen: ObservedRun) -> None:
         """This state of an object was observed."""
         if self.states.was_deleted(seen.uid):
@@ -536,7 +541,12 @@ class ScheduleRuns:
         )
         return Rendered(named, run.writing.fields)
 
-    def written(self, uid: str, fields: Mapping[str, Any]) -> None:
+    def written(
+        self,
+        uid: str,
+        fields: Mapping[str, Any],
+        version: int,  # noqa: ARG002 - of ``Source``
+    ) -> None:
         run = self.states.get(uid)
         if run is not None and run.writing is not None:
             had_begun = run.has_begun

@@ -14,6 +14,7 @@ leader: the term ends.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -50,6 +51,10 @@ _TOGETHER_WORKERS = 3
 
 #: Uids remembered as deleted; a list that began before a deletion ends long before this many.
 _TOMBSTONES = 100_000
+#: So many of them are read at a time.
+_READ_TOGETHER = 16
+#: A change that is no edit is mostly a status that we write: its answer has come by then.
+_RESTATED_SECONDS = 1.0
 #: What is to be armed waits for clocks that agree, and looks this often.
 _TIME_SECONDS = 0.5
 
@@ -68,7 +73,8 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One look.
 
     Attributes:
-        is_unread: too much waits to keep its text: it is read when it is its turn.
+        is_unread: its text is not kept: it is read when it is its turn.
+        is_large: it is known to be large.
         is_absent: the queue was found to hold nothing of the uid, or is expected to.
         is_alone: it was looked at together with others, and needs a look of its own.
         went_back: a complete list shows that the objects were restored to this state.
@@ -78,6 +84,7 @@ class _Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seen: Sighting
     since_us: int
     is_unread: bool = False
+    is_large: bool = False
     is_absent: bool = False
     is_alone: bool = False
     went_back: bool = False
@@ -88,15 +95,15 @@ class Reconciler:
     """The service; one for each term of a leader.
 
     Args:
-        read: the Schedule of a namespace and name as it is now, None where there is none; raises
-            ApiError. For large objects of which too many wait to be kept.
+        read: the Schedule of what was observed, at least as new; None where there is none; raises
+            ApiError.
     """
 
     def __init__(
         self,
         *,
         reconcile: reconcile.Reconcile,
-        read: Callable[[str, str], Awaitable[schedules.Schedule | None]],
+        read: Callable[[Sighting], Awaitable[schedules.Schedule | None]],
         reports: Reports,
         health: services.Health,
         clock: Clock,
@@ -123,19 +130,57 @@ class Reconciler:
         self._object_waits: dict[str, Iterator[float]] = {}
         self._queue_waits = self._new_queue_waits()
         self.outages = 0
+        #: Changes that are no edits, by uid; most of them are status writes of our own.
+        self._restated: dict[str, Sighting] = {}
+        self._any_restated = asyncio.Event()
         self._events = events
 
     async def run(self) -> None:
         """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
-        await self._tasks.run(self._handle, self._workers)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tasks.run(self._handle, self._workers))
+            group.create_task(self._look_at_restated())
+
+    def observe(self, change: Sighting) -> None:
+        """The watch shows this version of an object, without its texts.
+
+        A version or a generation that is known costs two look-ups and no more; so a watch may begin
+        with everything that there is. Any other is read when it is its turn.
+        """
+        uid = change.uid
+        if uid in self._deleted:
+            return
+        if change.deleted:
+            self._bury(change)
+            return
+        waiting = self._tasks.newest(uid)
+        if waiting is not None and waiting.seen.generation >= change.generation:
+            return
+        if self._applied.get(uid, -1) < change.generation:
+            self._tasks.put(uid, _Task(seen=change, since_us=self._clock.now_us(), is_unread=True))
+        elif self._reports.version(uid) < change.version:
+            self._restated[uid] = change
+            self._any_restated.set()
+
+    async def _look_at_restated(self) -> None:
+        """Read what was written by others than us, once our own writes have been answered."""
+        while True:
+            await self._any_restated.wait()
+            await self._clock.sleep(_RESTATED_SECONDS)
+            self._any_restated.clear()
+            changes, self._restated = self._restated, {}
+            for uid, change in changes.items():
+                is_known = self._reports.version(uid) >= change.version
+                if not (is_known or uid in self._deleted or self._tasks.newest(uid) is not None):
+                    now_us = self._clock.now_us()
+                    self._tasks.put(uid, _Task(seen=change, since_us=now_us, is_unread=True))
 
     def offer(self, seen: Sighting) -> None:
         """This state of an object was seen.
 
         One that nobody has answered yet is taken for new: where it is not, the queue refuses.
         """
-        is_unanswered = seen.generation == 1 and published.observed_generation(seen.status) < 1
-        self._offer(seen, is_absent=is_unanswered)
+        self._offer(seen, is_absent=_is_unanswered(seen))
 
     def _offer(
         self,
@@ -155,16 +200,24 @@ class Reconciler:
             return
         waiting = self._tasks.newest(seen.uid)
         if went_back or waiting is None or waiting.seen.generation < seen.generation:
-            is_kept = self._large.may_wait(seen.uid, seen.size)
             task = _Task(
-                seen=seen if is_kept else seen.without_texts(),
+                seen=seen,
                 since_us=self._clock.now_us(),
-                is_unread=not is_kept,
                 is_absent=is_absent,
                 went_back=went_back,
                 replaces=replaces,
             )
-            self._tasks.put(seen.uid, task)
+            self._tasks.put(seen.uid, self._as_it_waits(task))
+
+    def _as_it_waits(self, task: _Task) -> _Task:
+        """With its text where that is small, or few large ones wait."""
+        seen = task.seen
+        if self._large.may_wait(seen.uid, seen.size):
+            is_large = seen.size >= largeobjects.LARGE_BYTES
+            return msgspec.structs.replace(task, is_large=is_large)
+        return msgspec.structs.replace(
+            task, seen=seen.without_texts(), is_unread=True, is_large=True
+        )
 
     def deletions(self) -> int:
         """How many deletions were seen so far: a list that begins now shows none of them."""
@@ -263,13 +316,30 @@ class Reconciler:
         self._tasks.put(seen.uid, _Task(seen=seen, since_us=self._clock.now_us()))
 
     async def _handle(self, task: _Task) -> float | None:
-        if task.seen.deleted or not (task.is_unread or task.seen.size >= largeobjects.LARGE_BYTES):
+        if task.seen.deleted:
             return await self._handle_one(task)
+        if not task.is_large:
+            try:
+                read = await self._with_text(task)
+            except kube_errors.ApiError as trouble:
+                return self._object_is_away(task, trouble)
+            if read is None:
+                return None
+            if not read.is_large:
+                return await self._handle_one(read)
+            self._put_unless_newer(read)
+            return None
+        return await self._handle_large(task)
+
+    async def _handle_large(self, task: _Task) -> float | None:
         began = self._clock.monotonic()
         if seconds := self._large.begin(task.seen.namespace, began):
             return seconds
         try:
-            again = await self._handle_one(task)
+            read = await self._with_text(task)
+            again = None if read is None else await self._handle_one(read)
+        except kube_errors.ApiError as trouble:
+            again = self._object_is_away(task, trouble)
         finally:
             self._large.end(task.seen.namespace, began, self._clock.monotonic())
         if again is None and self._tasks.newest(task.seen.uid) is None:
@@ -280,14 +350,7 @@ class Reconciler:
         began = time.perf_counter()
         await self._wait_for_time()
         try:
-            if task.is_unread:
-                read = await self._read_again(task)
-                if read is None:
-                    return None
-                task = read
             done = await self._settle(task)
-        except kube_errors.ApiError as trouble:
-            return self._object_is_away(task, trouble)
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
         except errors.TryLater as trouble:
@@ -301,20 +364,31 @@ class Reconciler:
             return None
         return self._object_wait(task.seen.uid)
 
-    async def _read_again(self, task: _Task) -> _Task | None:
-        """With the object as it is now; None where that is gone, which is told elsewhere."""
-        item = await self._read(task.seen.namespace, task.seen.name)
+    async def _with_text(self, task: _Task) -> _Task | None:
+        """With the object as it is now; None where that is gone, which the watch shows too."""
+        if not task.is_unread:
+            return task
+        item = await self._read(task.seen)
         if item is None or item.metadata.uid != task.seen.uid:
             return None
-        seen = sighting.of_listed(item)
+        seen = sighting.of_object(item)
+        if seen.uid in self._deleted:
+            return None
         if seen.deleted:
             self._bury(seen)
             return None
-        return msgspec.structs.replace(task, seen=seen, is_unread=False)
+        self._reports.adopt(seen)
+        return msgspec.structs.replace(
+            task,
+            seen=seen,
+            is_unread=False,
+            is_large=seen.size >= largeobjects.LARGE_BYTES,
+            is_absent=task.is_absent or _is_unanswered(seen),
+        )
 
     def _object_is_away(self, task: _Task, trouble: kube_errors.ApiError) -> float:
         telemetry.logger.warning(
-            "large schedule not read again", schedule=task.seen.identity, error=str(trouble)
+            "schedule not read", schedule=task.seen.identity, error=str(trouble)
         )
         return self._object_wait(task.seen.uid)
 
@@ -325,16 +399,19 @@ class Reconciler:
 
     def _is_new(self, task: _Task) -> bool:
         """The queue holds nothing of it, it is thought, and this term has armed nothing since."""
-        if not task.is_absent or task.is_alone or task.went_back or task.is_unread:
-            return False
-        if task.seen.size >= largeobjects.LARGE_BYTES:
-            return False  # hundreds of them would be decoded at once
-        return not task.seen.deleted and task.seen.uid not in self._applied
+        if task.is_alone or task.went_back or task.is_large:
+            return False  # hundreds of large ones would be decoded at once
+        is_new = task.is_absent or (task.is_unread and task.seen.generation == 1)
+        return is_new and not task.seen.deleted and task.seen.uid not in self._applied
 
     async def _handle_new(self, tasks: list[_Task]) -> list[float | None]:
         """Together what can be armed together; the others get a look of their own."""
+        answers: list[float | None] = [None] * len(tasks)
         began = time.perf_counter()
         await self._wait_for_time()
+        tasks = await self._read_together(tasks)
+        if not tasks:
+            return answers
         looks = [
             reconcile.Look(seen=task.seen, shown=self._shown(task.seen), since_us=task.since_us)
             for task in tasks
@@ -347,7 +424,7 @@ class Reconciler:
             wait = self._queue_is_away(tasks[0], trouble)
             for task in tasks[1:]:
                 self._tell_waiting(task, Reason.QUEUE_UNAVAILABLE, _away(trouble))
-            return [wait] * len(tasks)
+            return [wait] * len(answers)
         except Exception:  # noqa: BLE001 - whose bug it is shows when each is looked at alone
             found = [None] * len(tasks)
         else:
@@ -355,7 +432,25 @@ class Reconciler:
         self._note_together(tasks, found)
         if any(found):
             telemetry.reconcile_seconds.observe(time.perf_counter() - began)
-        return [None] * len(tasks)
+        return answers
+
+    async def _read_together(self, tasks: list[_Task]) -> list[_Task]:
+        """Those that can be armed together, with their texts; the others get their own look."""
+        places = asyncio.Semaphore(_READ_TOGETHER)
+
+        async def read(task: _Task) -> _Task | None:
+            async with places:
+                try:
+                    return await self._with_text(task)
+                except kube_errors.ApiError:
+                    return msgspec.structs.replace(task, is_alone=True)
+
+        texts = await asyncio.gather(*map(read, tasks))
+        found = [task for task in texts if task is not None]
+        for task in found:
+            if not self._is_new(task) or task.is_unread:
+                self._put_unless_newer(msgspec.structs.replace(task, is_alone=True))
+        return [task for task in found if self._is_new(task) and not task.is_unread]
 
     def _note_together(self, tasks: list[_Task], found: Sequence[reconcile.Applied | None]) -> None:
         results: Counter[str] = Counter()
@@ -369,10 +464,13 @@ class Reconciler:
             telemetry.logger.debug("schedules applied together", result=result, count=count)
 
     def _look_alone(self, task: _Task) -> None:
-        """Right after this; unless a newer state has been seen meanwhile."""
-        uid = task.seen.uid
-        if self._tasks.newest(uid) is None:
-            self._tasks.put(uid, msgspec.structs.replace(task, is_alone=True))
+        """Right after this."""
+        self._put_unless_newer(msgspec.structs.replace(task, is_alone=True))
+
+    def _put_unless_newer(self, task: _Task) -> None:
+        """Unless a newer state has been seen meanwhile."""
+        if self._tasks.newest(task.seen.uid) is None:
+            self._tasks.put(task.seen.uid, self._as_it_waits(task))
 
     async def _settle(self, task: _Task) -> bool:
         seen = task.seen
@@ -501,6 +599,11 @@ class Reconciler:
             ),
         )
         return next(waits)
+
+
+def _is_unanswered(seen: Sighting) -> bool:
+    """Whether it is as it was made: nothing of it can be in the queue."""
+    return seen.generation == 1 and published.observed_generation(seen.status) < 1
 
 
 def _holds(applied: reconcile.Applied, seen: Sighting) -> bool:

@@ -52,6 +52,10 @@ class Reports(Protocol):
         """Take note of an object; its status counts as last written when it is new to us."""
         ...
 
+    def version(self, uid: str) -> int:
+        """The newest resourceVersion of the object that was adopted, or written here; 0 = none."""
+        ...
+
     def answered_generation(self, uid: str) -> int:
         """The newest generation that the status shows, or soon will, as accepted or refused.
 

@@ -137,7 +137,7 @@ class Resync:
             pages = self._api.list_pages(schedules.collection(namespace), schedules.Schedule)
             async for page in pages:
                 for item in page.items:
-                    seen = sighting.of_listed(item)
+                    seen = sighting.of_object(item)
                     listed.add(seen.uid)
                     known = held.get(seen.uid)
                     self._reconciler.offer_known(seen, known, deletions=deletions)

@@ -106,18 +106,25 @@ class Reporter:
         if seen.spec != UNKNOWN:
             self._writer.resize(seen.uid, seen.namespace, seen.size)
         if known is None:
-            self._states.add(state.state_of(seen, self._managed_by, now_us=now_us))
+            known = state.state_of(seen, self._managed_by, now_us=now_us)
+            known.version = seen.version
+            self._states.add(known)
             if (until_us := seen.suspended_until_us()) is not None:
                 wait_us = max(0, until_us - now_us)
                 self._writer.look(seen.uid, max(_START_SECONDS, wait_us / 1e6))
             self._next_passed.watch(seen.uid)
             return
+        known.version = max(known.version, seen.version)
         if known.is_outdated:
             state.adopt_published(known, seen.status, now_us)
         if (seconds := self._corrections.observe(known, seen)) is not None:
             self._writer.look(seen.uid, seconds)
         if known.was_written and self._mark not in seen.status:
             self._events.mark_replaced(seen)
+
+    def version(self, uid: str) -> int:
+        known = self._states.get(uid)
+        return 0 if known is None else known.version
 
     def answered_generation(self, uid: str) -> int:
         known = self._states.get(uid)
@@ -385,9 +392,10 @@ class Reporter:
         named = status.Object(namespace=known.namespace, name=known.name, uid=uid)
         return Rendered(named, fields)
 
-    def written(self, uid: str, fields: Mapping[str, Any]) -> None:
+    def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
         if (known := self._states.get(uid)) is not None:
             known.record_written(dict(fields))
+            known.version = max(known.version, version)
             self._corrections.written(uid)
             self._next_passed.watch(uid)
         self._events.status_written(uid)

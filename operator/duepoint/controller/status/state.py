@@ -69,6 +69,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         lists_open: whether the published status lists open slots.
         may_show_running: whether the published status may list an active run.
         next_us: the next slot of the published status; 0 = none.
+        version: the newest resourceVersion that was read, or written here; 0 = not known.
         held_us: a held point stands for the slots from here on, and the watermark stays below
             them; 0 = there is none.
         holds: how many held points were reported.
@@ -103,6 +104,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     lists_open: bool = False
     may_show_running: bool = False
     next_us: int = 0
+    version: int = 0
     #: Reports applied before the runs were needed: a takeover applies one to every object.
     _unread: tuple[Report, ...] = ()
     _settled_published: Settled | None = None

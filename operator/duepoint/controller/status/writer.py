@@ -58,8 +58,8 @@ class Source(Protocol):
         """The status as it should be; None where it is published already. Raises TryLater."""
         ...
 
-    def written(self, uid: str, fields: Mapping[str, Any]) -> None:
-        """The API server has this status now."""
+    def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
+        """The API server has this status now; ``version`` as ``status.Written`` has it."""
         ...
 
     def refused(self, uid: str) -> None:
@@ -367,7 +367,7 @@ class StatusWriter:
         telemetry.status_writes_total.labels(type(answer).__name__.lower()).inc()
         if isinstance(answer, status.Written):
             pending.interval = pending.interval.written(self._clock.monotonic())
-            self._source.written(uid, rendered.fields)
+            self._source.written(uid, rendered.fields, answer.version)
         elif isinstance(answer, status.Refused):
             telemetry.logger.warning(
                 "status refused",

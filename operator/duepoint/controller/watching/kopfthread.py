@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import kopf
 
 from duepoint import services, telemetry
 from duepoint.clock import Clock
-from duepoint.controller import sighting
-from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.termevents import TermEvents
-from duepoint.controller.watching import forgetting, handlers, kopfjson, shortwatch, tuning
+from duepoint.controller.watching import kopfhandlers, kopfsettings
+from duepoint.controller.watching.kopfhandlers import Change
+from duepoint.kube import schedules
 from duepoint.kube.credentials import Credentials, Login
 
 #: A life as long as this begins the waits anew.
@@ -36,10 +35,8 @@ class KopfThread:
     """The service; hands each object, and news of lists, to callbacks in our loop.
 
     Args:
-        offer: told of every Schedule.
-        offer_run: told of every ScheduleRun.
-        is_compared: whether the last reading of all Schedules without kopf was complete; there is
-            another after each ``TermEvents.watch_listed``.
+        observe: takes every change of a Schedule, without its texts.
+        observe_run: takes every change of a ScheduleRun, likewise.
         namespaces: the namespaces to watch; empty = the whole cluster.
     """
 
@@ -48,27 +45,23 @@ class KopfThread:
         *,
         credentials: Credentials,
         namespaces: tuple[str, ...],
-        offer: Callable[[Sighting], None],
-        offer_run: Callable[[ObservedRun], None],
-        is_compared: Callable[[], bool],
+        observe: Callable[[Sighting], None],
+        observe_run: Callable[[Sighting], None],
         clock: Clock,
         health: services.Health,
         events: TermEvents,
     ) -> None:
         self._credentials = credentials
         self._namespaces = namespaces
-        self._offer = offer
-        self._offer_run = offer_run
+        self._takers = {schedules.PLURAL: observe, schedules.RUN_PLURAL: observe_run}
         self._events = events
-        self._is_compared = is_compared
         self._clock = clock
         self._health = health
         self.lives = 0
 
     async def run(self) -> None:
         """Keep kopf alive until cancelled."""
-        _quieten()
-        kopfjson.use()
+        kopfsettings.quieten()
         waits = _backoff()
         while True:
             began = self._clock.monotonic()
@@ -115,24 +108,13 @@ class KopfThread:
             return await asyncio.wrap_future(asked)
 
         async def operate() -> None:
-            shortwatch.use(
-                shortwatch.Short(
-                    is_compared=self._is_compared,
-                    on_begin=ready,
-                    take=life.deliver_changes,
-                    take_unread=lambda kind, body: life.deliver_changes(
-                        (sighting.of_watched(kind, body),)
-                    ),
-                )
-            )
             is_ready = asyncio.Event()
-            logins = handlers.Logins(login)
+            logins = kopfhandlers.Logins(login)
             announcing = asyncio.create_task(_announce(is_ready, ready))
             try:
                 await kopf.operator(
-                    registry=handlers.registry(life.deliver, logins),
-                    settings=tuning.settings(),
-                    memories=forgetting.NoMemories(),
+                    registry=kopfhandlers.registry(life.deliver, logins),
+                    settings=kopfsettings.settings(),
                     standalone=True,
                     stop_flag=life.stop,
                     ready_flag=is_ready,
@@ -142,7 +124,6 @@ class KopfThread:
             finally:
                 announcing.cancel()
                 await logins.close()
-                await _close_connections()
 
         trouble = "it ended by itself"
         try:
@@ -157,35 +138,27 @@ class KopfThread:
             self._health.well("watch")
             self._events.watch_listed()
 
-    def _take(self, seen: Sighting | ObservedRun, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
-        if is_listed:
+    def _take(self, change: Change) -> None:
+        if change.is_listed:
             self._events.watch_listed()
-        if isinstance(seen, ObservedRun):
-            self._offer_run(seen)
-        else:
-            self._offer(seen)
+        self._takers[change.plural](change.seen)
 
 
 class _Life:
     """The bridge between kopf's thread and our loop, for one life."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: handlers.Deliver) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: kopfhandlers.Deliver) -> None:
         self.stop = threading.Event()
         self.is_over = False
         self._loop = loop
         self._take = take
-        self._bundle: deque[tuple[Sighting | ObservedRun, bool]] = deque()
+        self._bundle: deque[Change] = deque()
         self._lock = threading.Lock()
         self._is_called = False
 
-    def deliver(self, seen: Sighting | ObservedRun, is_listed: bool) -> None:  # noqa: FBT001 - handlers.Deliver
+    def deliver(self, change: Change) -> None:
         """Called in kopf's thread."""
-        self._bundle.append((seen, is_listed))
-        self._call()
-
-    def deliver_changes(self, seen: Sequence[Sighting]) -> None:
-        """Called in kopf's thread."""
-        self._bundle.extend((one, False) for one in seen)
+        self._bundle.append(change)
         self._call()
 
     def _call(self) -> None:
@@ -201,20 +174,12 @@ class _Life:
         with self._lock:
             self._is_called = False
         while self._bundle and not self.is_over:
-            self._take(*self._bundle.popleft())
+            self._take(self._bundle.popleft())
 
 
 async def _announce(is_ready: asyncio.Event, ready: Callable[[], None]) -> None:
     await is_ready.wait()
     ready()
-
-
-async def _close_connections() -> None:
-    """Stopped in the middle of its discovery, kopf opens another session and leaves it open."""
-    transports = getattr(asyncio.get_running_loop(), "_transports", {})
-    for transport in list(transports.values()):
-        transport.abort()
-    await asyncio.sleep(0)  # abort() closes in the loop's next turn
 
 
 def _set_result(future: asyncio.Future[str], value: str) -> None:
@@ -224,9 +189,3 @@ def _set_result(future: asyncio.Future[str], value: str) -> None:
 
 def _backoff() -> Iterator[float]:
     return services.backoff(first_seconds=0.5, most_seconds=20.0)
-
-
-def _quieten() -> None:
-    """Drop what says nothing: a list of all streams in one line, signals that are ours to take."""
-    logging.getLogger("kopf._core.reactor.queueing").setLevel(logging.ERROR)
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -17,7 +17,7 @@ from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.controller.status.writequeue import WriteQueue
 from duepoint.controller.status.writerate import Allowance
 from duepoint.controller.termevents import TermEvents
-from duepoint.controller.watching import forgetting, handlers, tuning
+from duepoint.controller.watching import kopfhandlers, kopfsettings
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube.credentials import Login
@@ -453,7 +453,7 @@ async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_ne
     async def ask() -> Login:
         return login
 
-    logins = handlers.Logins(ask, lambda: now)
+    logins = kopfhandlers.Logins(ask, lambda: now)
     first = await logins.current()
     assert first.expiration > now + dt.timedelta(minutes=5)
     now += dt.timedelta(seconds=60)
@@ -468,23 +468,16 @@ async def test_a_login_is_the_same_value_within_its_period_and_another_with_a_ne
 
 
 def test_kopf_is_set_to_watch_and_nothing_else():
-    tuned = tuning.settings()
+    tuned = kopfsettings.settings()
     assert not tuned.posting.enabled
     assert tuned.scanning.disabled
     assert tuned.queueing.worker_limit is None
 
 
 def test_kopf_copies_and_compares_nothing_of_an_object():
-    tuned = tuning.settings().persistence
+    tuned = kopfsettings.settings().persistence
     body = kopf.Body({"metadata": {"name": "a"}, "spec": {"schedule": "@daily"}})
     essence = tuned.diffbase_storage.build(body=body)
     assert essence == {}
     assert tuned.diffbase_storage.fetch(body=body) is None
     assert tuned.progress_storage.clear(essence=essence) is essence
-
-
-async def test_kopf_keeps_no_memory_of_an_object():
-    memories = forgetting.NoMemories()
-    body = {"metadata": {"name": "a", "uid": "u"}}
-    assert (await memories.recall(body, noticed_by_listing=True)).noticed_by_listing
-    assert list(memories.iter_all_memories()) == []

@@ -1,4 +1,4 @@
-"""What a CronJob makes of the same expression, where it is not the same.
+"""What a CronJob makes of the same manifest, where it is not the same.
 
 CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
 the times are the same by design, so differences are looked for where the clock of a zone changes,

@@ -1,7 +1,7 @@
-"""What was seen in the queue, as rows: points, claims, and why a Schedule has none.
+"""What the queue holds, as rows: points, claims, dead letters, and why a Schedule has no point.
 
 The slot of a chain point is worked out from the definition's rule, as a worker does it; where the
-rule cannot be read the row simply says nothing of it.
+rule cannot be read, the row leaves the slot out.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import uuid
 from typing import TYPE_CHECKING
 
 from duepoint import errors
-from duepoint.cli.queue import listing
-from duepoint.schedules import slots
+from duepoint.cli import output
+from duepoint.schedules import points, slots
 from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
@@ -47,7 +47,7 @@ async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.Sch
     return await opened.schedule_sight(namespace, name=schedule)
 
 
-def of_point(sight: sights.PointSight, now_us: int) -> listing.Row:
+def of_point(sight: sights.PointSight, now_us: int) -> output.Row:
     """A point and what it stands for."""
     due_us = sight.due_us
     return {
@@ -55,8 +55,8 @@ def of_point(sight: sights.PointSight, now_us: int) -> listing.Row:
         "schedule": "" if sight.known is None else sight.known.name,
         "uid": "" if sight.known is None else sight.known.uid,
         "kind": sight.point.kind.name.lower(),
-        "scheduledTime": listing.time(_slot_us(sight)),
-        "due": listing.time(due_us),
+        "scheduledTime": output.time(_slot_us(sight)),
+        "due": output.time(due_us),
         "inSeconds": None if due_us is None else (due_us - now_us) / 1_000_000,
         "state": _state(due_us, now_us),
         "attempt": None if sight.record is None else sight.record.attempt + 1,
@@ -66,12 +66,12 @@ def of_point(sight: sights.PointSight, now_us: int) -> listing.Row:
     }
 
 
-def of_lease(lease: sights.LeaseSight) -> listing.Row:
+def of_lease(lease: sights.LeaseSight) -> output.Row:
     """A claim with its points."""
     left_us = lease.until_us - lease.now_us
     return {
         "worker": lease.worker,
-        "until": listing.time(lease.until_us),
+        "until": output.time(lease.until_us),
         "inSeconds": left_us / 1_000_000,
         "expired": left_us <= 0,
         "attempts": lease.reclaimed,
@@ -84,8 +84,8 @@ def of_lease(lease: sights.LeaseSight) -> listing.Row:
                 "schedule": "" if each.known is None else each.known.name,
                 "uid": "" if each.known is None else each.known.uid,
                 "kind": each.point.kind.name.lower(),
-                "scheduledTime": listing.time(_slot_us(each)),
-                "due": listing.time(each.due_us),
+                "scheduledTime": output.time(_slot_us(each)),
+                "due": output.time(each.due_us),
                 "attempt": None if each.record is None else each.record.attempt + 1,
             }
             for each in lease.points
@@ -93,7 +93,7 @@ def of_lease(lease: sights.LeaseSight) -> listing.Row:
     }
 
 
-def is_of(row: listing.Row, namespace: str | None, schedule: str | None) -> bool:
+def is_of(row: output.Row, namespace: str | None, schedule: str | None) -> bool:
     """Whether a row is of this namespace and Schedule; None = any."""
     if namespace is not None and row["namespace"] != namespace:
         return False
@@ -135,3 +135,32 @@ def _is_uid(text: str) -> bool:
         return str(uuid.UUID(text)) == text
     except ValueError:
         return False
+
+
+def row_of(letter: messages.DeadEntry) -> output.Row:
+    """What a letter says, under the names of the JSON output."""
+    entry = letter.entry
+    point = points.parse_member(letter.member, 0) if letter.member else None
+    slot_us = _number(entry.get("slot_us"))
+    if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
+        slot_us = point.slot_us
+    kind = entry.get("kind", "" if point is None else point.kind.name)
+    return {
+        "id": f"{shard_name(letter.shard)}/{letter.id}",
+        "givenUp": output.time(1000 * int(letter.id.partition("-")[0])),
+        "namespace": entry.get("namespace", ""),
+        "schedule": entry.get("name", ""),
+        "uid": entry.get("uid", ""),
+        "scheduledTime": output.time(slot_us),
+        "kind": kind.lower(),
+        "trigger": entry.get("trigger", ""),
+        "runUid": entry.get("run_uid", ""),
+        "reason": entry.get("reason", ""),
+        "message": entry.get("message", ""),
+        "attempts": _number(entry.get("attempts")),
+        "httpStatus": _number(entry.get("http_status")),
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None

@@ -14,7 +14,7 @@ import json
 import sys
 import time
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
@@ -23,11 +23,9 @@ import msgspec
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.cli import output
-from duepoint.cli.webhook.webhookreading import Objects
-from duepoint.kube import api as kubeapi
+from duepoint.cli import cluster, options, output
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import kubeconfig, port, secrets
+from duepoint.kube import port, secrets
 from duepoint.net import dialling, egressrules, http1
 from duepoint.runs import outcome
 from duepoint.schedules import actions, slots
@@ -49,6 +47,10 @@ from duepoint.targets import (
 _LOOPBACK = tuple(ipaddress.ip_network(one) for one in ("127.0.0.1/32", "::1/128"))
 V = TypeVar("V")
 _UID = "00000000-0000-4000-8000-000000000000"
+
+
+#: Keys by the name of the Secret or ConfigMap.
+Objects = Mapping[str, Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,27 @@ def _with_text(
     return dataclasses.replace(shown, told=f"{shown.told}: {text}") if text else shown
 
 
+def objects(literal: tuple[str, ...], files: tuple[str, ...]) -> Objects:
+    """What ``--secret`` and ``--secret-file`` say together; raises errors.InvalidSetting."""
+    found: dict[str, dict[str, bytes]] = {}
+    for text in literal:
+        name, key, value = _assigned("--secret", text)
+        found.setdefault(name, {})[key] = value.encode()
+    for text in files:
+        name, key, path = _assigned("--secret-file", text)
+        found.setdefault(name, {})[key] = options.content("--secret-file", path)
+    return found
+
+
+def _assigned(option: str, text: str) -> tuple[str, str, str]:
+    named, equals, value = text.partition("=")
+    name, slash, key = named.partition("/")
+    if not (equals and slash and name and key):
+        # Not quoted: it may be the secret itself.
+        raise errors.InvalidSetting(option, "write NAME/KEY=..., such as billing-hook/secret=...")
+    return name, key, value
+
+
 # -- what it is made of --------------------------------------------------------------------------
 
 
@@ -235,9 +258,9 @@ async def _cluster(sample: Sample) -> AsyncIterator[port.Api | None]:
         yield None
         return
     path = None if sample.kubeconfig is None else Path(sample.kubeconfig)
-    access = kubeconfig.found(path, sample.context)
-    async with kubeapi.ApiSession(access, component="webhook test") as api:
-        yield api
+    place = cluster.Place(kubeconfig=path, context=sample.context, namespace=None)
+    async with cluster.session(place) as found:
+        yield found.api
 
 
 def _told(message: str, api: port.Api | None) -> str:

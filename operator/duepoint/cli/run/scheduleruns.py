@@ -1,15 +1,18 @@
-"""A ScheduleRun followed to its end, with a bar where somebody looks on.
+"""ScheduleRuns of ``trigger`` and ``backfill``: made in a cluster, and followed to their end.
 
-Owns what is shown while it goes on (a progress bar on a terminal's standard error, nothing
-elsewhere) and what is said at the end, as text or as one JSON object, with the exit code: 0 for
-Complete, 1 for Failed, 3 for one that had not ended in time. The ScheduleRun does not depend on
-who follows it: interrupted, this says how to end it.
+A ScheduleRun gets its name here and not from the API server, so that a creation whose answer was
+lost can be asked for again without making two. While it runs a progress bar is shown on a
+terminal's standard error, and nothing elsewhere; its end is text or one JSON object, with the exit
+code: 0 for Complete, 1 for Failed, 3 for one that had not ended in time. The ScheduleRun does not
+depend on the command that follows it: interrupted, the command says how to end it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
+import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -18,10 +21,101 @@ import click
 import msgspec
 
 from duepoint import errors
+from duepoint.cli import cluster as clusters
 from duepoint.cli import output
-from duepoint.cli.run.triggercluster import Cluster
+from duepoint.cli.cluster import Cluster, Place
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, schedules
+from duepoint.kube import port, schedules, times
+from duepoint.schedules import spec as specs
+
+_LABEL = "duepoint.dev/schedule"
+_CREATE_ROUNDS = 4
+
+
+async def schedule(cluster: Cluster, name: str) -> specs.ScheduleSpec:
+    """The Schedule of this name, read.
+
+    Raises:
+        errors.InvalidSetting: there is none, or what it says cannot be carried out.
+        kube_errors.ApiError: the API server does not answer, or does not allow it.
+    """
+    try:
+        body = await cluster.api.request("GET", schedules.path(cluster.namespace, name))
+    except kube_errors.NotFound:
+        raise errors.InvalidSetting("NAME", await _nothing_of(cluster, name)) from None
+    found = msgspec.json.decode(body, type=schedules.Schedule)
+    metadata = found.metadata
+    created = metadata.creation_timestamp
+    try:
+        return specs.parse(
+            bytes(found.spec),
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            generation=metadata.generation,
+            created_us=times.parse_us(created) if created else 0,
+        )
+    except errors.InvalidSpec as invalid:
+        said = f"Schedule {cluster.namespace}/{name} cannot run: {invalid}"
+        raise errors.InvalidSetting("NAME", said) from invalid
+
+
+async def _nothing_of(cluster: Cluster, name: str) -> str:
+    """That there is no such Schedule, and which one may have been meant."""
+    said = f"there is no Schedule {cluster.namespace}/{name}"
+    names: list[str] = []
+    with contextlib.suppress(kube_errors.ApiError):
+        path = schedules.collection(cluster.namespace)
+        async for page in cluster.api.list_pages(path, schedules.Schedule):
+            names += [item.metadata.name for item in page.items]
+    if near := difflib.get_close_matches(name, names, n=1):
+        return f'{said}; did you mean "{near[0]}"?'
+    return f"{said}; kubectl get schedules -n {cluster.namespace} shows those there are"
+
+
+async def create(
+    cluster: Cluster, schedule_name: str, what: dict[str, Any], ttl_seconds: int | None
+) -> schedules.ScheduleRun:
+    """A new ScheduleRun, once.
+
+    Args:
+        what: ``trigger`` or ``backfill`` of the spec.
+        ttl_seconds: deleted so long after it has ended; None = kept.
+
+    Raises:
+        kube_errors.ApiError: it was refused, or the API server does not answer.
+    """
+    name = f"{schedule_name[:52].rstrip('.-')}-{secrets.token_hex(4)}"
+    spec: dict[str, Any] = {"scheduleName": schedule_name, **what}
+    if ttl_seconds is not None:
+        spec["ttlSecondsAfterFinished"] = ttl_seconds
+    made = {
+        "apiVersion": schedules.API_VERSION,
+        "kind": schedules.RUN_KIND,
+        "metadata": {
+            "name": name,
+            "namespace": cluster.namespace,
+            "labels": {_LABEL: schedule_name[:63].rstrip(".-")},
+        },
+        "spec": spec,
+    }
+    return msgspec.json.decode(await _made(cluster, name, made), type=schedules.ScheduleRun)
+
+
+async def _made(cluster: Cluster, name: str, made: dict[str, Any]) -> bytes:
+    """Asked again after a lost answer, the name tells that it is there."""
+    path = schedules.collection(cluster.namespace, plural=schedules.RUN_PLURAL)
+    for left in range(_CREATE_ROUNDS, 0, -1):
+        try:
+            return await cluster.api.request("POST", path, made)
+        except kube_errors.Unavailable:
+            if left == 1:
+                raise
+        except kube_errors.Conflict:
+            one = schedules.path(cluster.namespace, name, plural=schedules.RUN_PLURAL)
+            return await cluster.api.request("GET", one)
+    raise AssertionError("unreachable")
+
 
 FAILED = 1
 NOT_ENDED = 3
@@ -30,7 +124,6 @@ NOT_ENDED = 3
 _PATIENCE_SECONDS = 10.0
 _AGAIN_SECONDS = 1.0
 
-FORMATS = ("json", "text")
 
 #: Shows how far it is: planned, ended, and a sentence.
 Show = Callable[[int, int, str], None]
@@ -239,3 +332,49 @@ def how_to_end(run: schedules.ScheduleRun) -> str:
         f"It goes on; kubectl delete schedulerun {metadata.name} -n {metadata.namespace} starts no "
         "further slot"
     )
+
+
+def finish(
+    where: Place,
+    made: Callable[[Cluster], Any],
+    *,
+    shape: str,
+    wait: bool,
+    most_seconds: float | None,
+) -> None:
+    """Make the ScheduleRun and, where asked for, follow it to its end.
+
+    Raises:
+        errors.InvalidSetting: what was asked for cannot be, or the cluster says no.
+        click.exceptions.Exit: with the exit code of how it ended.
+    """
+    known: list[schedules.ScheduleRun] = []
+    try:
+        asyncio.run(_finish(where, made, known, wait=wait, most_seconds=most_seconds))
+    except KeyboardInterrupt:
+        if known:
+            output.complain(how_to_end(known[-1]))
+        raise
+    except kube_errors.ApiError as trouble:
+        if known:
+            output.complain(how_to_end(known[-1]))
+        raise errors.InvalidSetting("cluster", str(trouble)) from trouble
+    if known:
+        tell_end(known[-1], shape, waited=wait)
+
+
+async def _finish(
+    where: Place,
+    made: Callable[[Cluster], Any],
+    known: list[schedules.ScheduleRun],
+    *,
+    wait: bool,
+    most_seconds: float | None,
+) -> None:
+    async with clusters.session(where) as cluster:
+        run = await made(cluster)
+        if run is None:
+            return
+        known.append(run)
+        if wait:
+            known.append(await to_the_end(cluster, run, most_seconds))

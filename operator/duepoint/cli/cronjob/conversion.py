@@ -1,21 +1,24 @@
-"""A CronJob to the Schedule that does the same: what is carried over, what is left behind.
+"""A CronJob to the Schedule that does the same, or to what is wrong with it.
 
 Everything that the author wrote comes along, also what nobody knows, so that a misspelt field is
 refused and not lost. What the API server and other controllers wrote (uid, managedFields, status,
-the record of ``kubectl apply``) stays behind, and so do nulls, which mean absent. Nothing is judged
-here; ``checks`` judges the result, ``porting`` tells what will differ.
+the record of ``kubectl apply``) stays behind, and so do nulls, which mean absent. A Schedule that
+comes out has been judged as ``duepoint validate`` judges it, so that what is printed is what the
+API server takes; ``notes`` says what it will do otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from duepoint import errors
-from duepoint.cli.check import manifests
-from duepoint.cli.check.manifests import Problem
+from duepoint.cli.check import checks, manifests
+from duepoint.cli.check.manifests import Manifest, Problem, Unreadable
 from duepoint.cli.cronjob import importtimes
+from duepoint.cli.cronjob import notes as cronjob_notes
 
 _OF_THE_SERVER = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
@@ -170,3 +173,95 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 def _note(path: str, message: str) -> Problem:
     return Problem(path=path, message=message, is_note=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A CronJob and its Schedule.
+
+    Attributes:
+        schedule: None where there are problems.
+        notes: what was changed or will differ; those without a path hold for every CronJob.
+    """
+
+    source: Manifest
+    schedule: dict[str, Any] | None = None
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the CronJobs themselves do not say.
+
+    Attributes:
+        namespace: written into objects that name none; None leaves them so.
+        time_zone: that of the controller manager; None leaves it to the Schedule's default.
+        now_us: from when on differences are looked for.
+    """
+
+    namespace: str | None
+    time_zone: str | None
+    now_us: int
+
+
+def imported(
+    found: Iterable[Manifest | Unreadable], given: Given
+) -> Iterator[Imported | Unreadable | None]:
+    """One for each object in turn; None for one that is no CronJob."""
+    for source in found:
+        if isinstance(source, Unreadable):
+            yield source
+        elif not isinstance(source.content, dict) or not source.kind:
+            told = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
+            yield _refused(source, "", told)
+        elif source.kind == checks.CRONJOB and not _is_somebody_elses(source.api_version):
+            yield _of_cronjob(source, given)
+        else:
+            yield None
+
+
+def _is_somebody_elses(version: str) -> bool:
+    """A kind of that name in another group."""
+    return "/" in version and not version.startswith("batch/")
+
+
+def _of_cronjob(source: Manifest, given: Given) -> Imported:
+    if source.api_version not in checks.CRONJOB_VERSIONS:
+        told = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
+        return _refused(source, "apiVersion", told)
+    return _judged(source, given)
+
+
+def _judged(source: Manifest, given: Given) -> Imported:
+    made_of_it = ported(source.content, namespace=given.namespace, time_zone=given.time_zone)
+    if not _is_text(made_of_it.content):
+        return _refused(source, "", "holds half a character; write UTF-8")
+    made = Manifest(
+        file=source.file, document=source.document, item=source.item, content=made_of_it.content
+    )
+    judged = checks.check(
+        made,
+        namespace=given.namespace or "default",
+        created_us=given.now_us,
+        newer_kubernetes=True,  # the CronJob's API server has taken it
+    )
+    assert judged is not None  # noqa: S101 - a Schedule is our business
+    wrong = tuple(problem for problem in judged.problems if not problem.is_note)
+    if wrong or judged.spec is None:
+        return Imported(source=source, problems=wrong)
+    others = cronjob_notes.notes(made_of_it.content, judged.spec, given.now_us)
+    notes = (*made_of_it.notes, *judged.problems, *others)
+    return Imported(source=source, schedule=made_of_it.content, notes=notes)
+
+
+def _is_text(content: dict[str, Any]) -> bool:
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refused(source: Manifest, path: str, message: str) -> Imported:
+    return Imported(source=source, problems=(Problem(path=path, message=message),))

@@ -1,6 +1,6 @@
 """What a CronJob's manifest means otherwise once it is a Schedule: notes for its author.
 
-Only what can be seen in the manifest is told here; the whole table of differences is in
+Only what can be seen in the manifest is noted here; the whole table of differences is in
 ``docs/howto/port-a-cronjob.md``.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from duepoint import expressions
 from duepoint.cli import instants
 from duepoint.cli.check.manifests import Problem
-from duepoint.cli.cronjob import cronjobs
+from duepoint.cli.cronjob import differences
 from duepoint.expressions import cron
 from duepoint.schedules.spec import ScheduleSpec
 
@@ -72,7 +72,7 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
             "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
         )
         return
-    if why := cronjobs.refusal(text):
+    if why := differences.refusal(text):
         yield _note("spec.schedule", f"a CronJob refuses this expression ({why})")
         return
     zone = spec.rule.timing.time_zone
@@ -87,14 +87,14 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
 
 
 @functools.lru_cache(maxsize=4096)
-def _differences(text: str, zone: str, from_us: int) -> tuple[cronjobs.Difference, ...]:
+def _differences(text: str, zone: str, from_us: int) -> tuple[differences.Difference, ...]:
     """Of ten thousand CronJobs many are due at the same times, and a search takes a while."""
     ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
     assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
-    return tuple(cronjobs.differences(text, ours, zone, from_us))
+    return tuple(differences.differences(text, ours, zone, from_us))
 
 
-def _does(difference: cronjobs.Difference) -> str:
+def _does(difference: differences.Difference) -> str:
     return "does" if difference.left_out else "does not"
 
 
