@@ -81,7 +81,7 @@ async def _ours(server: RedisServer) -> float:
     with server.client() as client:
         client.flushall()
         async with place.queue(server, 1) as queue:
-            shard = place.names(await queue.layout(), 0)
+            shard = place.names(await queue.layouts.read(), 0)
             due_us = (place.now_us() // 1_000_000 + 2) * 1_000_000
             place.put_points(client, shard, 1, _COUNT, due_us)
             await asyncio.sleep((due_us - place.now_us()) / 1e6)

@@ -65,7 +65,7 @@ async def run(kind: str) -> list[Figure]:
                 await _one(queue, noted, number)
             report.say(f"{kind}: {_IDLE_SECONDS} s of nothing")
             await asyncio.sleep(_CALM_SECONDS)
-            beat = queue._scripts._shas["beat"]  # noqa: SLF001 - to tell it from other scripts
+            beat = queue.index.scripts._shas["beat"]  # noqa: SLF001 - to tell it from other scripts
             said = await asyncio.to_thread(_monitored, server, beat)
             work.drain()
             await running
@@ -98,10 +98,10 @@ async def arm(queue: delayqueue.DelayQueue, number: int, due_us: int) -> None:
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
         rule=rules.Rule(timing=timing),
-        target=queue.digest(f"team-{number % 7}", _BLOB),
+        target=queue.definitions.digest(f"team-{number % 7}", _BLOB),
     )
     arming = messages.Arming(definition=known, due_us=due_us)
-    await queue.upsert([(arming, _BLOB)], place.EPOCH)
+    await queue.definitions.upsert([(arming, _BLOB)], place.EPOCH)
 
 
 async def _one(queue: delayqueue.DelayQueue, noted: NotesTime, number: int) -> None:

@@ -140,7 +140,7 @@ async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool)
     """Firings a second from the hour until nothing is due any more."""
     clock = HourClock()
     due_us = clock.hour_us
-    queue._clock = clock  # noqa: SLF001 - made after the filling, which takes its time
+    queue.index.clock = clock
     work = _worker(queue, clock, one_entry=one_entry)
     before = _fired()
     running = asyncio.create_task(work.run())
@@ -186,8 +186,8 @@ def _fired() -> float:
 
 async def _due(queue: delayqueue.DelayQueue, due_us: int) -> int:
     """Points that have not moved on: due then, or claimed."""
-    layout = await queue.layout()
-    asked = queue._client.pipeline(transaction=False)  # noqa: SLF001
+    layout = await queue.layouts.read()
+    asked = queue.index.client.pipeline(transaction=False)
     for shard in range(layout.shards):
         names = place.names(layout, shard)
         asked.zcount(names.heads, "-inf", due_us)

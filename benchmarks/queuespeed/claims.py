@@ -20,7 +20,7 @@ from benchmarks import report
 from benchmarks.queuespeed import bare, place
 from benchmarks.report import Figure
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.firing import claimedchains
+from duepoint.delayqueue.claims import claimedchains
 from tests.support.redisserver import RedisServer
 
 NAME = "claims"
@@ -54,7 +54,7 @@ class _Rates:
 async def _in_turn(server: RedisServer, lanes: int, count: int, turns: int) -> _Rates:
     rates = _Rates()
     async with place.queue(server, 1) as queue:
-        shard = place.names(await queue.layout(), 0)
+        shard = place.names(await queue.layouts.read(), 0)
         client = redis.asyncio.Redis(port=server.port, protocol=2)
         keys = [f"bare:{lane}" for lane in range(lanes)]
         other = bare.Bare(client, keys, "bare:leases")
@@ -93,7 +93,7 @@ async def empty(
             for member in chains.members:
                 handle(member)
         following, settled = await asyncio.gather(
-            _claim(queue), queue.settle(claimed, messages.Settlement(whole=True))
+            _claim(queue), queue.settlements.settle(claimed, messages.Settlement(whole=True))
         )
         total += settled.applied
         claimed = following
@@ -101,7 +101,7 @@ async def empty(
 
 
 async def _claim(queue: delayqueue.DelayQueue) -> messages.Claim | None:
-    (answer,) = await queue.claim((messages.ShardId(0),), worker="bench", batch=BATCH)
+    (answer,) = await queue.claims.claim((messages.ShardId(0),), worker="bench", batch=BATCH)
     return answer.claim
 
 

@@ -20,7 +20,7 @@ from benchmarks.report import Figure
 from duepoint import clock as clocks
 from duepoint import services
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.firing import claiming
+from duepoint.delayqueue.claims import claiming
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
 from duepoint.targets import target
@@ -74,11 +74,13 @@ async def _turn(kind: str, count: int) -> NotesQuiet:
             hour_us = chain.HourClock().hour_us
             for number in range(_POINTS):
                 due_us = hour_us + _LEAD_US + number * _APART_US
-                await queue.upsert([(_arming(queue, number, due_us), _BLOB)], place.EPOCH)
+                await queue.definitions.upsert(
+                    [(_arming(queue, number, due_us), _BLOB)], place.EPOCH
+                )
             with server.client() as client:
                 await filling.schedules(queue, client, count=count, namespaces=4, due_us=hour_us)
             clock = chain.HourClock()
-            queue._clock = clock  # noqa: SLF001 - made after the filling, which takes its time
+            queue.index.clock = clock
             noted = NotesQuiet(clock)
             work = _worker(queue, noted, clock)
             running = asyncio.create_task(work.run())
@@ -113,7 +115,7 @@ def _arming(queue: delayqueue.DelayQueue, number: int, due_us: int) -> messages.
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
         rule=rules.Rule(timing=timing),
-        target=queue.digest(QUIET, _BLOB),
+        target=queue.definitions.digest(QUIET, _BLOB),
     )
     return messages.Arming(definition=known, due_us=due_us)
 

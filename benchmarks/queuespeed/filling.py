@@ -37,13 +37,13 @@ async def schedules(
     due_us: int,
 ) -> None:
     """So many Schedules with a stream target, all of whose chains are due then."""
-    layout = await queue.layout()
+    layout = await queue.layouts.read()
     blob = actions.encode(
         actions.Action(target=actions.StreamAction(name="bench", max_length=1000))
     )
     wanted = collections.Counter(f"team-{n % namespaces}" for n in range(count))
     for namespace, share in wanted.items():
-        digest = queue.digest(namespace, blob)
+        digest = queue.definitions.digest(namespace, blob)
         made = (_definition(namespace, digest, n) for n in range(share))
         while part := list(itertools.islice(made, _CHUNK)):
             await _put(queue, client, layout, part, blob, due_us)
@@ -78,7 +78,7 @@ async def _put(  # noqa: PLR0917 - called once
     for known in part:
         by_shard[sharding.shard_of(known.id, layout.shards)].append(known)
     for shard, listed in by_shard.items():
-        names = queue._shard(shard)  # noqa: SLF001 - its own names are the point
+        names = queue.index.shard(shard)
         lane = await _lane(queue, shard, listed[0], blob)
         pipeline = client.pipeline(transaction=False)
         for bucket, fields in (await _packed(queue, shard, listed)).items():
@@ -94,11 +94,11 @@ async def _lane(
 ) -> int:
     """The lane of a namespace; the first schedule of it goes in as the operator would put it."""
     entry = interning.entry(interning.Kind.NAMESPACE, one.namespace.encode())
-    known = queue._interned.number(shard, entry)  # noqa: SLF001
+    known = queue.interned.number(shard, entry)
     if known is None:
         arming = messages.Arming(definition=one, due_us=place.now_us() + 10**12)
-        await queue.upsert([(arming, blob)], place.EPOCH)
-        known = queue._interned.number(shard, entry)  # noqa: SLF001
+        await queue.definitions.upsert([(arming, blob)], place.EPOCH)
+        known = queue.interned.number(shard, entry)
         assert known is not None
     return known
 
@@ -113,9 +113,9 @@ async def _packed(
             interning.entry(interning.Kind.TARGET, known.target.encode()),
             interning.entry(interning.Kind.RULE, rules.text(known.rule)),
         ]
-        numbers = await queue._intern(shard, texts, place.EPOCH)  # noqa: SLF001
+        numbers = await queue.numbering.intern(shard, texts, place.EPOCH)
         lane, target, rule = (numbers[text] for text in texts)
         record = codec.pack(known, namespace=lane, target=target, rule=rule)
-        name = queue._shard(shard).bucket_of(known.id, queue._buckets)  # noqa: SLF001
+        name = queue.index.shard(shard).bucket_of(known.id, queue.index.buckets)
         buckets[name][known.id] = record
     return buckets

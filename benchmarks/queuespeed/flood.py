@@ -38,7 +38,7 @@ async def run(kind: str, *, count: int = 1_000_000) -> list[Figure]:
     with place.server(kind, "--slowlog-log-slower-than", str(_SLOW_US)) as server:
         async with place.queue(server, 1) as queue:
             with server.client() as client:
-                shard = place.names(await queue.layout(), 0)
+                shard = place.names(await queue.layouts.read(), 0)
                 report.say(f"{kind}: {count:,} points due in one second")
                 second_us = place.now_us() - 2_000_000
                 for _ in range(20):

@@ -38,9 +38,9 @@ def server(kind: str = "valkey", *options: str) -> Iterator[RedisServer]:
 @contextlib.asynccontextmanager
 async def queue(server: RedisServer, shards: int) -> AsyncIterator[delayqueue.DelayQueue]:
     """The real queue on an index of its own."""
-    opened = delayqueue.DelayQueue(server.url, blob_key=KEY)
+    opened = delayqueue.connect(server.url, blob_key=KEY)
     await opened.start()
-    await opened.open_layout(shards, EPOCH)
+    await opened.membership.open(shards, EPOCH)
     try:
         yield opened
     finally:

@@ -20,8 +20,8 @@ from benchmarks import report
 from benchmarks.queuespeed import place
 from benchmarks.report import Figure
 from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.firing import activeruns
-from duepoint.delayqueue.firing.activeruns import Facts, Verdict
+from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue.concurrency.activeruns import Facts, Verdict
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules import rule as rules
 
@@ -91,11 +91,11 @@ class _Scene:
             namespace="team", name="report", uid=str(uuid.uuid4()), generation=1,
             timing_generation=1, created_us=now_us, not_before_us=now_us - 2 * SECOND_US,
             state=definition.State.ARMED, rule=rules.Rule(timing=timing, policy=policy),
-            target=queue.digest("team", _BLOB),
+            target=queue.definitions.digest("team", _BLOB),
         )  # fmt: skip
         arming = messages.Arming(definition=known, due_us=now_us - 1)
-        await queue.upsert([(arming, _BLOB)], place.EPOCH)
-        (answer,) = await queue.claim((messages.ShardId(0),), worker="bench")
+        await queue.definitions.upsert([(arming, _BLOB)], place.EPOCH)
+        (answer,) = await queue.claims.claim((messages.ShardId(0),), worker="bench")
         assert answer.claim is not None
         (chain,) = answer.claim.points
         first = now_us // SECOND_US * SECOND_US
@@ -107,7 +107,7 @@ class _Scene:
         record = messages.OccurrenceRecord()
         own = tuple(messages.Occurrence(point=point, record=record) for point in planned)
         plan = messages.Planning(chain=chain, slots=own, next_due_us=now_us + 3_600 * SECOND_US)
-        await queue.plan(answer.claim, plan)
+        await queue.settlements.plan(answer.claim, plan)
         runs = tuple(_run(known, slot_us) for slot_us in slots[:count])
         return cls(queue, known, answer.claim, iter([one.member for one in planned]), runs)
 
@@ -127,7 +127,7 @@ class _Scene:
         assert await self._asked_to_the_end(next(self.members), "Forbid") is Verdict.FORBIDDEN
 
     async def ended(self) -> None:
-        told = await self.queue.finish(self.known, [self.runs[-1].job], place.EPOCH)
+        told = await self.queue.concurrency.finish(self.known, [self.runs[-1].job], place.EPOCH)
         assert told.removed == 1
 
     async def entered(self) -> None:
@@ -136,10 +136,14 @@ class _Scene:
 
     async def replaced(self) -> None:
         """By a slot that is in already under the other policy: it is taken out first."""
-        await self.queue.finish(self.known, [_run_of(self.known, self._last).job], place.EPOCH)
+        await self.queue.concurrency.finish(
+            self.known, [_run_of(self.known, self._last).job], place.EPOCH
+        )
         assert await self._asked_to_the_end(self._last, "Replace") is Verdict.IN
         while found := (await self._ask(self._last, Facts(checked=True), "Replace")).runs:
-            await self.queue.leave(self.claim, self.known, jobs=[one.job for one in found])
+            await self.queue.concurrency.leave(
+                self.claim, self.known, jobs=[one.job for one in found]
+            )
 
     async def _asked_to_the_end(self, member: bytes, policy: str) -> Verdict:
         facts = Facts(checked=True)
@@ -159,7 +163,7 @@ class _Scene:
             member=member, run=_run_of(self.known, member), version=self.known.timing_version,
             policy=policy, most=self.known.rule.policy.max_concurrency, mark="1", facts=facts,
         )  # fmt: skip
-        return await self.queue.admit(self.claim, entry)
+        return await self.queue.concurrency.admit(self.claim, entry)
 
 
 def _run_of(known: definition.Definition, member: bytes) -> activeruns.ActiveRun:

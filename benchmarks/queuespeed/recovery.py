@@ -71,11 +71,11 @@ def _figures(kind: str, taken: list[tuple[float, int]]) -> Iterator[Figure]:
 
 
 async def _victim(url: str) -> None:
-    queue = delayqueue.DelayQueue(url, blob_key=place.KEY)
+    queue = delayqueue.connect(url, blob_key=place.KEY)
     await queue.start()
-    layout = await queue.layout()
+    layout = await queue.layouts.read()
     held, shards = 0, tuple(range(layout.shards))
-    for answer in await queue.claim(shards, worker="victim", lease_seconds=LEASE_SECONDS):
+    for answer in await queue.claims.claim(shards, worker="victim", lease_seconds=LEASE_SECONDS):
         held += 0 if answer.claim is None else len(answer.claim.points)
     print(held, flush=True)
     await asyncio.sleep(60)

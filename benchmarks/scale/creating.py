@@ -108,7 +108,7 @@ async def _arm(queue: delayqueue.DelayQueue, rate: int) -> int:
         _arming(queue, number, rule, begin_us) for number in range(int(rate * _PERIOD_SECONDS))
     ]
     for first in range(0, len(wanted), _PART):
-        await queue.upsert(wanted[first : first + _PART], points_place.EPOCH)
+        await queue.definitions.upsert(wanted[first : first + _PART], points_place.EPOCH)
     return begin_us
 
 
@@ -128,7 +128,7 @@ def _arming(
         not_before_us=due_us - 1,
         state=definition.State.ARMED,
         rule=rule,
-        target=queue.digest(namespace, _BLOB),
+        target=queue.definitions.digest(namespace, _BLOB),
     )
     return messages.Arming(definition=known, due_us=due_us), _BLOB
 
@@ -143,7 +143,7 @@ async def _creator(url: str, count: int, seconds: float) -> None:
                 due_us = points_place.now_us() + 3_600_000_000
                 first = count + created
                 ((arming, blob),) = source.wanted(queue, first, first + 1, due_us)
-                await queue.upsert([(arming, blob)], points_place.EPOCH)
+                await queue.definitions.upsert([(arming, blob)], points_place.EPOCH)
                 created += 1
             else:
                 await asyncio.sleep(0.002)

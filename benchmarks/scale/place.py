@@ -24,9 +24,9 @@ def shards(count: int) -> int:
 async def queue(url: str, count: int) -> AsyncIterator[delayqueue.DelayQueue]:
     """The real queue on an index for so many schedules, made where there is none."""
     buckets = keys.buckets_for(source.PER_NAMESPACE, shards(count))
-    opened = delayqueue.DelayQueue(url, blob_key=place.KEY, buckets=buckets)
+    opened = delayqueue.connect(url, blob_key=place.KEY, buckets=buckets)
     await opened.start()
-    await opened.open_layout(shards(count), place.EPOCH)
+    await opened.membership.open(shards(count), place.EPOCH)
     try:
         yield opened
     finally:

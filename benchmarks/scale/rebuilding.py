@@ -61,7 +61,7 @@ async def run(kind: str, count: int) -> list[Figure]:
                 first = await leader.compare(count)
                 with server.client() as client:
                     client.flushall()
-                await queue.open_layout(place.shards(count), points_place.EPOCH)
+                await queue.membership.open(place.shards(count), points_place.EPOCH)
                 again = await leader.compare(count)
     return [
         _figure(f"rebuild by a leader that takes over: {kind}, {count:,} objects", *first, count),
@@ -130,7 +130,7 @@ class _Leader:
         while self._brings.unapplied():  # noqa: ASYNC110 - nobody is told of the last one
             await asyncio.sleep(0.02)
         spent = time.perf_counter() - began, time.process_time() - cpu
-        total = sum(one.points for one in await self._queue.stats())
+        total = sum(one.points for one in await self._queue.counts.stats())
         assert total == count, f"{total:,} of {count:,} points are there"
         return spent
 

@@ -146,7 +146,7 @@ async def _webhooks(url: str, concurrency: int) -> AsyncIterator[Post]:
     clock = clocks.SystemClock()
     api = await vaults.api_with(vaults.a_secret("signing", NAMESPACE, key=vaults.WHSEC))
     limits = hostlimits.HostLimits(clock, per_host=concurrency, places=2 * concurrency)
-    breaker = circuits.Breaker(memoryqueue.MemoryDelayQueue(clock), clock)
+    breaker = circuits.Breaker(memoryqueue.MemoryDelayQueue(clock).circuits, clock)
     sender = webhook.WebhookTarget(
         dialling.Dialler(webhookscene.LOCAL),
         webhooktargets.FixedServices(),

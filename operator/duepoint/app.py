@@ -87,7 +87,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         server = (await access.login()).server
         own_hosts = ownservers.own_servers(chosen.redis_url, server)
         dialler = dialling.Dialler(
-            egress_policy(chosen), lambda: (*own_hosts, *queue.server_hosts())
+            egress_policy(chosen), lambda: (*own_hosts, *queue.health.hosts())
         )
         source = materials.Vault(
             secretcache.objects_of(api, clock),
@@ -181,7 +181,7 @@ def webhook_gate(
     limits = hostlimits.HostLimits(
         clock, per_host=chosen.webhook_host_concurrency, places=chosen.concurrency
     )
-    return gate.Gate(limits, circuits.Breaker(queue, clock))
+    return gate.Gate(limits, circuits.Breaker(queue.circuits, clock))
 
 
 def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
@@ -232,7 +232,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             ),
             clock,
             chosen.identity,
-            known_epoch=queue.newest_epoch,
+            known_epoch=queue.layouts.newest_epoch,
             watchdog=watchdog,
             on_change=_note_leadership,
         )
@@ -264,7 +264,7 @@ def _cancel(task: asyncio.Task[None]) -> None:
 async def _redis_time(queue: delayqueue.DelayQueue) -> int:
     """Redis's time; whether it was told is what the operator knows of Redis at all times."""
     try:
-        told_us = await queue.time_us()
+        told_us = await queue.health.time_us()
     except errors.TryLater:
         telemetry.redis_up.set(0)
         raise

@@ -80,7 +80,7 @@ class History:
 
     async def delete(self):
         old = self.dice.choice(list(self.stored.values()))
-        await self.queue.remove(old.id, old.uid, old.namespace, queueing.EPOCH)
+        await self.queue.definitions.remove(old.id, old.uid, old.namespace, queueing.EPOCH)
         del self.stored[old.id]
         self.deleted.add(old.id)
 
@@ -91,7 +91,7 @@ class History:
         self.first[new.id] = first
 
     async def _apply(self, arming):
-        (armed,) = await self.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+        (armed,) = await self.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
         return armed
 
     async def roll_back(self):
@@ -116,17 +116,19 @@ class History:
             self.queue.flush()
         else:
             await self.server.restore({})
-        await self.queue.open_layout(1, queueing.EPOCH)
+        await self.queue.membership.open(1, queueing.EPOCH)
         self.lives += 1
         await self.compare()
 
     async def compare(self):
         seen = {}
-        async for one in self.queue.all_definitions(messages.ShardId(0)):
+        async for one in self.queue.definitions.all_definitions(messages.ShardId(0)):
             seen[one.id] = one
         for schedule_id, one in seen.items():
             if schedule_id not in self.stored:
-                await self.queue.remove(schedule_id, one.uid, one.namespace, queueing.EPOCH)
+                await self.queue.definitions.remove(
+                    schedule_id, one.uid, one.namespace, queueing.EPOCH
+                )
         for schedule_id, wanted in self.stored.items():
             there = seen.get(schedule_id)
             if there is None or there.timing_generation != wanted.timing_generation:
@@ -144,7 +146,7 @@ class History:
     async def compare_held(self):
         """What the leader does with points that wait: what has ended goes, the rest is due."""
         shard = messages.ShardId(0)
-        async for part in self.queue.held_points(shard):
+        async for part in self.queue.suspect_points.held(shard):
             compared = messages.Compared()
             for one in part:
                 known = one.definition
@@ -164,9 +166,11 @@ class History:
                     compared.gone.append(one)
                 else:
                     compared.due.append((one, None))
-            assert await self.queue.apply_compared(shard, compared, queueing.EPOCH) == len(part)
-        for doubted in await self.queue.doubted():
-            await self.queue.end_doubt(doubted, queueing.EPOCH)
+            assert await self.queue.suspect_points.apply(shard, compared, queueing.EPOCH) == len(
+                part
+            )
+        for doubted in await self.queue.suspect_points.shards():
+            await self.queue.suspect_points.end(doubted, queueing.EPOCH)
 
     def _has_been_fired(self, point):
         timing = point.schedule_id, point.timing_version
@@ -182,7 +186,7 @@ class History:
     async def sweep(self):
         cursor, done = None, False
         while not done:
-            swept = await self.queue.sweep(
+            swept = await self.queue.sweeper.sweep(
                 messages.ShardId(0), cursor, queueing.EPOCH,
                 due_of=lambda known: self.due_after(
                     known, max(known.not_before_us, self.watermark_us(known))
@@ -259,14 +263,14 @@ class History:
 
     async def work(self):
         lease = self.dice.choice([0.0, LEASE_SECONDS]) if self.with_faults else 60.0
-        (answer,) = await self.queue.claim(
+        (answer,) = await self.queue.claims.claim(
             [messages.ShardId(0)], worker="w", batch=self.dice.randint(1, 12), lease_seconds=lease
         )
         if answer.claim is None:
             return False
         claim = answer.claim
         living = set(self.stored)
-        known = await self.queue.read_definitions(
+        known = await self.queue.definitions.read_definitions(
             claim.shard, {p.schedule_id for p in claim.points}
         )
         if set(known) - living:
@@ -274,9 +278,9 @@ class History:
         if self._fault(0.1):
             return True  # died before it fired anything
         if self._fault(0.1):
-            claim = await self.queue.extend(claim, LEASE_SECONDS) or claim
+            claim = await self.queue.claims.extend(claim, LEASE_SECONDS) or claim
         if self._fault(0.05):
-            await self.queue.release(claim)
+            await self.queue.claims.release(claim)
             return True
         await self._carry_out(claim, known)
         return True
@@ -330,19 +334,19 @@ class History:
         if self._fault(0.15):
             self.late.append((claim, settlement))
             return
-        settled = await self.queue.settle(claim, settlement)
+        settled = await self.queue.settlements.settle(claim, settlement)
         if self._fault(0.2):  # the reply was lost: said once more
-            again = await self.queue.settle(claim, settlement)
+            again = await self.queue.settlements.settle(claim, settlement)
             assert again.lost or again.applied == 0
         if settled.remaining and not settled.lost and self._fault(0.5):
-            await self.queue.release(claim)
+            await self.queue.claims.release(claim)
 
     async def settle_late(self):
         if self.late:
             claim, settlement = self.late.pop(self.dice.randrange(len(self.late)))
-            await self.queue.settle(claim, settlement)
+            await self.queue.settlements.settle(claim, settlement)
             if self.dice.random() < 0.5:
-                await self.queue.release(claim)
+                await self.queue.claims.release(claim)
 
     def _planning(self, chain):
         first = self.number_of(chain.due_us)
@@ -379,9 +383,9 @@ class History:
     async def _plan(self, claim, plans):
         if not plans:
             return []
-        held = await self.queue.split(claim, plans)
+        held = await self.queue.settlements.split(claim, plans)
         if self._fault(0.2):  # the reply was lost: asked once more
-            assert await self.queue.split(claim, plans) == held
+            assert await self.queue.settlements.split(claim, plans) == held
         return [
             (slot.point, slot.point.slot_us)
             for planning, kept in zip(plans, held, strict=True)
@@ -439,7 +443,7 @@ class History:
         self.with_faults = False
         for _ in range(3):
             await self.harness.pass_time(LEASE_SECONDS * 1.2)
-            while await self.work() or await self.queue.doubted():
+            while await self.work() or await self.queue.suspect_points.shards():
                 await self.compare_held()
                 await self.harness.pass_time(0.001)
 

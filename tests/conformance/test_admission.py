@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import activeruns
-from duepoint.delayqueue.firing.activeruns import Facts, State, Verdict
+from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue.concurrency.activeruns import Facts, State, Verdict
 from duepoint.schedules import points
 from duepoint.schedules import rule as rules
 from tests.support import queueing, redisserver
@@ -56,7 +56,7 @@ class Gate:
 
     async def arm(self) -> Gate:
         armed = messages.Arming(definition=self.definition(), due_us=self.harness.now_us() - 1)
-        await self.queue.upsert([(armed, queueing.BLOB)], EPOCH)
+        await self.queue.definitions.upsert([(armed, queueing.BLOB)], EPOCH)
         return self
 
     async def slots(self, *numbers: int) -> tuple[messages.Claim, list[bytes]]:
@@ -81,7 +81,7 @@ class Gate:
         plan = messages.Planning(
             chain=chain, slots=tuple(planned), next_due_us=self.harness.now_us() - 1
         )
-        assert await self.queue.plan(claim, plan) is not None
+        assert await self.queue.settlements.plan(claim, plan) is not None
         return claim, [one.point.member for one in planned]
 
     def entry(self, member: bytes, **facts) -> activeruns.Entry:
@@ -109,14 +109,16 @@ class Gate:
 
     async def ask(self, claim, member, **facts) -> activeruns.Admission:
         """The answer of somebody who has listed the Jobs where that was wanted."""
-        answer = await self.queue.admit(claim, self.entry(member, **facts))
+        answer = await self.queue.concurrency.admit(claim, self.entry(member, **facts))
         if answer.verdict is not Verdict.UNKNOWN:
             return answer
-        return await self.queue.admit(claim, self.entry(member, **{**facts, "listed": answer.mark}))
+        return await self.queue.concurrency.admit(
+            claim, self.entry(member, **{**facts, "listed": answer.mark})
+        )
 
     async def settle(self, claim, *members, number=1, **more):
         done = messages.Settlement(finished=members, number=number, **more)
-        return await self.queue.settle(claim, done)
+        return await self.queue.settlements.settle(claim, done)
 
     async def start(self, number: int = 0) -> bytes:
         """A slot that was let in and whose occurrence has ended, as that of a Job does."""
@@ -130,7 +132,7 @@ class Gate:
         return [
             one.slot_us
             for shard in await self.harness.shards()
-            async for one in self.queue.all_occurrences(shard)
+            async for one in self.queue.occurrences.all_occurrences(shard)
             if one.kind is points.PointKind.QUEUED
         ]
 
@@ -158,9 +160,9 @@ def run_of(member: bytes) -> activeruns.Run:
 async def test_the_first_slot_starts_once_the_jobs_were_listed(gate):
     await gate.arm()
     claim, (member,) = await gate.slots(0)
-    first = await gate.queue.admit(claim, gate.entry(member))
+    first = await gate.queue.concurrency.admit(claim, gate.entry(member))
     assert first.verdict is Verdict.UNKNOWN
-    listed = await gate.queue.admit(claim, gate.entry(member, listed=first.mark))
+    listed = await gate.queue.concurrency.admit(claim, gate.entry(member, listed=first.mark))
     assert listed.verdict is Verdict.IN
 
 
@@ -177,7 +179,7 @@ async def test_a_job_that_the_list_shows_counts(gate):
 async def test_a_list_of_another_time_is_no_list(gate):
     await gate.arm()
     claim, (member,) = await gate.slots(0)
-    answer = await gate.queue.admit(claim, gate.entry(member, listed="something else"))
+    answer = await gate.queue.concurrency.admit(claim, gate.entry(member, listed="something else"))
     assert answer.verdict is Verdict.UNKNOWN
 
 
@@ -185,7 +187,7 @@ async def test_nothing_is_listed_a_second_time(gate):
     await gate.arm()
     await gate.start(0)
     claim, (member,) = await gate.slots(1)
-    answer = await gate.queue.admit(claim, gate.entry(member))
+    answer = await gate.queue.concurrency.admit(claim, gate.entry(member))
     assert answer.verdict is Verdict.CHECK
 
 
@@ -198,10 +200,10 @@ async def test_an_edit_has_the_jobs_listed_again(gate):
         due_us=None,
         keep_chain=True,
     )
-    await gate.queue.upsert([(armed, queueing.BLOB)], EPOCH)
+    await gate.queue.definitions.upsert([(armed, queueing.BLOB)], EPOCH)
     claim, (member,) = await gate.slots(1)
     again = dataclasses.replace(gate.entry(member), mark="2")
-    assert (await gate.queue.admit(claim, again)).verdict is Verdict.UNKNOWN
+    assert (await gate.queue.concurrency.admit(claim, again)).verdict is Verdict.UNKNOWN
 
 
 async def test_a_slot_is_refused_only_after_the_job_that_it_is_refused_for_was_looked_at(gate):
@@ -292,7 +294,7 @@ async def test_another_schedule_s_runs_are_its_own(gate):
     await gate.start(0)
     claim, (member,) = await gate.slots(1)
     entry = dataclasses.replace(gate.entry(member, checked=True), most=2)
-    assert (await gate.queue.admit(claim, entry)).verdict is Verdict.IN
+    assert (await gate.queue.concurrency.admit(claim, entry)).verdict is Verdict.IN
 
 
 # -- more runs than fit into one question --------------------------------------------------------
@@ -371,7 +373,9 @@ async def test_many_runs_are_replaced_and_all_their_jobs_told_of(gate):
     while found := (await gate.ask(claim, member, checked=True)).runs:
         assert not told & {one.job for one in found}
         told |= {one.job for one in found}
-        await gate.queue.leave(claim, gate.definition(), jobs=[one.job for one in found])
+        await gate.queue.concurrency.leave(
+            claim, gate.definition(), jobs=[one.job for one in found]
+        )
     assert told == {one.job for one in runs}
 
 
@@ -384,7 +388,7 @@ async def test_of_many_that_wait_each_that_starts_calls_others(gate):
     gate = dataclasses.replace(gate, most=1000)  # an edit of the number of runs
     started = 0
     await gate.settle(claim, running)
-    await gate.queue.leave(claim, gate.definition(), [run_of(running)])
+    await gate.queue.concurrency.leave(claim, gate.definition(), [run_of(running)])
     while claims := await gate.harness.claim_all():
         for held in claims:
             for point in held.points:
@@ -401,7 +405,7 @@ async def test_of_many_that_wait_each_that_starts_calls_others(gate):
 async def test_an_end_makes_room(gate):
     await gate.arm()
     await gate.start(0)
-    finished = await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)
+    finished = await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
     assert finished.removed == 1
     claim, (member,) = await gate.slots(1)
     assert (await gate.ask(claim, member)).verdict is Verdict.IN
@@ -410,9 +414,13 @@ async def test_an_end_makes_room(gate):
 async def test_an_end_that_is_told_twice_or_of_nobody_changes_nothing(gate):
     await gate.arm()
     await gate.start(0)
-    assert (await gate.queue.finish(gate.definition(), ["other-1"], EPOCH)).removed == 0
-    assert (await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)).removed == 1
-    assert (await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)).removed == 0
+    assert (await gate.queue.concurrency.finish(gate.definition(), ["other-1"], EPOCH)).removed == 0
+    assert (
+        await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
+    ).removed == 1
+    assert (
+        await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
+    ).removed == 0
 
 
 async def test_jobs_that_end_by_the_thousand_make_room(gate):
@@ -420,14 +428,18 @@ async def test_jobs_that_end_by_the_thousand_make_room(gate):
     await gate.arm()
     await gate.start(0)
     ended = [f"report-{1_700_000_000 + number}" for number in range(9_000)]
-    assert (await gate.queue.finish(gate.definition(), [*ended, "report-0"], EPOCH)).removed == 1
+    assert (
+        await gate.queue.concurrency.finish(gate.definition(), [*ended, "report-0"], EPOCH)
+    ).removed == 1
 
 
 async def test_a_job_that_ends_before_its_slot_is_settled_makes_room_at_once(gate):
     await gate.arm()
     claim, (member,) = await gate.slots(0)
     await gate.ask(claim, member)
-    assert (await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)).removed == 1
+    assert (
+        await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
+    ).removed == 1
 
 
 async def test_the_end_of_one_of_many_jobs_is_found_by_its_name(gate):
@@ -435,18 +447,26 @@ async def test_the_end_of_one_of_many_jobs_is_found_by_its_name(gate):
     claim, (member,) = await gate.slots(0)
     runs = _many_runs(gate)
     await gate.ask(claim, member, seen=tuple(runs))
-    assert (await gate.queue.finish(gate.definition(), [runs[-1].job], EPOCH)).removed == 1
-    assert (await gate.queue.finish(gate.definition(), [runs[-1].job], EPOCH)).removed == 0
+    assert (
+        await gate.queue.concurrency.finish(gate.definition(), [runs[-1].job], EPOCH)
+    ).removed == 1
+    assert (
+        await gate.queue.concurrency.finish(gate.definition(), [runs[-1].job], EPOCH)
+    ).removed == 0
 
 
 async def test_a_run_that_is_still_tried_does_not_leave(gate):
     await gate.arm()
     claim, (member,) = await gate.slots(0)
     await gate.ask(claim, member)
-    left = await gate.queue.leave(claim, gate.definition(), [run_of(member)], look=run_of(member))
+    left = await gate.queue.concurrency.leave(
+        claim, gate.definition(), [run_of(member)], look=run_of(member)
+    )
     assert (left.removed, left.state) == (0, State.ACTIVE)
     await gate.settle(claim, member)
-    left = await gate.queue.leave(claim, gate.definition(), [run_of(member)], look=run_of(member))
+    left = await gate.queue.concurrency.leave(
+        claim, gate.definition(), [run_of(member)], look=run_of(member)
+    )
     assert (left.removed, left.state) == (1, State.ABSENT)
 
 
@@ -497,7 +517,7 @@ async def test_who_is_let_in_again_is_told_again_what_is_to_go_until_that_is_gon
     await gate.ask(claim, member, checked=True)
     again = await gate.ask(claim, member)
     assert [one.job for one in again.runs] == ["report-0"]
-    await gate.queue.leave(claim, gate.definition(), jobs=["report-0"])
+    await gate.queue.concurrency.leave(claim, gate.definition(), jobs=["report-0"])
     assert (await gate.ask(claim, member)).runs == ()
 
 
@@ -514,8 +534,8 @@ async def test_a_slot_that_was_replaced_while_it_was_started_learns_of_it(gate):
     assert (await gate.ask(claim, older)).verdict is Verdict.IN
     assert (await gate.ask(claim, newer, checked=True)).verdict is Verdict.IN
     # The newer one found no Job yet: that it tells of its end must not hide that it was replaced.
-    await gate.queue.leave(claim, gate.definition(), jobs=["report-0"])
-    look = await gate.queue.leave(claim, gate.definition(), look=run_of(older))
+    await gate.queue.concurrency.leave(claim, gate.definition(), jobs=["report-0"])
+    look = await gate.queue.concurrency.leave(claim, gate.definition(), look=run_of(older))
     assert look.state is State.REPLACED
     assert (await gate.ask(claim, older)).verdict is Verdict.REPLACED
 
@@ -577,7 +597,7 @@ async def _called(gate: Gate) -> tuple[messages.Claim, bytes]:
 async def test_the_end_of_a_job_calls_the_slot_that_waits(gate):
     gate = await with_policy(gate, "Queue").arm()
     await _one_waits(gate)
-    told = await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)
+    told = await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
     assert (told.removed, told.called) == (1, 1)
     claim, member = await _called(gate)
     assert points.parse_member(member, 0).slot_us == slot(1)
@@ -591,9 +611,11 @@ async def test_all_that_wait_are_called_where_there_is_more_room_than_by_ends(ga
         claim, (member,) = await gate.slots(number)
         await gate.ask(claim, member, checked=True, verified=frozenset({run_of(first)}))
         await gate.settle(claim)
-    told = await gate.queue.finish(gate.definition(), [], EPOCH, every=True)
+    told = await gate.queue.concurrency.finish(gate.definition(), [], EPOCH, every=True)
     assert (told.removed, told.called) == (0, 3)
-    assert (await gate.queue.finish(gate.definition(), [], EPOCH, every=True)).called == 0
+    assert (
+        await gate.queue.concurrency.finish(gate.definition(), [], EPOCH, every=True)
+    ).called == 0
 
 
 async def test_the_end_of_a_delivery_calls_the_slot_that_waits(gate):
@@ -602,7 +624,7 @@ async def test_the_end_of_a_delivery_calls_the_slot_that_waits(gate):
     assert (await gate.ask(claim, one)).verdict is Verdict.IN
     assert (await gate.ask(claim, other)).verdict is Verdict.WAITS
     await gate.settle(claim, one)
-    left = await gate.queue.leave(claim, gate.definition(), [run_of(one)])
+    left = await gate.queue.concurrency.leave(claim, gate.definition(), [run_of(one)])
     assert left.called == 1
     claim, member = await _called(gate)
     assert (await gate.ask(claim, member)).verdict is Verdict.IN
@@ -616,7 +638,7 @@ async def test_a_slot_that_waited_counts_while_it_is_tried(gate, jobs):
     assert (await gate.ask(claim, other, checked=True)).verdict is Verdict.WAITS
     await gate.settle(claim, one)
     later, (third,) = await gate.slots(2)
-    await gate.queue.leave(claim, gate.definition(), [run_of(one)])
+    await gate.queue.concurrency.leave(claim, gate.definition(), [run_of(one)])
     held, member = await _called(gate)
     assert (await gate.ask(held, member)).verdict is Verdict.IN
     # Another one comes while it is being tried.
@@ -628,7 +650,7 @@ async def test_a_slot_that_waited_counts_while_it_is_tried(gate, jobs):
 async def test_a_newer_slot_does_not_overtake_one_that_waits(gate):
     gate = await with_policy(gate, "Queue", limit=5).arm()
     await _one_waits(gate)
-    await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)
+    await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
     claims = await gate.harness.claim_all()
     chain = next(c for c in claims if any(p.kind is points.PointKind.CHAIN for p in c.points))
     _, (newer,) = await gate._planned(chain, [2])
@@ -665,20 +687,20 @@ async def test_those_that_wait_start_oldest_first(gate):
         await gate.ask(claim, member)
     started, (running, *_) = [], members
     await gate.settle(claim, running)
-    await gate.queue.leave(claim, gate.definition(), [run_of(running)])
+    await gate.queue.concurrency.leave(claim, gate.definition(), [run_of(running)])
     for _ in range(4):
         held, member = await _called(gate)
         assert (await gate.ask(held, member)).verdict is Verdict.IN
         started.append(points.parse_member(member, 0).slot_us)
         await gate.settle(held, member)
-        await gate.queue.leave(held, gate.definition(), [run_of(member)])
+        await gate.queue.concurrency.leave(held, gate.definition(), [run_of(member)])
     assert started == [slot(n) for n in (1, 2, 3, 4)]
 
 
 async def test_a_slot_that_cannot_be_judged_waits(gate):
     gate = await with_policy(gate, "Queue").arm()
     claim, (member,) = await gate.slots(0)
-    answer = await gate.queue.admit(claim, gate.entry(member, blind=True))
+    answer = await gate.queue.concurrency.admit(claim, gate.entry(member, blind=True))
     assert answer.verdict is Verdict.WAITS
 
 
@@ -687,7 +709,7 @@ async def test_a_waiting_slot_of_an_older_timing_is_in_nobody_s_way(gate):
     await _one_waits(gate)
     gate = dataclasses.replace(gate, generation=2)
     await gate.arm()
-    await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)
+    await gate.queue.concurrency.finish(gate.definition(), ["report-0"], EPOCH)
     claims = await gate.harness.claim_all()
     chain = next(c for c in claims if any(p.kind is points.PointKind.CHAIN for p in c.points))
     _, (newer,) = await gate._planned(chain, [7])
@@ -711,7 +733,9 @@ async def test_a_slot_that_there_is_room_for_is_not_one_too_many(gate):
     gate = await with_policy(gate, "Queue").arm()
     await _one_waits(gate)
     chain, (newer,) = await gate.slots(2)
-    await gate.queue.finish(gate.definition(), ["report-0"], EPOCH)  # the older one's turn
+    await gate.queue.concurrency.finish(
+        gate.definition(), ["report-0"], EPOCH
+    )  # the older one's turn
     assert (await gate.ask(chain, newer, checked=True)).verdict is Verdict.WAITS
     claim, older = await _called(gate)
     assert (await gate.ask(claim, older)).verdict is Verdict.IN
@@ -744,12 +768,12 @@ async def test_a_set_of_the_former_shape_is_made_anew(gate):
     for index, _ in enumerate(await gate.harness.shards()):
         await _delete(gate, names.shard(1, index).looks(gate.definition().id))
     claim, (member,) = await gate.slots(1)
-    first = await gate.queue.admit(claim, gate.entry(member))
+    first = await gate.queue.concurrency.admit(claim, gate.entry(member))
     assert first.verdict is Verdict.UNKNOWN
     there = await gate.run(0)
     facts = {"listed": first.mark, "seen": (there,), "look": first.look, "checked": True}
     entry = gate.entry(member, verified=frozenset({there.run}), **facts)
-    assert (await gate.queue.admit(claim, entry)).verdict is Verdict.FORBIDDEN
+    assert (await gate.queue.concurrency.admit(claim, entry)).verdict is Verdict.FORBIDDEN
 
 
 # -- a run that is started whatever the policy says ----------------------------------------------
@@ -759,5 +783,5 @@ async def test_a_run_that_is_allowed_to_start_counts_for_the_others(gate):
     await gate.arm()
     claim, (one, other) = await gate.slots(0, 1)
     allowed = dataclasses.replace(gate.entry(one), policy="Allow")
-    assert (await gate.queue.admit(claim, allowed)).verdict is Verdict.IN
+    assert (await gate.queue.concurrency.admit(claim, allowed)).verdict is Verdict.IN
     assert (await gate.ask(claim, other, checked=True)).verdict is Verdict.FORBIDDEN

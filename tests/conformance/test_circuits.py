@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from duepoint.delayqueue import core
-from duepoint.delayqueue.firing import circuits
+from duepoint.delayqueue import circuits, core
 from duepoint.runs import circuit
 from tests.support import queueing, redisserver
 
@@ -37,7 +36,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 async def tell(harness, *calls, host=HOST, rule=RULE, probe=0, ask=0, cause=""):
     """The receiver's circuit after these calls, None where nothing bad is known, and the probe."""
     news = circuit.News(host=host, calls=calls, probe_us=probe, ask_us=ask, cause=cause)
-    board = await harness.queue.tell_circuits([news], rule=rule)
+    board = await harness.queue.circuits.report([news], rule=rule)
     return board.hosts.get(host), board.probes[0]
 
 
@@ -53,13 +52,13 @@ async def probe(harness, *, ask=5_000_000, **changes):
         known, given = await tell(harness, ask=ask, **changes)
         if given or known is None:
             return given
-        board = await harness.queue.tell_circuits(rule=RULE)
+        board = await harness.queue.circuits.report(rule=RULE)
         await harness.pass_time(max(known.until_us, known.probe_us, 0) / 1e6 - board.now_us / 1e6)
 
 
 async def test_a_receiver_that_answers_is_not_remembered(harness):
     assert await tell(harness, 50) == (None, 0)
-    assert (await harness.queue.circuits()).hosts == {}
+    assert (await harness.queue.circuits.read()).hosts == {}
 
 
 async def test_failures_in_a_row_open_a_circuit_whoever_tells_of_them(harness):
@@ -81,7 +80,7 @@ async def test_an_open_circuit_says_what_its_newest_failure_was(harness):
     given = await probe(harness)
     known, _ = await tell(harness, -1, probe=given, cause="no answer within 5 s")
     assert circuit.trouble(known, RULE) == "3 failures in a row, the last: no answer within 5 s"
-    assert (await harness.queue.circuits()).hosts[HOST].cause == "no answer within 5 s"
+    assert (await harness.queue.circuits.read()).hosts[HOST].cause == "no answer within 5 s"
 
 
 async def test_a_circuit_that_half_of_its_calls_opened_says_so(harness):
@@ -174,29 +173,29 @@ async def test_receivers_are_told_apart(harness):
 
 async def test_who_knows_the_version_is_told_when_it_has_changed(harness):
     await opened(harness)
-    board = await harness.queue.tell_circuits(rule=RULE)
+    board = await harness.queue.circuits.report(rule=RULE)
     assert set(board.hosts) == {HOST}
-    again = await harness.queue.tell_circuits(known=board.version, rule=RULE)
+    again = await harness.queue.circuits.report(known=board.version, rule=RULE)
     assert again.hosts is None
     assert again.gone is None
     await tell(harness, -1, host="another")
-    later = await harness.queue.tell_circuits(known=board.version, rule=RULE)
+    later = await harness.queue.circuits.report(known=board.version, rule=RULE)
     assert set(later.hosts) == {HOST, "another"}
 
 
 async def test_a_schedule_whose_receiver_is_gone_is_known_to_all_until_it_is_taken_back(harness):
-    await harness.queue.tell_circuits(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=RULE)
-    assert (await harness.queue.circuits()).gone == {"a-uid": 7}
-    await harness.queue.tell_circuits(gone=[circuit.Gone(uid="a-uid", generation=0)], rule=RULE)
-    assert (await harness.queue.circuits()).gone == {}
+    await harness.queue.circuits.report(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=RULE)
+    assert (await harness.queue.circuits.read()).gone == {"a-uid": 7}
+    await harness.queue.circuits.report(gone=[circuit.Gone(uid="a-uid", generation=0)], rule=RULE)
+    assert (await harness.queue.circuits.read()).gone == {}
 
 
 async def test_what_nobody_speaks_of_is_forgotten(harness):
     rule = circuit.Rule(most_in_a_row=1, forget_us=30_000, gone_us=30_000)
     await tell(harness, -1, rule=rule)
-    await harness.queue.tell_circuits(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=rule)
+    await harness.queue.circuits.report(gone=[circuit.Gone(uid="a-uid", generation=7)], rule=rule)
     await harness.pass_time(0.05)
-    board = await harness.queue.tell_circuits(rule=rule)
+    board = await harness.queue.circuits.report(rule=rule)
     assert board.hosts == {}
     assert board.gone == {}
 
@@ -216,7 +215,7 @@ async def test_script_and_rules_agree_about_any_calls(harness):
         news = circuit.News(host=f"host {turn // 20}", calls=calls)
         if turn % 20 == 0:
             expected = None
-        board = await harness.queue.tell_circuits([news], rule=rule)
+        board = await harness.queue.circuits.report([news], rule=rule)
         expected = circuit.after(expected, news, now_us=board.now_us, rule=rule)
         assert board.hosts.get(news.host) == expected
 
@@ -227,6 +226,6 @@ async def test_too_many_receivers_in_trouble_are_called_as_if_they_were_well(har
     monkeypatch.setattr(circuits, "MOST_KNOWN", 3)
     for number in range(5):
         await tell(harness, -1, host=f"host {number}")
-    board = await harness.queue.circuits()
+    board = await harness.queue.circuits.read()
     assert len(board.hosts) == 2  # and the version
     assert isinstance(harness.queue, core.Core)

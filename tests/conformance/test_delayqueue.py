@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import messages, ownership, sharding
+from duepoint.delayqueue.claims import settling
 from duepoint.delayqueue.definitions import seal
-from duepoint.delayqueue.firing import settling
-from duepoint.delayqueue.resharding import ownership
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver
@@ -89,7 +88,9 @@ async def test_another_uid_under_the_same_id_is_a_collision_and_is_not_written(
     await harness.arm(name="first")
     assert await harness.arm(name="second", uid="another") is messages.Armed.COLLISION
     (claim,) = await harness.claim_all()
-    read = await harness.queue.read_definitions(claim.shard, [points.ScheduleId(b"same id!")])
+    read = await harness.queue.definitions.read_definitions(
+        claim.shard, [points.ScheduleId(b"same id!")]
+    )
     assert [found.name for found in read.values()] == ["first"]
 
 
@@ -104,7 +105,9 @@ async def test_a_timing_edit_takes_the_point_from_the_worker_that_holds_it(harne
     await harness.arm(generation=1)
     (claim,) = await harness.claim_all()
     await harness.arm(generation=2, due_in=60.0)
-    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 1),)))
+    settled = await harness.queue.settlements.settle(
+        claim, Settlement(chains=(moved(claim.points[0], 1),))
+    )
     assert (settled.lost, settled.applied) == (False, 0)
     assert (await harness.total()).points == 1
 
@@ -135,7 +138,7 @@ async def test_whose_definitions_there_are_is_known_of_each_shard(harness):
     known = [
         one
         for shard in await harness.shards()
-        async for chunk in harness.queue.known(shard)
+        async for chunk in harness.queue.definitions.known(shard)
         for one in chunk
     ]
     assert len(known) == len(stored) == 40
@@ -153,7 +156,7 @@ def _replacing(harness, *, due_in=-1.0, replaces=OLD, **changes):
 
 
 async def _upsert(harness, arming):
-    (armed,) = await harness.queue.upsert([(arming, BLOB)], EPOCH)
+    (armed,) = await harness.queue.definitions.upsert([(arming, BLOB)], EPOCH)
     return armed
 
 
@@ -169,7 +172,7 @@ async def test_a_generation_that_is_no_newer_replaces_the_content_it_names(harne
     (claim,) = await harness.claim_all()
     known = right.definition
     assert [point.timing_version for point in claim.points] == [known.timing_version]
-    found = await harness.queue.read_definitions(claim.shard, [known.id])
+    found = await harness.queue.definitions.read_definitions(claim.shard, [known.id])
     assert (found[known.id].generation, found[known.id].fingerprint) == (generation, NEW)
     # said once more, because the reply was lost
     assert await _upsert(harness, right) is messages.Armed.UNCHANGED
@@ -218,7 +221,7 @@ async def test_nothing_is_written_while_a_worker_holds_a_chain_that_is_to_get_an
     (claim,) = await harness.claim_all()
     later = _replacing(harness, due_in=3_600)
     assert await _upsert(harness, later) is messages.Armed.HELD
-    await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    await harness.queue.settlements.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
     assert await _upsert(harness, later) is messages.Armed.APPLIED
     (stored,) = [one async for one in _stored(harness)]
     assert stored.due_us == later.due_us
@@ -228,7 +231,9 @@ async def test_another_edit_leaves_a_claimed_point_with_its_worker(harness):
     await harness.arm(generation=1)
     (claim,) = await harness.claim_all()
     await harness.arm(keep_chain=True, generation=2, timing_generation=1)
-    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    settled = await harness.queue.settlements.settle(
+        claim, Settlement(chains=(moved(claim.points[0], 60),))
+    )
     assert settled.applied == 1
 
 
@@ -255,14 +260,14 @@ async def test_open_occurrences_can_be_read_whether_they_are_claimed_or_wait(har
         source=point.member,
     )
     later = moved(point, 60)
-    await harness.queue.settle(claim, Settlement(occurrences=(retry,), chains=(later,)))
+    await harness.queue.settlements.settle(claim, Settlement(occurrences=(retry,), chains=(later,)))
     claim, point = found[planned.id]
     slots = tuple(a_planned(point, point.slot_us + n) for n in range(1_200))
     planning = messages.Planning(chain=point, slots=slots, next_due_us=later.due_us)
-    assert await harness.queue.plan(claim, planning)
+    assert await harness.queue.settlements.plan(claim, planning)
     read = [
         one for shard in await harness.shards()
-        async for one in harness.queue.all_occurrences(shard)
+        async for one in harness.queue.occurrences.all_occurrences(shard)
     ]  # fmt: skip
     (open_retry,) = [one for one in read if one.schedule_id == retried.id]
     assert (open_retry.kind, open_retry.slot_us, open_retry.record) == (
@@ -290,9 +295,9 @@ async def test_the_outcomes_of_a_split_are_written_where_any_of_its_chains_moved
         )
         for point in sorted(claim.points, key=lambda point: point.schedule_id != five)
     ]
-    assert await harness.queue.split(claim, splits[:1]) == (False,)
+    assert await harness.queue.settlements.split(claim, splits[:1]) == (False,)
     assert await harness.outcomes() == []
-    assert await harness.queue.split(claim, splits) == (False, True)
+    assert await harness.queue.settlements.split(claim, splits) == (False, True)
     assert await harness.outcomes() == [b"of five"]
 
 
@@ -311,7 +316,7 @@ async def test_a_due_that_cannot_be_stored_is_the_specs_fault(harness):
 
 async def test_a_blob_that_is_not_the_targets_is_a_bug(harness):
     with pytest.raises(errors.Bug):
-        await harness.queue.upsert([(harness.arming(), b"another blob")], EPOCH)
+        await harness.queue.definitions.upsert([(harness.arming(), b"another blob")], EPOCH)
 
 
 # -- removing ---------------------------------------------------------------------------------
@@ -329,7 +334,7 @@ async def test_a_removed_schedule_takes_its_claimed_point_along(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     await _remove(harness, harness.definition())
-    settled = await harness.queue.settle(
+    settled = await harness.queue.settlements.settle(
         claim,
         Settlement(chains=(moved(claim.points[0], 60),), occurrences=(a_retry(claim.points[0]),)),
     )
@@ -341,7 +346,7 @@ async def test_a_removed_schedule_takes_its_retries_along(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     (point,) = claim.points
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(point, 60),), occurrences=(a_retry(point),))
     )
     await _remove(harness, harness.definition())
@@ -364,7 +369,7 @@ async def test_a_settled_chain_goes_on_at_its_next_due(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     following = moved(claim.points[0], 0.5)
-    settled = await harness.queue.settle(claim, Settlement(chains=(following,)))
+    settled = await harness.queue.settlements.settle(claim, Settlement(chains=(following,)))
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
     (again,) = await harness.claim_all() or [await harness.claim_one()]
     assert [point.due_us for point in again.points] == [following.due_us]
@@ -375,7 +380,7 @@ async def test_a_retry_stands_beside_the_chain_and_carries_its_record(harness):
     (claim,) = await harness.claim_all()
     (point,) = claim.points
     retry = a_retry(point, attempt=2, first_try_us=point.due_us, last_error="Timeout")
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(point, 3600),), occurrences=(retry,))
     )
     (again,) = await harness.claim_all()
@@ -388,7 +393,7 @@ async def test_a_retry_that_fails_again_is_the_same_point_at_a_later_due(harness
     again = await _a_claimed_retry(harness)
     (point,) = again.points
     second = a_retry(point, due_us=point.due_us + 1, attempt=2)
-    settled = await harness.queue.settle(again, Settlement(occurrences=(second,)))
+    settled = await harness.queue.settlements.settle(again, Settlement(occurrences=(second,)))
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
     (third,) = await harness.claim_all()
     assert third.points == (second.point,)
@@ -397,7 +402,7 @@ async def test_a_retry_that_fails_again_is_the_same_point_at_a_later_due(harness
 
 async def test_a_finished_retry_leaves_nothing_behind(harness):
     again = await _a_claimed_retry(harness)
-    await harness.queue.settle(again, Settlement(finished=(again.points[0].member,)))
+    await harness.queue.settlements.settle(again, Settlement(finished=(again.points[0].member,)))
     assert (await harness.total()).points == 1  # the chain, due in an hour
     assert await harness.claim_all() == []
 
@@ -416,7 +421,9 @@ async def test_of_too_many_open_retries_the_oldest_that_waits_becomes_a_dead_let
             origin={"name": "report"},
         )
         settled.append(
-            await harness.queue.settle(claim, Settlement(occurrences=(retry,), chains=(chain,)))
+            await harness.queue.settlements.settle(
+                claim, Settlement(occurrences=(retry,), chains=(chain,))
+            )
         )
     buried = [points.parse_member(member, 0) for one in settled for member, _ in one.buried]
     assert [point.slot_us - chain.slot_us for point in buried] == [0, 1]
@@ -437,7 +444,7 @@ async def test_as_many_retries_are_open_as_the_catch_up_policy_runs(harness, mon
         retry = a_retry(chain, due_us=harness.now_us() + 60_000_000)
         point = dataclasses.replace(retry.point, slot_us=chain.slot_us + number)
         retry = dataclasses.replace(retry, point=point, open_limit=3)
-        settled = await harness.queue.settle(
+        settled = await harness.queue.settlements.settle(
             claim, Settlement(occurrences=(retry,), chains=(chain,))
         )
         buried.append(len(settled.buried))
@@ -449,19 +456,21 @@ async def test_retries_that_are_only_moved_or_held_are_not_crowded_out(harness, 
     await harness.arm()
     claim = await harness.claim_one()
     (chain,) = claim.points
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(occurrences=(a_retry(chain),), chains=(moved(chain, 1.1),))
     )
     held = await harness.claim_one(batch=1)  # the chain may be due by now, too
     assert held.records
     claim = await harness.claim_one()
     again = a_retry(claim.points[0], due_us=harness.now_us() + 60_000_000)
-    settled = await harness.queue.settle(
+    settled = await harness.queue.settlements.settle(
         claim, Settlement(occurrences=(again,), chains=(moved(chain, 60),))
     )
     assert [member for member, _ in settled.buried] == [again.point.member]
     same = a_retry(held.points[0], due_us=harness.now_us() + 60_000_000)
-    assert (await harness.queue.settle(held, Settlement(occurrences=(same,)))).buried == ()
+    assert (
+        await harness.queue.settlements.settle(held, Settlement(occurrences=(same,)))
+    ).buried == ()
     assert (await harness.total()).points == 2
 
 
@@ -471,10 +480,10 @@ async def test_a_claim_of_thousands_of_planned_slots_is_extended_given_back_and_
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(1, 9_001))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.plan(claim, planning)
-    extended = await harness.queue.extend(claim, 11.0)
+    assert await harness.queue.settlements.plan(claim, planning)
+    extended = await harness.queue.claims.extend(claim, 11.0)
     assert extended is not None
-    assert await harness.queue.release(extended) == 9_000
+    assert await harness.queue.claims.release(extended) == 9_000
     assert (await harness.total()).claimed == 0
 
 
@@ -482,10 +491,10 @@ async def test_an_ended_schedule_is_completed_and_has_no_point(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     (point,) = claim.points
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
     )
-    stored = await harness.queue.definition(claim.shard, point.schedule_id)
+    stored = await harness.queue.definitions.definition(claim.shard, point.schedule_id)
     assert stored is not None
     assert stored.state is definition.State.COMPLETED
     assert (await harness.total()).points == 0
@@ -495,7 +504,7 @@ async def test_a_completed_schedule_stays_so_when_its_target_is_edited(harness):
     await test_an_ended_schedule_is_completed_and_has_no_point(harness)
     await harness.arm(keep_chain=True, generation=2, timing_generation=1)
     new = harness.definition(generation=2, timing_generation=1)
-    stored = await harness.queue.definition(sharding.shard_of(new.id, 4), new.id)
+    stored = await harness.queue.definitions.definition(sharding.shard_of(new.id, 4), new.id)
     assert stored is not None
     assert (stored.generation, stored.state) == (2, definition.State.COMPLETED)
 
@@ -505,10 +514,10 @@ async def test_a_schedule_edited_in_flight_is_not_completed_by_its_old_point(har
     (claim,) = await harness.claim_all()
     (point,) = claim.points
     await harness.arm(generation=2, due_in=60.0)
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
     )
-    stored = await harness.queue.definition(claim.shard, point.schedule_id)
+    stored = await harness.queue.definitions.definition(claim.shard, point.schedule_id)
     assert stored is not None
     assert stored.state is definition.State.ARMED
     assert (await harness.total()).points == 1
@@ -520,7 +529,7 @@ async def test_a_dead_letter_carries_what_is_needed_to_replay_it(harness):
     letter = messages.DeadLetter(
         member=claim.points[0].member, entry={"reason": "Poison", "name": "report"}
     )
-    await harness.queue.settle(claim, Settlement(dead=(letter,)))
+    await harness.queue.settlements.settle(claim, Settlement(dead=(letter,)))
     (entry,) = await harness.queue.ledger().dead_letters(claim.shard)
     assert (entry.member, entry.entry) == (letter.member, letter.entry)
     assert (await harness.total()).points == 0
@@ -529,7 +538,7 @@ async def test_a_dead_letter_carries_what_is_needed_to_replay_it(harness):
 async def test_outcomes_are_read_once_by_the_group(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
     )
     assert await harness.outcomes() == [b"ran"]
@@ -539,7 +548,7 @@ async def test_outcomes_are_read_once_by_the_group(harness):
 async def test_outcomes_that_were_not_acknowledged_are_recovered(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
     )
     ledger = harness.queue.ledger()
@@ -553,18 +562,20 @@ async def test_outcomes_that_were_not_acknowledged_are_recovered(harness):
 
 async def test_a_partial_settlement_leaves_the_rest_claimed(harness):
     first, second = await _two_in_one_claim(harness)
-    settled = await harness.queue.settle(first, Settlement(finished=(second.member,), number=1))
+    settled = await harness.queue.settlements.settle(
+        first, Settlement(finished=(second.member,), number=1)
+    )
     assert settled == messages.Settled(lost=False, applied=1, remaining=1)
     rest = first.points[0].member
-    settled = await harness.queue.settle(first, Settlement(finished=(rest,), number=2))
+    settled = await harness.queue.settlements.settle(first, Settlement(finished=(rest,), number=2))
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
 
 
 async def test_a_settlement_number_seen_before_changes_nothing(harness):
     claim, second = await _two_in_one_claim(harness)
     part = Settlement(chains=(moved(second, 60),), outcomes=b"once", number=1)
-    await harness.queue.settle(claim, part)
-    repeated = await harness.queue.settle(claim, part)
+    await harness.queue.settlements.settle(claim, part)
+    repeated = await harness.queue.settlements.settle(claim, part)
     assert repeated == messages.Settled(lost=False, applied=0, remaining=1)
     assert await harness.outcomes() == [b"once"]
 
@@ -577,7 +588,7 @@ async def test_settling_what_the_claim_never_held_changes_nothing(harness):
     foreign = points.chain(stranger.id, stranger.timing_version, 1)
     mine = claim.points[0]
     claim = _with_lane_of(claim, mine, foreign)
-    settled = await harness.queue.settle(
+    settled = await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(mine, 60),), finished=(foreign.member,))
     )
     assert settled.applied == 1
@@ -585,7 +596,7 @@ async def test_settling_what_the_claim_never_held_changes_nothing(harness):
 
 
 async def test_the_queue_tells_what_time_it_is(harness):
-    assert abs(await harness.queue.time_us() - harness.now_us()) < 5_000_000
+    assert abs(await harness.queue.health.time_us() - harness.now_us()) < 5_000_000
 
 
 # -- leases -----------------------------------------------------------------------------------
@@ -620,12 +631,14 @@ async def test_a_chain_that_was_given_back_keeps_the_time_of_its_first_claim(har
     claim = await harness.claim_one(worker="leaving")
     for _ in range(2):
         await harness.pass_time(0.02)
-        assert await harness.queue.release(claim) == 1
+        assert await harness.queue.claims.release(claim) == 1
         later = await harness.claim_one(worker="staying")
         assert (later.points, later.reclaimed) == (claim.points, 0)
         assert later.first_us == claim.first_us < later.now_us
         claim = later
-    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    settled = await harness.queue.settlements.settle(
+        claim, Settlement(chains=(moved(claim.points[0], 60),))
+    )
     assert (settled.applied, settled.remaining) == (1, 0)
 
 
@@ -633,12 +646,14 @@ async def test_a_slow_owner_settles_nothing_after_a_reclaim_but_its_outcomes_cou
     await harness.arm()
     slow = await harness.claim_one(worker="slow", lease_seconds=0.05)
     heir = await harness.claim_one(worker="heir")
-    late = await harness.queue.settle(
+    late = await harness.queue.settlements.settle(
         slow, Settlement(finished=(slow.points[0].member,), outcomes=b"late")
     )
     assert late.lost
     assert await harness.outcomes() == [b"late"]
-    settled = await harness.queue.settle(heir, Settlement(chains=(moved(heir.points[0], 60),)))
+    settled = await harness.queue.settlements.settle(
+        heir, Settlement(chains=(moved(heir.points[0], 60),))
+    )
     assert settled.applied == 1
 
 
@@ -646,9 +661,9 @@ async def test_releasing_or_extending_after_someone_elses_settlement_is_harmless
     await harness.arm()
     slow = await harness.claim_one(worker="slow", lease_seconds=0.05)
     heir = await harness.claim_one(worker="heir")
-    await harness.queue.settle(heir, Settlement(chains=(moved(heir.points[0], 60),)))
-    assert await harness.queue.release(slow) == 0
-    assert await harness.queue.extend(slow, 10.0) is None
+    await harness.queue.settlements.settle(heir, Settlement(chains=(moved(heir.points[0], 60),)))
+    assert await harness.queue.claims.release(slow) == 0
+    assert await harness.queue.claims.extend(slow, 10.0) is None
     assert await harness.claim_all() == []
 
 
@@ -656,7 +671,9 @@ async def test_an_expired_claim_that_nobody_took_can_still_be_settled(harness):
     await harness.arm()
     claim = await harness.claim_one(lease_seconds=0.01)
     await harness.pass_time(0.02)
-    settled = await harness.queue.settle(claim, Settlement(chains=(moved(claim.points[0], 60),)))
+    settled = await harness.queue.settlements.settle(
+        claim, Settlement(chains=(moved(claim.points[0], 60),))
+    )
     assert settled.applied == 1
 
 
@@ -669,10 +686,12 @@ async def test_a_poisonous_point_is_soon_alone_and_its_neighbours_are_settled(ha
         claim = await harness.claim_one(batch=100, lease_seconds=0.02)
         if poison in {point.schedule_id for point in claim.points}:
             deadly.append(claim)  # the worker dies of it
-            await harness.queue.isolate(claim, alone=True)
+            await harness.queue.claims.isolate(claim, alone=True)
             continue
         finished = tuple(point.member for point in claim.points)
-        settled += (await harness.queue.settle(claim, Settlement(finished=finished))).applied
+        settled += (
+            await harness.queue.settlements.settle(claim, Settlement(finished=finished))
+        ).applied
     assert [len(claim.points) for claim in deadly] == [100, 100, 13, 2, 1, 1, 1, 1]
     assert [claim.alone for claim in deadly] == [0, 0, 0, 0, 0, 1, 2, 3]
     assert settled <= 99
@@ -686,13 +705,13 @@ async def test_a_wary_worker_leaves_alone_what_has_lost_two_owners_and_takes_the
     await harness.arm(name="new", uid=_uid_in_shard(harness, 0, 2))
     await harness.pass_time(0.02)
     shard = [died.shard]
-    (first,) = await harness.queue.claim(shard, worker="w", wary=True)
+    (first,) = await harness.queue.claims.claim(shard, worker="w", wary=True)
     assert [point.schedule_id for point in first.claim.points] != [died.points[0].schedule_id]
     assert (first.left_alone, first.more, first.claim.is_doubtful) == (True, False, False)
-    (second,) = await harness.queue.claim(shard, worker="w", wary=True)
+    (second,) = await harness.queue.claims.claim(shard, worker="w", wary=True)
     assert (second.claim, second.left_alone) == (None, True)
     assert second.wait_seconds > 1.0
-    (third,) = await harness.queue.claim(shard, worker="w")
+    (third,) = await harness.queue.claims.claim(shard, worker="w")
     assert (third.claim.points, third.claim.is_doubtful) == (died.points, True)
     assert not third.left_alone
 
@@ -703,8 +722,8 @@ async def test_a_point_whose_owners_had_more_in_hand_is_never_poison(harness):
         claim = await harness.claim_one(lease_seconds=0.01)
         assert (claim.reclaimed, claim.alone, claim.is_poison) == (attempt, 0, False)
         if attempt % 2:  # it was alone, and then something else came
-            assert await harness.queue.isolate(claim, alone=True)
-            assert await harness.queue.isolate(claim, alone=False)
+            assert await harness.queue.claims.isolate(claim, alone=True)
+            assert await harness.queue.claims.isolate(claim, alone=False)
         await harness.pass_time(0.02)
 
 
@@ -712,10 +731,10 @@ async def test_slots_of_a_chain_that_were_lost_together_are_not_suspected(harnes
     await harness.arm()
     claim = await harness.claim_one(lease_seconds=0.01)
     (chain,) = claim.points
-    await harness.queue.isolate(claim, alone=True)
+    await harness.queue.claims.isolate(claim, alone=True)
     slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(2))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.plan(claim, planning)
+    assert await harness.queue.settlements.plan(claim, planning)
     await harness.pass_time(0.02)
     for _ in range(2):
         heir = await harness.claim_one(batch=1)
@@ -727,20 +746,22 @@ async def test_a_claim_that_was_lost_cannot_be_isolated(harness):
     lost = await harness.claim_one(lease_seconds=0.01)
     await harness.pass_time(0.02)
     heir = await harness.claim_one()
-    assert not await harness.queue.isolate(lost, alone=True)
-    assert await harness.queue.isolate(heir, alone=True)
+    assert not await harness.queue.claims.isolate(lost, alone=True)
+    assert await harness.queue.claims.isolate(heir, alone=True)
 
 
 async def test_an_owner_that_was_cut_off_and_lives_does_not_make_its_point_poison(harness):
     await harness.arm()
     owner = await harness.claim_one(lease_seconds=0.02)
-    await harness.queue.isolate(owner, alone=True)
+    await harness.queue.claims.isolate(owner, alone=True)
     for _ in range(messages.POISON_RECLAIMS + 1):
         heir = await harness.claim_one(worker="heir", lease_seconds=0.02)
-        await harness.queue.isolate(heir, alone=True)
+        await harness.queue.claims.isolate(heir, alone=True)
         assert heir.alone == 1
         assert not heir.is_poison
-        assert await harness.queue.release(owner) == 0  # it came back: it did not die of the point
+        assert (
+            await harness.queue.claims.release(owner) == 0
+        )  # it came back: it did not die of the point
         owner = heir
 
 
@@ -749,13 +770,15 @@ async def test_only_those_who_were_heard_of_again_are_not_counted(harness):
     owners = []
     for _ in range(3):
         owners.append(await harness.claim_one(lease_seconds=0.01))
-        await harness.queue.isolate(owners[-1], alone=True)
+        await harness.queue.claims.isolate(owners[-1], alone=True)
     assert [owner.alone for owner in owners] == [0, 1, 2]
-    await harness.queue.release(owners[1])
+    await harness.queue.claims.release(owners[1])
     last = await harness.claim_one()
     assert last.alone == 2
-    assert await harness.queue.release(owners[1]) == 0  # saying so twice is harmless
-    settled = await harness.queue.settle(last, Settlement(finished=(last.points[0].member,)))
+    assert await harness.queue.claims.release(owners[1]) == 0  # saying so twice is harmless
+    settled = await harness.queue.settlements.settle(
+        last, Settlement(finished=(last.points[0].member,))
+    )
     assert (settled.applied, settled.remaining) == (1, 0)
 
 
@@ -766,10 +789,10 @@ async def test_a_claim_from_before_the_server_clock_was_put_back_is_not_believed
     claim = await harness.claim_one(lease_seconds=10.0)
     await _put_back(harness, claim, hours=1)
     began = claim.held_until - 10.0
-    longer = await harness.queue.extend(claim, 10.0)
+    longer = await harness.queue.claims.extend(claim, 10.0)
     assert longer.held_until - began < 60.0
     (chain,) = longer.points
-    settled = await harness.queue.settle(longer, Settlement(finished=(chain.member,)))
+    settled = await harness.queue.settlements.settle(longer, Settlement(finished=(chain.member,)))
     assert (settled.applied, settled.remaining) == (1, 0)
 
 
@@ -791,12 +814,12 @@ async def _put_back(harness, claim, *, hours):
 async def test_extending_keeps_the_points_and_their_dues(harness):
     await harness.arm()
     claim = await harness.claim_one(lease_seconds=0.2)
-    longer = await harness.queue.extend(claim, 30.0)
+    longer = await harness.queue.claims.extend(claim, 30.0)
     assert longer is not None
     assert longer.held_until > claim.held_until
     await harness.pass_time(0.25)
     assert await harness.claim_all(worker="other") == []
-    assert await harness.queue.release(longer) == 1
+    assert await harness.queue.claims.release(longer) == 1
     (again,) = await harness.claim_all()
     assert again.points == claim.points
 
@@ -804,7 +827,7 @@ async def test_extending_keeps_the_points_and_their_dues(harness):
 async def test_extending_never_shortens_a_lease(harness):
     await harness.arm()
     (claim,) = await harness.claim_all(lease_seconds=30.0)
-    same = await harness.queue.extend(claim, 0.001)
+    same = await harness.queue.claims.extend(claim, 0.001)
     assert same is not None
     assert same.token_us == claim.token_us
 
@@ -812,33 +835,35 @@ async def test_extending_never_shortens_a_lease(harness):
 async def test_released_points_are_due_at_once_for_others(harness):
     await harness.arm()
     (claim,) = await harness.claim_all(worker="leaving")
-    assert await harness.queue.release(claim) == 1
+    assert await harness.queue.claims.release(claim) == 1
     (again,) = await harness.claim_all(worker="staying")
     assert (again.points, again.reclaimed) == (claim.points, 0)
-    assert (await harness.queue.settle(claim, Settlement(finished=()))).lost
+    assert (await harness.queue.settlements.settle(claim, Settlement(finished=()))).lost
 
 
 async def test_releasing_some_members_keeps_the_others(harness):
     claim, second = await _two_in_one_claim(harness)
-    assert await harness.queue.release(claim, [second.member]) == 1
+    assert await harness.queue.claims.release(claim, [second.member]) == 1
     (again,) = await harness.claim_all(worker="w2")
     assert again.points == (second,)
     rest = claim.points[0]
-    settled = await harness.queue.settle(claim, Settlement(chains=(moved(rest, 60),), number=1))
+    settled = await harness.queue.settlements.settle(
+        claim, Settlement(chains=(moved(rest, 60),), number=1)
+    )
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
 
 
 async def test_what_was_given_back_and_taken_by_another_is_not_settled_by_its_former_owner(harness):
     claim, second = await _two_in_one_claim(harness)
-    await harness.queue.release(claim, [second.member])
+    await harness.queue.claims.release(claim, [second.member])
     (heir,) = await harness.claim_all(worker="heir")
     everything = tuple(point.member for point in claim.points)
     retry = a_retry(second, due_us=second.due_us)
-    settled = await harness.queue.settle(
+    settled = await harness.queue.settlements.settle(
         claim, Settlement(finished=everything, occurrences=(retry,))
     )
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
-    settled = await harness.queue.settle(heir, Settlement(finished=(second.member,)))
+    settled = await harness.queue.settlements.settle(heir, Settlement(finished=(second.member,)))
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
     assert (await harness.total()).points == 0
 
@@ -854,10 +879,10 @@ async def test_planned_slots_belong_to_the_claim_while_the_chain_goes_on(harness
     planning = messages.Planning(
         chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000, outcomes=b"missed"
     )
-    assert await harness.queue.plan(claim, planning) == slots
+    assert await harness.queue.settlements.plan(claim, planning) == slots
     assert await harness.claim_all(worker="w2") == []
     done = tuple(slot.point.member for slot in slots)
-    settled = await harness.queue.settle(claim, Settlement(finished=done))
+    settled = await harness.queue.settlements.settle(claim, Settlement(finished=done))
     assert settled == messages.Settled(lost=False, applied=3, remaining=0)
     assert await harness.outcomes() == [b"missed"]
     assert (await harness.total()).points == 1
@@ -870,18 +895,18 @@ async def test_planning_twice_changes_nothing_more(harness):
     planning = messages.Planning(
         chain=chain, slots=(a_planned(chain, 5_000_000),), next_due_us=None, outcomes=b"once"
     )
-    assert await harness.queue.plan(claim, planning) == planning.slots
-    assert await harness.queue.plan(claim, planning) == planning.slots
+    assert await harness.queue.settlements.plan(claim, planning) == planning.slots
+    assert await harness.queue.settlements.plan(claim, planning) == planning.slots
     assert await harness.outcomes() == [b"once"]
 
 
 async def test_a_lost_claim_plans_nothing(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
-    await harness.queue.release(claim)
+    await harness.queue.claims.release(claim)
     (chain,) = claim.points
     planning = messages.Planning(chain=chain, slots=(a_planned(chain, 1),), next_due_us=None)
-    assert await harness.queue.plan(claim, planning) is None
+    assert await harness.queue.settlements.plan(claim, planning) is None
     assert (await harness.total()).points == 1
 
 
@@ -890,7 +915,7 @@ async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
     claim = await harness.claim_one(lease_seconds=0.1)
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
-    await harness.queue.plan(
+    await harness.queue.settlements.plan(
         claim,
         messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 3_600_000_000),
     )
@@ -905,7 +930,7 @@ async def test_a_removed_schedule_takes_its_planned_slots_along(harness):
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 10**9)
-    await harness.queue.plan(claim, planning)
+    await harness.queue.settlements.plan(claim, planning)
     await _remove(harness, harness.definition())
     assert (await harness.total()).points == 0
 
@@ -915,11 +940,11 @@ async def test_a_planned_slot_can_become_a_retry(harness):
     (claim,) = await harness.claim_all()
     (chain,) = claim.points
     slot = a_planned(chain, chain.due_us)
-    await harness.queue.plan(
+    await harness.queue.settlements.plan(
         claim, messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 10**9)
     )
     retry = a_retry(slot.point)
-    settled = await harness.queue.settle(
+    settled = await harness.queue.settlements.settle(
         claim, Settlement(finished=(slot.point.member,), occurrences=(retry,))
     )
     assert settled == messages.Settled(lost=False, applied=1, remaining=0)
@@ -932,10 +957,12 @@ async def test_a_split_lets_the_next_slot_be_claimed_while_the_first_runs(harnes
     (chain,) = claim.points
     slot = a_planned(chain, chain.due_us)
     split = messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 1)
-    assert await harness.queue.split(claim, [split]) == (True,)
+    assert await harness.queue.settlements.split(claim, [split]) == (True,)
     (following,) = await harness.claim_all(worker="w2")
     assert [point.kind for point in following.points] == [points.PointKind.CHAIN]
-    settled = await harness.queue.settle(claim, Settlement(finished=(slot.point.member,)))
+    settled = await harness.queue.settlements.settle(
+        claim, Settlement(finished=(slot.point.member,))
+    )
     assert settled.applied == 1
 
 
@@ -949,7 +976,7 @@ async def test_a_quiet_namespace_is_in_the_first_claim_beside_a_backlog(harness)
         await harness.arm(name=f"n{number}", namespace=noisy, uid=uid, due_in=-50.0)
     uid = _uid_in_shard(harness, 0, 0, namespace=quiet)
     await harness.arm(name="quiet", namespace=quiet, uid=uid, due_in=-1.0)
-    (answer,) = await harness.queue.claim([messages.ShardId(0)], worker="w1", batch=10)
+    (answer,) = await harness.queue.claims.claim([messages.ShardId(0)], worker="w1", batch=10)
     assert answer.claim is not None
     assert answer.more
     ids = {point.schedule_id for point in answer.claim.points}
@@ -960,7 +987,7 @@ async def test_a_quiet_namespace_is_in_the_first_claim_beside_a_backlog(harness)
 async def test_a_claim_takes_no_more_than_its_batch_and_says_that_more_is_due(harness):
     for number in range(5):
         await harness.arm(name=f"s{number}", uid=_uid_in_shard(harness, 0, number))
-    (answer,) = await harness.queue.claim([messages.ShardId(0)], worker="w1", batch=3)
+    (answer,) = await harness.queue.claims.claim([messages.ShardId(0)], worker="w1", batch=3)
     assert answer.claim is not None
     assert (len(answer.claim.points), answer.more) == (3, True)
 
@@ -968,7 +995,7 @@ async def test_a_claim_takes_no_more_than_its_batch_and_says_that_more_is_due(ha
 async def test_a_standby_worker_leaves_what_is_just_due_to_the_preferred_one(harness):
     await harness.arm(due_in=-0.05)
     shards = await harness.shards()
-    answers = await harness.queue.claim(shards, worker="w2", standby=shards)
+    answers = await harness.queue.claims.claim(shards, worker="w2", standby=shards)
     assert [answer.claim for answer in answers] == [None] * 4
     (claim,) = await harness.claim_all(worker="preferred")
     assert len(claim.points) == 1
@@ -977,7 +1004,7 @@ async def test_a_standby_worker_leaves_what_is_just_due_to_the_preferred_one(har
 async def test_a_standby_worker_takes_over_what_nobody_took(harness):
     await harness.arm(due_in=-5.0)
     shards = await harness.shards()
-    answers = await harness.queue.claim(shards, worker="w2", standby=shards)
+    answers = await harness.queue.claims.claim(shards, worker="w2", standby=shards)
     assert sum(len(answer.claim.points) for answer in answers if answer.claim) == 1
 
 
@@ -986,18 +1013,23 @@ async def test_a_standby_worker_takes_over_what_nobody_took(harness):
 
 async def test_a_definition_is_read_as_it_was_written(harness):
     written = harness.definition(name="a" * 200, created_us=1_700_000_000_000_000)
-    await harness.queue.upsert([(messages.Arming(definition=written, due_us=1), BLOB)], EPOCH)
+    await harness.queue.definitions.upsert(
+        [(messages.Arming(definition=written, due_us=1), BLOB)], EPOCH
+    )
     (claim,) = await harness.claim_all()
-    read = await harness.queue.read_definitions(claim.shard, [written.id])
+    read = await harness.queue.definitions.read_definitions(claim.shard, [written.id])
     assert read == {written.id: written}
-    assert await harness.queue.blob("default", written.target, claim.shard) == BLOB
+    assert await harness.queue.definitions.blob("default", written.target, claim.shard) == BLOB
 
 
 async def test_a_deleted_schedules_definition_is_absent(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     await _remove(harness, harness.definition())
-    assert await harness.queue.read_definitions(claim.shard, [claim.points[0].schedule_id]) == {}
+    assert (
+        await harness.queue.definitions.read_definitions(claim.shard, [claim.points[0].schedule_id])
+        == {}
+    )
 
 
 async def test_every_definition_is_listed_once_with_its_due(harness):
@@ -1028,12 +1060,12 @@ async def test_a_namespace_cannot_read_the_blob_of_another(harness):
     new = harness.definition(namespace="team-a")
     shard = sharding.shard_of(new.id, 4)
     with pytest.raises(seal.BlobForged):
-        await harness.queue.blob("team-b", new.target, shard)
+        await harness.queue.definitions.blob("team-b", new.target, shard)
 
 
 async def test_a_blob_that_is_not_there_is_told(harness):
     with pytest.raises(seal.BlobMissing):
-        await harness.queue.blob("default", "nothing", messages.ShardId(0))
+        await harness.queue.definitions.blob("default", "nothing", messages.ShardId(0))
 
 
 async def test_the_definitions_of_many_chains_are_read_in_short(harness):
@@ -1042,8 +1074,12 @@ async def test_the_definitions_of_many_chains_are_read_in_short(harness):
     await harness.arm(name="s-5", uid="6f1c9a34-0000-4000-8000-000000000005", generation=2)
     for claim in await harness.claim_all():
         chains = [point.member for point in claim.points]
-        found = await harness.queue.read_columns(claim.shard, [*chains, b"nobody-knows"])
-        known = await harness.queue.read_definitions(claim.shard, [c[:8] for c in chains])
+        found = await harness.queue.definitions.read_columns(
+            claim.shard, [*chains, b"nobody-knows"]
+        )
+        known = await harness.queue.definitions.read_definitions(
+            claim.shard, [c[:8] for c in chains]
+        )
         assert sorted(found.indexes) == list(range(len(chains)))
         for row, index in enumerate(found.indexes):
             whole = known[chains[index][:8]]
@@ -1066,14 +1102,14 @@ async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(
     await harness.arm(name="2", uid=uids["2"], generation=2, state=suspended, due_in=None)
     for claim in claims:
         chains = [point.member for point in claim.points]
-        found = await harness.queue.read_columns(claim.shard, chains)
+        found = await harness.queue.definitions.read_columns(claim.shard, chains)
         assert list(found.indexes) == []
 
 
 async def test_many_entries_are_appended_in_order(harness):
     one = queueing.an_entry(max_length=1000, slot="0", payload=b"x")
     values = [(str(number), b"x") for number in range(300)]
-    ids = await harness.queue.append(
+    ids = await harness.queue.settlements.append(
         dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
     )
     assert len(ids) == len(set(ids)) == 300
@@ -1086,7 +1122,7 @@ async def test_outcomes_that_nobody_reads_take_a_bounded_number_of_bytes(harness
     (claim,) = await harness.claim_all()
     written = [f"{number:04}".encode() * 60 for number in range(200)]  # 48 KB
     for number, outcomes in enumerate(written, start=1):
-        await harness.queue.settle(claim, Settlement(outcomes=outcomes, number=number))
+        await harness.queue.settlements.settle(claim, Settlement(outcomes=outcomes, number=number))
     ledger = harness.queue.ledger()
     dropped = await ledger.dropped()
     entries = await ledger.read_outcomes("status", "reader", count=1000)
@@ -1104,7 +1140,9 @@ async def test_outcomes_that_are_read_are_never_dropped(harness, monkeypatch):
     await harness.arm()
     (claim,) = await harness.claim_all()
     for number in range(1, 200):
-        await harness.queue.settle(claim, Settlement(outcomes=b"x" * 240, number=number))
+        await harness.queue.settlements.settle(
+            claim, Settlement(outcomes=b"x" * 240, number=number)
+        )
         assert await harness.outcomes() == [b"x" * 240]
     assert await harness.queue.ledger().dropped() == {}
 
@@ -1113,12 +1151,12 @@ async def test_outcomes_that_are_read_are_never_dropped(harness, monkeypatch):
 
 
 async def test_another_installation_does_not_open_the_index_of_one_that_lives(harness):
-    await harness.queue.open_layout(4, EPOCH, by="a/operator")
+    await harness.queue.membership.open(4, EPOCH, by="a/operator")
     with pytest.raises(scripting.Foreign, match="a/operator"):
-        await harness.queue.open_layout(4, EPOCH, by="b/operator")
-    assert await harness.queue.stay("b/operator") is False
-    assert await harness.queue.stay("a/operator") is True
-    await harness.queue.open_layout(4, EPOCH, by="a/operator")
+        await harness.queue.membership.open(4, EPOCH, by="b/operator")
+    assert await harness.queue.membership.stay("b/operator") is False
+    assert await harness.queue.membership.stay("a/operator") is True
+    await harness.queue.membership.open(4, EPOCH, by="a/operator")
 
 
 OURS = ownership.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
@@ -1126,75 +1164,79 @@ THEIRS = ownership.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
 
 
 async def test_a_worker_of_another_cluster_claims_nothing_of_the_index(harness):
-    harness.queue.belong_to(OURS)
-    await harness.queue.open_layout(4, EPOCH)
+    harness.queue.layouts.belong_to(OURS)
+    await harness.queue.membership.open(4, EPOCH)
     await harness.arm()
-    harness.queue.belong_to(THEIRS)
-    for refused in (harness.queue.layout(), harness.look(), harness.queue.beat("w1")):
+    harness.queue.layouts.belong_to(THEIRS)
+    for refused in (
+        harness.queue.layouts.read(),
+        harness.look(),
+        harness.queue.membership.beat("w1"),
+    ):
         with pytest.raises(scripting.Foreign):
             await refused
-    harness.queue.belong_to(OURS)
-    await harness.queue.layout()
+    harness.queue.layouts.belong_to(OURS)
+    await harness.queue.layouts.read()
     assert await harness.claim_all() != []
 
 
 async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harness):
-    harness.queue.belong_to(OURS)
-    await harness.queue.open_layout(4, EPOCH)
+    harness.queue.layouts.belong_to(OURS)
+    await harness.queue.membership.open(4, EPOCH)
     await harness.arm()
     known, later = harness.definition(), messages.Epoch(EPOCH + 1)
-    harness.queue.belong_to(THEIRS)
+    harness.queue.layouts.belong_to(THEIRS)
     for refused in (
-        harness.queue.open_layout(4, later),
-        harness.queue.remove(known.id, known.uid, known.namespace, later),
+        harness.queue.membership.open(4, later),
+        harness.queue.definitions.remove(known.id, known.uid, known.namespace, later),
         harness.arm(name="another"),
     ):
         with pytest.raises(scripting.Foreign):
             await refused
-    harness.queue.belong_to(OURS)
-    await harness.queue.layout()
+    harness.queue.layouts.belong_to(OURS)
+    await harness.queue.layouts.read()
     assert (await harness.total()).points == 1
     assert await harness.arm(generation=2) is messages.Armed.APPLIED  # no term was noted
 
 
 async def test_a_process_that_sees_only_its_own_namespace_knows_its_index(harness):
-    harness.queue.belong_to(OURS)
-    await harness.queue.open_layout(4, EPOCH)
-    harness.queue.belong_to(ownership.Owner(home=OURS.home))
-    await harness.queue.layout()
+    harness.queue.layouts.belong_to(OURS)
+    await harness.queue.membership.open(4, EPOCH)
+    harness.queue.layouts.belong_to(ownership.Owner(home=OURS.home))
+    await harness.queue.layouts.read()
     assert await harness.arm() is messages.Armed.APPLIED
 
 
 async def test_the_first_layout_stays_whatever_is_asked_for_later(harness):
-    assert await harness.queue.open_layout(64, EPOCH) == messages.Layout(number=1, shards=4)
+    assert await harness.queue.membership.open(64, EPOCH) == messages.Layout(number=1, shards=4)
 
 
 @pytest.mark.parametrize("operation", ["open", "upsert", "remove", "sweep"])
 async def test_an_older_term_is_fenced(harness, operation):
-    await harness.queue.open_layout(4, messages.Epoch(EPOCH + 1))
+    await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     stored = harness.definition()
     attempts = {
-        "open": lambda: harness.queue.open_layout(4, EPOCH),
+        "open": lambda: harness.queue.membership.open(4, EPOCH),
         "upsert": harness.arm,
         "remove": lambda: _remove(harness, stored),
-        "sweep": lambda: harness.queue.sweep(messages.ShardId(0), None, EPOCH),
+        "sweep": lambda: harness.queue.sweeper.sweep(messages.ShardId(0), None, EPOCH),
     }
     with pytest.raises(scripting.Fenced):
         await attempts[operation]()
 
 
 async def test_a_beat_tells_who_lives(harness):
-    await harness.queue.beat("w1")
-    beat = await harness.queue.beat("w2")
+    await harness.queue.membership.beat("w1")
+    beat = await harness.queue.membership.beat("w2")
     assert beat.workers == ("w1", "w2")
     assert beat.layout == messages.Layout(number=1, shards=4)
-    await harness.queue.goodbye("w1")
-    assert (await harness.queue.beat("w2")).workers == ("w2",)
+    await harness.queue.membership.goodbye("w1")
+    assert (await harness.queue.membership.beat("w2")).workers == ("w2",)
     assert abs(beat.time_us - harness.now_us()) < 5_000_000
 
 
 async def test_a_stream_entry_is_appended(harness):
-    (entry,) = await harness.queue.append(queueing.an_entry(slot=b"1"))
+    (entry,) = await harness.queue.settlements.append(queueing.an_entry(slot=b"1"))
     assert "-" in entry
 
 
@@ -1224,7 +1266,7 @@ async def test_a_settled_chain_wakes_the_sleeper_at_its_next_due(harness):
     (claim,) = await harness.claim_all()
     await wakeups.wait_until_due(0.2)
     following = moved(claim.points[0], 1.2)
-    await harness.queue.settle(claim, Settlement(chains=(following,)))
+    await harness.queue.settlements.settle(claim, Settlement(chains=(following,)))
     sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
     if harness.memory:
         await harness.pass_time(2.0)
@@ -1241,7 +1283,7 @@ async def test_given_back_points_wake_the_sleeper(harness):
     (claim,) = await harness.claim_all()
     wakeups = await _asleep(harness)
     sleeping = asyncio.create_task(wakeups.wait_until_due(60.0))
-    await harness.queue.release(claim)
+    await harness.queue.claims.release(claim)
     async with asyncio.timeout(30):
         assert await sleeping == (2,)
     await wakeups.close()
@@ -1273,7 +1315,7 @@ async def test_the_reporter_is_told_of_new_outcomes(harness):
     await harness.arm(uid=_uid_in_shard(harness, 3, 0))
     (claim,) = await harness.claim_all()
     waiting = asyncio.create_task(ledger.wait_for_outcomes(30.0))
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"ran")
     )
     async with asyncio.timeout(30):
@@ -1324,12 +1366,12 @@ async def test_the_statistics_count_what_is_there(harness):
 
 async def _stored(harness):
     for shard in await harness.shards():
-        async for stored in harness.queue.all_definitions(shard):
+        async for stored in harness.queue.definitions.all_definitions(shard):
             yield stored
 
 
 async def _remove(harness, stored):
-    return await harness.queue.remove(stored.id, stored.uid, stored.namespace, EPOCH)
+    return await harness.queue.definitions.remove(stored.id, stored.uid, stored.namespace, EPOCH)
 
 
 def _uid_in_shard(harness, shard, number, namespace="default"):
@@ -1350,7 +1392,7 @@ async def _a_claimed_retry(harness, **changes):
     await harness.arm(**changes)
     (claim,) = await harness.claim_all()
     (point,) = claim.points
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, Settlement(chains=(moved(point, 3600),), occurrences=(a_retry(point),))
     )
     (again,) = await harness.claim_all()
@@ -1361,7 +1403,7 @@ async def _an_ended_schedule(harness):
     await harness.arm(name="ended")
     (claim,) = await harness.claim_all()
     (point,) = claim.points
-    settled = await harness.queue.settle(
+    settled = await harness.queue.settlements.settle(
         claim, Settlement(finished=(point.member,), ended=(point.schedule_id,))
     )
     assert settled.remaining == 0
@@ -1388,11 +1430,11 @@ async def _asleep(harness):
     await wakeups.start()
     async with asyncio.timeout(30):
         seen = await wakeups.wait_until_due(5.0)
-    for answer in await harness.queue.claim(seen, worker="sleeper"):
+    for answer in await harness.queue.claims.claim(seen, worker="sleeper"):
         wakeups.note(answer)
     # a subscription confirmed later rings once more
     while again := await _soon(wakeups, 0.1 if harness.memory else 0.5):
-        for answer in await harness.queue.claim(again, worker="sleeper"):
+        for answer in await harness.queue.claims.claim(again, worker="sleeper"):
             wakeups.note(answer)
     return wakeups
 
@@ -1414,7 +1456,7 @@ async def _sweep(harness, *, due_of):
     for shard in await harness.shards():
         cursor = None
         while True:
-            swept.append(await harness.queue.sweep(shard, cursor, EPOCH, due_of=due_of))
+            swept.append(await harness.queue.sweeper.sweep(shard, cursor, EPOCH, due_of=due_of))
             cursor = swept[-1].cursor
             if cursor is None:
                 break
@@ -1430,7 +1472,7 @@ async def test_many_chains_move_on_together(harness):
         await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
     for claim in await harness.claim_all():
         rearmed = [(point.member, point.due_us + 60_000_000) for point in claim.points]
-        settled = await harness.queue.settle(claim, Settlement(rearmed=rearmed))
+        settled = await harness.queue.settlements.settle(claim, Settlement(rearmed=rearmed))
         assert (settled.applied, settled.remaining) == (len(rearmed), 0)
     total = await harness.total()
     assert (total.points, total.due, total.claims) == (20, 0, 0)
@@ -1444,7 +1486,9 @@ async def test_a_chain_that_was_edited_under_its_claim_does_not_move_on_with_the
     applied = 0
     for claim in claims:
         rearmed = [(point.member, point.due_us + 60_000_000) for point in claim.points]
-        applied += (await harness.queue.settle(claim, Settlement(rearmed=rearmed))).applied
+        applied += (
+            await harness.queue.settlements.settle(claim, Settlement(rearmed=rearmed))
+        ).applied
     assert applied == 1
     assert (await harness.total()).points == 2
 
@@ -1472,10 +1516,10 @@ async def test_one_namespace_of_a_claim_moves_on_without_the_other(harness):
         left = len(claim.points)
         for number, part in enumerate(parts, start=1):
             settlement = Settlement(rearmed=_a_minute_on(part), number=number)
-            settled = await harness.queue.settle(claim, settlement)
+            settled = await harness.queue.settlements.settle(claim, settlement)
             left -= len(part)
             assert (settled.applied, settled.remaining) == (len(part), left)
-            again = await harness.queue.settle(claim, settlement)
+            again = await harness.queue.settlements.settle(claim, settlement)
             assert again.applied == 0
     total = await harness.total()
     assert (total.points, total.due, total.claims) == (40, 0, 0)
@@ -1487,7 +1531,7 @@ async def test_one_namespace_of_a_claim_ends_without_the_other(harness):
         settlement = Settlement(
             rearmed=_a_minute_on([moved]), finished=tuple(point.member for point in gone)
         )
-        settled = await harness.queue.settle(claim, settlement)
+        settled = await harness.queue.settlements.settle(claim, settlement)
         assert settled.applied == len(parts[0])
         assert settled.remaining == len(claim.points) - len(parts[0])
 
@@ -1499,7 +1543,7 @@ async def test_a_namespace_that_lost_a_chain_to_an_edit_is_looked_at_one_by_one(
     for claim, parts in shared:
         for number, part in enumerate(parts, start=1):
             settlement = Settlement(rearmed=_a_minute_on(part), number=number)
-            applied += (await harness.queue.settle(claim, settlement)).applied
+            applied += (await harness.queue.settlements.settle(claim, settlement)).applied
     assert applied == 39
     assert (await harness.total()).points == 40
 
@@ -1508,7 +1552,7 @@ async def test_a_claim_of_chains_can_be_finished_whole(harness):
     for number in range(20):
         await harness.arm(name=f"s-{number}", namespace=f"team-{number % 2}")
     for claim in await harness.claim_all():
-        settled = await harness.queue.settle(claim, Settlement(whole=True))
+        settled = await harness.queue.settlements.settle(claim, Settlement(whole=True))
         assert (settled.applied, settled.remaining) == (len(claim.points), 0)
     total = await harness.total()
     assert (total.points, total.claims) == (0, 0)
@@ -1521,7 +1565,7 @@ async def test_finishing_a_claim_whole_leaves_alone_what_it_no_longer_holds(harn
     await harness.arm(name="edited", generation=2, due_in=30.0)
     applied = 0
     for claim in claims:
-        applied += (await harness.queue.settle(claim, Settlement(whole=True))).applied
+        applied += (await harness.queue.settlements.settle(claim, Settlement(whole=True))).applied
     assert applied == 1
     assert (await harness.total()).points == 1
 
@@ -1530,11 +1574,11 @@ async def test_the_totals_are_those_of_all_shards(harness):
     for number in range(12):
         await harness.arm(name=f"n{number}", namespace=f"team-{number % 3}", due_in=3600)
     await harness.arm(name="late", due_in=-5)
-    totals = await harness.queue.totals()
+    totals = await harness.queue.counts.totals()
     assert (totals.points, totals.due, totals.dead, totals.outcomes) == (13, 1, 0, 0)
     assert 5_000_000 <= totals.lag_us < 60_000_000
     await harness.claim_all()
-    held = await harness.queue.totals()
+    held = await harness.queue.counts.totals()
     assert (held.points, held.due, held.lag_us) == (12, 0, 0)
 
 
@@ -1549,7 +1593,7 @@ async def test_an_enqueued_occurrence_is_due_at_once_and_leaves_the_chain_alone(
     await harness.arm(due_in=60.0)
     known = harness.definition()
     record = messages.OccurrenceRecord(trigger="Check")
-    armed = await harness.queue.enqueue(known, a_check(known), record, EPOCH)
+    armed = await harness.queue.occurrences.enqueue(known, a_check(known), record, EPOCH)
     assert armed is messages.Armed.APPLIED
     claim = await harness.claim_one()
     assert [point.member for point in claim.points] == [a_check(known).member]
@@ -1561,11 +1605,11 @@ async def test_an_occurrence_that_waits_or_is_held_is_not_enqueued_again(harness
     await harness.arm(due_in=60.0)
     known = harness.definition()
     record = messages.OccurrenceRecord(trigger="Check")
-    await harness.queue.enqueue(known, a_check(known), record, EPOCH)
-    again = await harness.queue.enqueue(known, a_check(known), record, EPOCH)
+    await harness.queue.occurrences.enqueue(known, a_check(known), record, EPOCH)
+    again = await harness.queue.occurrences.enqueue(known, a_check(known), record, EPOCH)
     assert again is messages.Armed.UNCHANGED
     await harness.claim_one()
-    held = await harness.queue.enqueue(known, a_check(known), record, EPOCH)
+    held = await harness.queue.occurrences.enqueue(known, a_check(known), record, EPOCH)
     assert held is messages.Armed.UNCHANGED
     assert await harness.claim_all() == []
 
@@ -1573,9 +1617,11 @@ async def test_an_occurrence_that_waits_or_is_held_is_not_enqueued_again(harness
 async def test_nothing_is_enqueued_for_a_schedule_that_is_gone(harness):
     await harness.arm(due_in=60.0)
     known = harness.definition()
-    await harness.queue.remove(known.id, known.uid, known.namespace, EPOCH)
+    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, EPOCH)
     with pytest.raises(errors.WorldChanged):
-        await harness.queue.enqueue(known, a_check(known), messages.OccurrenceRecord(), EPOCH)
+        await harness.queue.occurrences.enqueue(
+            known, a_check(known), messages.OccurrenceRecord(), EPOCH
+        )
     assert await harness.claim_all() == []
 
 
@@ -1589,7 +1635,7 @@ async def test_what_a_scheduled_run_overrides_comes_back_with_the_claim(harness)
     record = messages.OccurrenceRecord(
         trigger="Manual", run_uid="run", concurrency="Forbid", payload=b'{"a":1}', seal="kept"
     )
-    await harness.queue.enqueue(known, a_manual(known), record, EPOCH)
+    await harness.queue.occurrences.enqueue(known, a_manual(known), record, EPOCH)
     claim = await harness.claim_one()
     assert claim.records == {a_manual(known).member: record}
 
@@ -1600,7 +1646,7 @@ async def test_occurrences_enqueued_together_are_claimed_in_the_order_given(harn
     record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
     hours = [1_700_000_000_000_000 + hour * 3_600_000_000 for hour in (7, 3, 9, 1, 8)]
     wanted = [(a_manual(known, slot_us=slot_us), record) for slot_us in hours]
-    armed = await harness.queue.enqueue_many(known, wanted, EPOCH)
+    armed = await harness.queue.occurrences.enqueue_many(known, wanted, EPOCH)
     assert armed == [messages.Armed.APPLIED] * 5
     claim = await harness.claim_one()
     by_due = sorted(claim.points, key=lambda point: point.due_us)
@@ -1615,9 +1661,11 @@ async def test_of_occurrences_enqueued_together_those_that_wait_already_are_left
     known = harness.definition()
     record = messages.OccurrenceRecord(trigger="Backfill", run_uid="run")
     first, second = a_manual(known), a_manual(known, run_uid="other")
-    await harness.queue.enqueue(known, first, record, EPOCH)
+    await harness.queue.occurrences.enqueue(known, first, record, EPOCH)
     other = dataclasses.replace(record, run_uid="other")
-    armed = await harness.queue.enqueue_many(known, [(first, other), (second, other)], EPOCH)
+    armed = await harness.queue.occurrences.enqueue_many(
+        known, [(first, other), (second, other)], EPOCH
+    )
     assert armed == [messages.Armed.UNCHANGED, messages.Armed.APPLIED]
     claim = await harness.claim_one()
     assert claim.records == {first.member: record, second.member: other}
@@ -1625,7 +1673,7 @@ async def test_of_occurrences_enqueued_together_those_that_wait_already_are_left
 
 async def test_of_none_nothing_is_enqueued(harness):
     await harness.arm(due_in=60.0)
-    assert await harness.queue.enqueue_many(harness.definition(), [], EPOCH) == []
+    assert await harness.queue.occurrences.enqueue_many(harness.definition(), [], EPOCH) == []
 
 
 async def test_a_withdrawn_occurrence_is_gone_and_the_others_stay(harness):
@@ -1633,10 +1681,13 @@ async def test_a_withdrawn_occurrence_is_gone_and_the_others_stay(harness):
     known = harness.definition()
     record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
     other = a_manual(known, run_uid="other")
-    await harness.queue.enqueue(known, a_manual(known), record, EPOCH)
-    await harness.queue.enqueue(known, other, record, EPOCH)
-    assert await harness.queue.withdraw(known, a_manual(known), EPOCH) is messages.Armed.APPLIED
-    again = await harness.queue.withdraw(known, a_manual(known), EPOCH)
+    await harness.queue.occurrences.enqueue(known, a_manual(known), record, EPOCH)
+    await harness.queue.occurrences.enqueue(known, other, record, EPOCH)
+    assert (
+        await harness.queue.occurrences.withdraw(known, a_manual(known), EPOCH)
+        is messages.Armed.APPLIED
+    )
+    again = await harness.queue.occurrences.withdraw(known, a_manual(known), EPOCH)
     assert again is messages.Armed.UNCHANGED
     claim = await harness.claim_one()
     assert [point.member for point in claim.points] == [other.member]
@@ -1647,15 +1698,15 @@ async def test_a_withdrawn_occurrence_disappears_under_the_worker_that_holds_it(
     known = harness.definition()
     record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
     point = a_manual(known)
-    await harness.queue.enqueue(known, point, record, EPOCH)
+    await harness.queue.occurrences.enqueue(known, point, record, EPOCH)
     claim = await harness.claim_one()
-    assert await harness.queue.withdraw(known, point, EPOCH) is messages.Armed.HELD
+    assert await harness.queue.occurrences.withdraw(known, point, EPOCH) is messages.Armed.HELD
     retry = messages.Occurrence(
         point=dataclasses.replace(point, due_us=harness.now_us()),
         record=record,
         source=point.member,
     )
-    await harness.queue.settle(claim, Settlement(occurrences=(retry,)))
+    await harness.queue.settlements.settle(claim, Settlement(occurrences=(retry,)))
     assert await harness.claim_all() == []
 
 
@@ -1663,16 +1714,18 @@ async def test_a_check_is_put_off_and_finished_like_any_occurrence(harness):
     await harness.arm(due_in=60.0)
     known = harness.definition()
     check = a_check(known)
-    await harness.queue.enqueue(known, check, messages.OccurrenceRecord(trigger="Check"), EPOCH)
+    await harness.queue.occurrences.enqueue(
+        known, check, messages.OccurrenceRecord(trigger="Check"), EPOCH
+    )
     claim = await harness.claim_one()
     later = messages.Occurrence(
         point=dataclasses.replace(check, due_us=harness.now_us() + 50_000),
         record=messages.OccurrenceRecord(trigger="Check"),
         source=check.member,
     )
-    await harness.queue.settle(claim, Settlement(occurrences=(later,)))
+    await harness.queue.settlements.settle(claim, Settlement(occurrences=(later,)))
     again = await harness.claim_one()
     assert [point.member for point in again.points] == [check.member]
-    await harness.queue.settle(again, Settlement(finished=(check.member,)))
-    shard = sharding.shard_of(known.id, harness.queue.known_layout().shards)
-    assert [one async for one in harness.queue.all_occurrences(shard)] == []
+    await harness.queue.settlements.settle(again, Settlement(finished=(check.member,)))
+    shard = sharding.shard_of(known.id, harness.queue.layouts.known().shards)
+    assert [one async for one in harness.queue.occurrences.all_occurrences(shard)] == []

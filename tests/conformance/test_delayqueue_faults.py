@@ -37,7 +37,7 @@ async def test_every_slot_is_fired_on_a_server(kind, shared_servers, key_prefix,
             history = faults.History(harness, seed, with_faults=with_faults, server=state)
             await history.run()
             _judge(history, seed, with_faults)
-            lanes = await harness.queue.namespaces(0)
+            lanes = await harness.queue.definitions.namespaces(0)
             assert await state.leftovers(harness.server.shard(0), lanes) == {}, seed
             await harness.close()
             await client.delete(*[key async for key in client.scan_iter(match=prefix + "*")])

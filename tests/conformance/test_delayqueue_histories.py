@@ -125,7 +125,9 @@ class Histories(RuleBasedStateMachine):
         old = self.stored.pop(name, None)
         if old is None:
             return
-        removed = self.harness.queue.remove(old.id, old.uid, old.namespace, queueing.EPOCH)
+        removed = self.harness.queue.definitions.remove(
+            old.id, old.uid, old.namespace, queueing.EPOCH
+        )
         assert self.run(removed) is messages.Armed.APPLIED
         self.model.remove(old.id)
 
@@ -139,7 +141,7 @@ class Histories(RuleBasedStateMachine):
     def claim(self, batch, lease, wary):
         members, attempts, first_us = self.model.to_claim(batch, wary=wary)
         (answer,) = self.run(
-            self.harness.queue.claim(
+            self.harness.queue.claims.claim(
                 [SHARD], worker="w", batch=batch, lease_seconds=lease, wary=wary
             )
         )
@@ -176,7 +178,7 @@ class Histories(RuleBasedStateMachine):
                     moved[point.member] = due + 1
         by_member = {point.member: point for point in claim.points}
         settled = self.run(
-            self.harness.queue.settle(
+            self.harness.queue.settlements.settle(
                 claim,
                 messages.Settlement(
                     chains=tuple(
@@ -211,7 +213,7 @@ class Histories(RuleBasedStateMachine):
             queueing.a_planned(chain, chain.slot_us - number) for number in range(slots)
         )
         planning = messages.Planning(chain=chain, slots=planned, next_due_us=next_due_us)
-        answer = self.run(self.harness.queue.split(claim, [planning]))
+        answer = self.run(self.harness.queue.settlements.split(claim, [planning]))
         known = claim.id in self.model.claims
         before = self.model.points.get(chain.member)
         wanted = known and self.model.split(
@@ -245,7 +247,7 @@ class Histories(RuleBasedStateMachine):
     async def sweep_all(self, due_us):
         found, cursor = {"armed": 0, "dropped": 0, "mended": 0}, None
         while True:
-            step = await self.harness.queue.sweep(
+            step = await self.harness.queue.sweeper.sweep(
                 SHARD, cursor, queueing.EPOCH, due_of=lambda _known: due_us
             )
             for name in found:
@@ -262,7 +264,7 @@ class Histories(RuleBasedStateMachine):
         some = [member for member in held if data.draw(st.booleans())]
         members = data.draw(st.sampled_from([None, some]))
         given_back = held if members is None else some
-        assert self.run(self.harness.queue.release(claim, members)) == len(given_back)
+        assert self.run(self.harness.queue.claims.release(claim, members)) == len(given_back)
         holders = self.run(self.snapshot())
         given = next((holders[m] for m in given_back if len(m) == points.CHAIN_LENGTH), b"")
         self.model.release(claim.id, given_back, given)
@@ -273,7 +275,7 @@ class Histories(RuleBasedStateMachine):
     def extend(self, data):
         claim = self.pick(data)
         known = self.model.claims.get(claim.id)
-        longer = self.run(self.harness.queue.extend(claim, FOR_EVER))
+        longer = self.run(self.harness.queue.claims.extend(claim, FOR_EVER))
         assert (longer is None) == (known is None)
         if known:
             known.lasts = True
@@ -313,7 +315,7 @@ class Histories(RuleBasedStateMachine):
 
     def upsert(self, arming):
         wanted = [(arming, queueing.BLOB)]
-        (armed,) = self.run(self.harness.queue.upsert(wanted, queueing.EPOCH))
+        (armed,) = self.run(self.harness.queue.definitions.upsert(wanted, queueing.EPOCH))
         return armed
 
     def pick(self, data):
@@ -364,7 +366,7 @@ def histories_on(server):
             claims = await client.zrange(names.claims, 0, -1, withscores=True)
             holders = {score: key for key, score in claims if key}
             found = {}
-            for lane in await self.harness.queue.namespaces(SHARD):
+            for lane in await self.harness.queue.definitions.namespaces(SHARD):
                 for member, score in await client.zrange(names.lane(lane), 0, -1, withscores=True):
                     if member:
                         limit = points.DUE_LIMIT_US

@@ -45,7 +45,7 @@ def entries(claim, *, name="ticks", max_length=100):
 async def ids_in(harness, name="ticks"):
     """The ``id`` of each entry, in order; each entry has both fields."""
     if harness.memory:
-        found = harness.queue.streams.get(f"default/{name}", [])
+        found = harness.queue.stream_entries.get(f"default/{name}", [])
         assert all(entry["trigger"] == "Schedule" for entry in found)
         return [entry["id"] for entry in found]
     found = await harness.server.redis.xrange(harness.server.keys.stream("default", name))
@@ -56,7 +56,7 @@ async def ids_in(harness, name="ticks"):
 async def test_the_entry_is_there_and_its_point_is_settled(harness):
     await harness.arm()
     claim = await harness.claim_one()
-    handed = await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+    handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
     assert handed.done
     assert await ids_in(harness) == [claim.points[0].member.hex()]
     assert await harness.outcomes() == [b"told"]
@@ -77,13 +77,13 @@ async def test_asked_twice_it_appends_once(harness):
             namespace="default", name="ticks", max_length=9, names=("id", "trigger"),
             members=[first.member], values=[("a", "Schedule")],
         )  # fmt: skip
-        assert (await harness.queue.deliver(claim, part, of_one)).done
-        assert (await harness.queue.deliver(claim, part, of_one)).done
+        assert (await harness.queue.settlements.deliver(claim, part, of_one)).done
+        assert (await harness.queue.settlements.deliver(claim, part, of_one)).done
         assert await ids_in(harness) == ["a"]
         return
     settlement = a_settlement(claim)
-    assert (await harness.queue.deliver(claim, settlement, entries(claim))).done
-    again = await harness.queue.deliver(claim, settlement, entries(claim))
+    assert (await harness.queue.settlements.deliver(claim, settlement, entries(claim))).done
+    again = await harness.queue.settlements.deliver(claim, settlement, entries(claim))
     gone = messages.Handed(done=False, held=(False,), lost=True)
     assert again == gone  # it ended with the first one
     assert len(await ids_in(harness)) == 1
@@ -95,10 +95,12 @@ async def test_a_claim_that_was_lost_appends_nothing_and_tells_nothing(harness):
     late = await harness.claim_one(lease_seconds=0.05)
     await harness.pass_time(0.1)
     now = await harness.claim_one(worker="w2")
-    handed = await harness.queue.deliver(late, a_settlement(late, outcomes=b"late"), entries(late))
+    handed = await harness.queue.settlements.deliver(
+        late, a_settlement(late, outcomes=b"late"), entries(late)
+    )
     assert handed == messages.Handed(done=False, held=(False,), lost=True)
     assert await ids_in(harness) == []
-    assert (await harness.queue.deliver(now, a_settlement(now), entries(now))).done
+    assert (await harness.queue.settlements.deliver(now, a_settlement(now), entries(now))).done
     assert await harness.outcomes() == [b"told"]
     assert len(await ids_in(harness)) == 1
 
@@ -107,8 +109,8 @@ async def test_a_claim_all_of_whose_points_were_taken_out_of_the_queue_is_not_lo
     await harness.arm()
     claim = await harness.claim_one()
     known = harness.definition()
-    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
-    handed = await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
     assert handed == messages.Handed(done=False, held=(False,))
     assert await ids_in(harness) == []
 
@@ -123,8 +125,10 @@ async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
         harness.definition(name=name, namespace="default").id: f"uid-of-{name}"
         for name in ("one", "two", "three", "four", "five")
     }
-    await harness.queue.remove(gone.schedule_id, names[gone.schedule_id], "default", queueing.EPOCH)
-    handed = await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+    await harness.queue.definitions.remove(
+        gone.schedule_id, names[gone.schedule_id], "default", queueing.EPOCH
+    )
+    handed = await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
     assert handed == messages.Handed(done=False, held=(False, *(True for _ in claim.points[1:])))
     assert await ids_in(harness) == []
     assert await harness.outcomes() == []
@@ -136,9 +140,9 @@ async def test_what_is_not_held_any_more_is_named_and_nothing_is_done(harness):
         namespace="default", name="ticks", max_length=9, names=kept.names, same=kept.same,
         members=kept.members[1:], values=kept.values[1:],
     )  # fmt: skip
-    assert (await harness.queue.deliver(claim, rest, kept)).done
+    assert (await harness.queue.settlements.deliver(claim, rest, kept)).done
     assert len(await ids_in(harness)) == len(claim.points) - 1
-    left = {stats.shard: stats.claims for stats in await harness.queue.stats()}
+    left = {stats.shard: stats.claims for stats in await harness.queue.counts.stats()}
     assert left[claim.shard] == 0
 
 
@@ -146,13 +150,13 @@ async def test_an_occurrence_ends_with_its_entry(harness):
     await harness.arm()
     claim = await harness.claim_one()
     retry = queueing.a_retry(claim.points[0], due_us=harness.now_us() - 1)
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, messages.Settlement(occurrences=(retry,), chains=chain_goes_on(claim))
     )
     again = await harness.claim_one()
     assert [point.kind for point in again.points] == [points.PointKind.RETRY]
     done = messages.Settlement(finished=(again.points[0].member,))
-    assert (await harness.queue.deliver(again, done, entries(again))).done
+    assert (await harness.queue.settlements.deliver(again, done, entries(again))).done
     assert (await harness.total()).points == 1  # the chain
 
 
@@ -160,7 +164,9 @@ async def test_the_stream_stays_near_its_length(harness):
     for number in range(300):
         await harness.arm(name=f"s{number}")
     for claim in await harness.claim_all(batch=10):
-        await harness.queue.deliver(claim, a_settlement(claim), entries(claim, max_length=10))
+        await harness.queue.settlements.deliver(
+            claim, a_settlement(claim), entries(claim, max_length=10)
+        )
     assert 10 <= len(await ids_in(harness)) < 250
 
 
@@ -187,21 +193,23 @@ async def two_streams(harness):
 async def test_entries_of_several_streams_go_in_with_one_settlement(harness):
     claim, groups = await two_streams(harness)
     settlement = a_settlement(claim, outcomes=b"")
-    assert await harness.queue.deliver(claim, settlement, *groups) == messages.Handed(done=True)
+    assert await harness.queue.settlements.deliver(claim, settlement, *groups) == messages.Handed(
+        done=True
+    )
     first, *others = [point.member.hex() for point in claim.points]
     assert await ids_in(harness, "ticks") == [first]
     assert await ids_in(harness, "tocks") == others
     assert sorted(await harness.outcomes()) == [b"ticks", b"tocks"]
-    left = {stats.shard: stats.claims for stats in await harness.queue.stats()}
+    left = {stats.shard: stats.claims for stats in await harness.queue.counts.stats()}
     assert left[claim.shard] == 0
 
 
 async def test_of_several_streams_what_is_not_held_any_more_stops_all(harness):
     claim, groups = await two_streams(harness)
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, messages.Settlement(chains=(queueing.moved(claim.points[0], 60),))
     )
-    handed = await harness.queue.deliver(claim, a_settlement(claim, number=2), *groups)
+    handed = await harness.queue.settlements.deliver(claim, a_settlement(claim, number=2), *groups)
     assert handed == messages.Handed(done=False, held=(False, *(True for _ in claim.points[1:])))
     assert await ids_in(harness, "ticks") == await ids_in(harness, "tocks") == []
     assert await harness.outcomes() == []
@@ -213,7 +221,9 @@ async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
     claim, groups = await two_streams(harness)
     refusing, other = groups[bad], groups[1 - bad]
     await harness.server.redis.set(harness.server.keys.stream("default", refusing.name), "mine")
-    handed = await harness.queue.deliver(claim, a_settlement(claim, outcomes=b""), *groups)
+    handed = await harness.queue.settlements.deliver(
+        claim, a_settlement(claim, outcomes=b""), *groups
+    )
     assert handed.done
     assert [why.partition(" ")[0] for why in handed.refused] == (
         ["WRONGTYPE", ""] if bad == 0 else ["", "WRONGTYPE"]
@@ -222,7 +232,9 @@ async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
     assert await harness.outcomes() == [other.name.encode()]
     # Asked again under its number it changes nothing and tells the same: which stream refused, as
     # what it refused is still the claim's.
-    again = await harness.queue.deliver(claim, a_settlement(claim, outcomes=b""), *groups)
+    again = await harness.queue.settlements.deliver(
+        claim, a_settlement(claim, outcomes=b""), *groups
+    )
     assert again.done
     assert [bool(why) for why in again.refused] == [bool(why) for why in handed.refused]
     assert await harness.outcomes() == []
@@ -231,7 +243,7 @@ async def test_a_stream_that_refuses_leaves_its_own_points_only(harness, bad):
     rest = messages.Settlement(
         chains=tuple(queueing.moved(point, 60) for point in kept), outcomes=b"rest", number=2
     )
-    settled = await harness.queue.settle(claim, rest)
+    settled = await harness.queue.settlements.settle(claim, rest)
     assert (settled.applied, settled.remaining) == (len(kept), 0)
 
 
@@ -241,9 +253,9 @@ async def test_where_every_stream_refuses_nothing_is_done(harness):
     for group in groups:
         await harness.server.redis.set(harness.server.keys.stream("default", group.name), "mine")
     with pytest.raises(scripting.WrongType):
-        await harness.queue.deliver(claim, a_settlement(claim), *groups)
+        await harness.queue.settlements.deliver(claim, a_settlement(claim), *groups)
     assert await harness.outcomes() == []
-    settled = await harness.queue.settle(claim, a_settlement(claim, number=2))
+    settled = await harness.queue.settlements.settle(claim, a_settlement(claim, number=2))
     assert settled.applied == len(claim.points)
 
 
@@ -253,7 +265,9 @@ async def test_a_key_of_another_type_leaves_the_claim_as_it_was(harness):
     claim = await harness.claim_one()
     await harness.server.redis.set(harness.server.keys.stream("default", "ticks"), "mine")
     with pytest.raises(scripting.WrongType):
-        await harness.queue.deliver(claim, a_settlement(claim), entries(claim))
+        await harness.queue.settlements.deliver(claim, a_settlement(claim), entries(claim))
     assert await harness.outcomes() == []
     assert (await harness.total()).claimed == 1
-    assert (await harness.queue.settle(claim, a_settlement(claim, number=2))).applied == 1
+    assert (
+        await harness.queue.settlements.settle(claim, a_settlement(claim, number=2))
+    ).applied == 1

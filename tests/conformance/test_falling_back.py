@@ -50,8 +50,10 @@ async def a_look(harness):
     """Any claim, which tells a server from another."""
     await harness.arm(name="looked-at")
     claim = await harness.claim_one()
-    await harness.queue.settle(claim, messages.Settlement(finished=(claim.points[0].member,)))
-    await harness.queue.remove(
+    await harness.queue.settlements.settle(
+        claim, messages.Settlement(finished=(claim.points[0].member,))
+    )
+    await harness.queue.definitions.remove(
         claim.points[0].schedule_id, harness.definition(name="looked-at").uid, "default", EPOCH
     )
 
@@ -70,17 +72,17 @@ async def hold(harness, claim):
     settlement = messages.Settlement(
         chains=(moved(chain, 3600),), occurrences=(a_held(chain, claim.back_us),)
     )
-    settled = await harness.queue.settle(claim, settlement)
+    settled = await harness.queue.settlements.settle(claim, settlement)
     assert (settled.lost, settled.remaining) == (False, 0)
 
 
 async def held(harness):
-    return [one async for part in harness.queue.held_points(SHARD) for one in part]
+    return [one async for part in harness.queue.suspect_points.held(SHARD) for one in part]
 
 
 async def test_the_first_look_at_a_server_is_no_doubt(harness):
     await a_look(harness)
-    assert await harness.queue.doubted() == ()
+    assert await harness.queue.suspect_points.shards() == ()
     await harness.arm()
     assert (await harness.claim_one()).back_us == 0
 
@@ -92,7 +94,7 @@ async def test_a_claim_finds_out_that_the_server_is_another_one(harness):
     await harness.arm()
     claim = await harness.claim_one()
     assert began <= claim.back_us <= harness.now_us() + SECOND_US
-    (doubted,) = await harness.queue.doubted()
+    (doubted,) = await harness.queue.suspect_points.shards()
     assert doubted == messages.Doubted(shard=SHARD, back_us=claim.back_us)
 
 
@@ -130,7 +132,7 @@ async def test_a_retry_that_was_due_before_waits(harness):
     claim = await harness.claim_one()
     retry = a_retry(claim.points[0], due_us=harness.now_us() - 1)
     settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(retry,))
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     await change_server(harness)
     assert await harness.claim_all() == []
     (one,) = await held(harness)
@@ -156,7 +158,7 @@ async def test_a_check_does_not_wait(harness):
     known = harness.definition()
     await harness.arm(due_in=60.0)
     check = points.check(known.id, known.timing_version, 1)
-    await harness.queue.enqueue(known, check, messages.OccurrenceRecord(), EPOCH)
+    await harness.queue.occurrences.enqueue(known, check, messages.OccurrenceRecord(), EPOCH)
     await change_server(harness)
     claim = await harness.claim_one()
     assert [point.kind for point in claim.points] == [points.PointKind.CHECK]
@@ -178,9 +180,9 @@ async def test_what_has_ended_is_gone(harness):
     await harness.arm()
     await hold(harness, await harness.claim_one())
     compared = messages.Compared(gone=await held(harness))
-    assert await harness.queue.apply_compared(SHARD, compared, EPOCH) == 1
+    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
     assert await held(harness) == []
-    assert [one async for one in harness.queue.all_occurrences(SHARD)] == []
+    assert [one async for one in harness.queue.occurrences.all_occurrences(SHARD)] == []
 
 
 async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness):
@@ -191,7 +193,7 @@ async def test_what_has_not_ended_is_due_at_once_and_does_not_wait_again(harness
     (one,) = await held(harness)
     record = dataclasses.replace(one.record, from_us=one.record.from_us + 1)
     compared = messages.Compared(due=[(one, record)])
-    assert await harness.queue.apply_compared(SHARD, compared, EPOCH) == 1
+    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 1
     await harness.pass_time(0.01)
     claim = await harness.claim_one()
     assert [point.member for point in claim.points] == [one.point.member]
@@ -208,7 +210,7 @@ async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
     (chain,) = claim.points
     whole = dataclasses.replace(chain, due_us=points.HELD_US)
     settlement = messages.Settlement(chains=(whole,), occurrences=(a_held(chain, claim.back_us),))
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     by_kind = {one.point.kind: one for one in await held(harness)}
     due_us = harness.now_us() + 60 * SECOND_US
     compared = messages.Compared(
@@ -216,10 +218,10 @@ async def test_a_chain_that_waits_as_a_whole_is_put_back_with_its_runs(harness):
         chains=[(by_kind[points.PointKind.CHAIN], due_us)],
         started=[(chain.schedule_id, 3)],
     )
-    assert await harness.queue.apply_compared(SHARD, compared, EPOCH) == 2
-    stored = await harness.queue.definition(SHARD, chain.schedule_id)
+    assert await harness.queue.suspect_points.apply(SHARD, compared, EPOCH) == 2
+    stored = await harness.queue.definitions.definition(SHARD, chain.schedule_id)
     assert stored.started == 3
-    (found,) = [one async for one in harness.queue.all_definitions(SHARD)]
+    (found,) = [one async for one in harness.queue.definitions.all_definitions(SHARD)]
     assert found.due_us == due_us
 
 
@@ -228,19 +230,19 @@ async def test_a_doubt_ends_when_nothing_of_it_is_left(harness):
     await change_server(harness)
     await harness.arm()
     claim = await harness.claim_one()
-    (doubted,) = await harness.queue.doubted()
-    assert await harness.queue.end_doubt(doubted, EPOCH) == "claimed"
+    (doubted,) = await harness.queue.suspect_points.shards()
+    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "claimed"
     await hold(harness, claim)
-    assert await harness.queue.end_doubt(doubted, EPOCH) == "held"
+    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "held"
     compared = messages.Compared(gone=await held(harness))
-    await harness.queue.apply_compared(SHARD, compared, EPOCH)
+    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
     await harness.arm(name="other", due_in=-30.0)
-    assert await harness.queue.end_doubt(doubted, EPOCH) == "due"
+    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "due"
     await hold(harness, await harness.claim_one())
     compared = messages.Compared(gone=await held(harness))
-    await harness.queue.apply_compared(SHARD, compared, EPOCH)
-    assert await harness.queue.end_doubt(doubted, EPOCH) == ""
-    assert await harness.queue.doubted() == ()
+    await harness.queue.suspect_points.apply(SHARD, compared, EPOCH)
+    assert await harness.queue.suspect_points.end(doubted, EPOCH) == ""
+    assert await harness.queue.suspect_points.shards() == ()
 
 
 async def test_what_is_held_after_the_end_of_a_doubt_is_found_all_the_same(harness):
@@ -248,9 +250,9 @@ async def test_what_is_held_after_the_end_of_a_doubt_is_found_all_the_same(harne
     await harness.arm()
     claim = dataclasses.replace(await harness.claim_one(), back_us=harness.now_us())
     await hold(harness, claim)
-    (doubted,) = await harness.queue.doubted()
+    (doubted,) = await harness.queue.suspect_points.shards()
     assert doubted == messages.Doubted(shard=SHARD, back_us=0)
-    assert await harness.queue.end_doubt(doubted, EPOCH) == "held"
+    assert await harness.queue.suspect_points.end(doubted, EPOCH) == "held"
 
 
 async def test_a_sweep_leaves_alone_what_waits(harness):
@@ -261,7 +263,7 @@ async def test_a_sweep_leaves_alone_what_waits(harness):
     before = await held(harness)
     cursor, more = None, True
     while more:
-        swept = await harness.queue.sweep(SHARD, cursor, EPOCH, due_of=lambda _known: 1)
+        swept = await harness.queue.sweeper.sweep(SHARD, cursor, EPOCH, due_of=lambda _known: 1)
         assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
         cursor = swept.cursor
         more = cursor is not None
@@ -275,12 +277,12 @@ async def test_a_shard_that_was_made_anew_is_in_no_doubt(harness):
         harness.queue.flush()
     else:
         names = harness.server.shard(SHARD)
-        lane = (await harness.queue.namespaces(SHARD)).popitem()[0]
+        lane = (await harness.queue.definitions.namespaces(SHARD)).popitem()[0]
         gone = (names.meta, names.heads, names.claims, names.leases, names.lane(lane))
         await harness.server.redis.unlink(*gone)
     await harness.pass_time(0.001)
-    await harness.queue.open_layout(1, EPOCH)
-    await harness.queue.layout()
+    await harness.queue.membership.open(1, EPOCH)
+    await harness.queue.layouts.read()
     await harness.arm(name="other")
     assert (await harness.claim_one()).back_us == 0
 
@@ -290,9 +292,9 @@ async def test_outcomes_of_a_lost_claim_say_so(harness):
     claim = await harness.claim_one()
     stranger = dataclasses.replace(claim, id=messages.ClaimId(b"no such one!"))
     ledger = harness.queue.ledger()
-    await harness.queue.settle(stranger, messages.Settlement(outcomes=b"late"))
+    await harness.queue.settlements.settle(stranger, messages.Settlement(outcomes=b"late"))
     settlement = messages.Settlement(chains=(moved(claim.points[0], 60),), outcomes=b"told")
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     entries = await ledger.read_outcomes("status", "me", shards=[SHARD])
     assert {one.outcomes: one.is_lost for one in entries} == {b"late": True, b"told": False}
     await ledger.ack("status", entries)
@@ -349,7 +351,7 @@ async def pass_of_moving(harness, former):
     """How many the former shard has kept."""
     kept, cursor = 0, None
     while True:
-        step = await harness.queue.move(former, cursor, EPOCH)
+        step = await harness.queue.resharding.move(former, cursor, EPOCH)
         kept, cursor = kept + step.left_out, step.cursor
         if cursor is None:
             return kept
@@ -360,18 +362,18 @@ async def test_what_waits_moves_to_no_other_shard_before_it_was_compared(harness
     claim = await harness.claim_one()
     retry = a_retry(claim.points[0], due_us=harness.now_us() - 1)
     settlement = messages.Settlement(chains=(moved(claim.points[0], 3600),), occurrences=(retry,))
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     await change_server(harness)
     assert await harness.claim_all() == []
-    layout = await harness.queue.announce_partition(2, EPOCH)
+    layout = await harness.queue.resharding.announce(2, EPOCH)
     (former,) = set(sharding.all_shards(layout)) - set(sharding.own_shards(layout))
 
     assert await pass_of_moving(harness, former) > 0
-    waits = [one async for part in harness.queue.held_points(former) for one in part]
+    waits = [one async for part in harness.queue.suspect_points.held(former) for one in part]
     assert [one.point.member for one in waits] == [retry.point.member]
     assert await harness.claim_all() == []
 
-    await harness.queue.apply_compared(former, messages.Compared(gone=waits), EPOCH)
-    (doubted,) = await harness.queue.doubted()
-    assert await harness.queue.end_doubt(doubted, EPOCH) == ""
+    await harness.queue.suspect_points.apply(former, messages.Compared(gone=waits), EPOCH)
+    (doubted,) = await harness.queue.suspect_points.shards()
+    assert await harness.queue.suspect_points.end(doubted, EPOCH) == ""
     assert await pass_of_moving(harness, former) == 0

@@ -29,11 +29,11 @@ async def bury(harness, namespace: str, *texts: str) -> None:
         for text in texts
     ]
     for claim in await harness.claim_all():
-        await harness.queue.settle(
+        await harness.queue.settlements.settle(
             claim,
             Settlement(dead=tuple(letters), finished=tuple(point.member for point in claim.points)),
         )
-    await harness.queue.remove(
+    await harness.queue.definitions.remove(
         harness.definition(namespace=namespace, name=name).id,
         f"uid-of-{name}",
         namespace,
@@ -97,11 +97,11 @@ async def test_two_namespaces_in_many_shards_have_each_their_own_quota(shared_se
     for namespace, count in (("quiet", 4), ("noisy", 40)):
         for number in range(count):
             await bury_one(made, namespace, f"s-{number}")
-    letters = [letter async for letter in made.queue.letters()]
+    letters = [letter async for letter in made.queue.dead_letters.all()]
     held = [letter.entry["namespace"] for letter in letters]
     assert held.count("noisy") == 8
     assert 0 < held.count("quiet") <= 4
-    dropped = await made.queue.dropped_letters()
+    dropped = await made.queue.dead_letters.dropped()
     assert dropped["noisy"] == 32
     assert dropped.get("quiet", 0) == 4 - held.count("quiet")
     await made.close()
@@ -112,4 +112,4 @@ async def bury_one(harness, namespace: str, name: str) -> None:
     (claim,) = await harness.claim_all()
     entry = {"namespace": namespace, "name": name, "message": name}
     letter = DeadLetter(member=claim.points[0].member, entry=entry)
-    await harness.queue.settle(claim, Settlement(dead=(letter,)))
+    await harness.queue.settlements.settle(claim, Settlement(dead=(letter,)))

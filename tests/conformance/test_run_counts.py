@@ -28,7 +28,7 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 
 async def stored(harness, **changes):
     wanted = harness.definition(**changes)
-    return await harness.queue.definition(sharding.shard_of(wanted.id, 4), wanted.id)
+    return await harness.queue.definitions.definition(sharding.shard_of(wanted.id, 4), wanted.id)
 
 
 async def a_claim(harness, *, lease_seconds=10.0, **changes):
@@ -40,7 +40,7 @@ async def a_claim(harness, *, lease_seconds=10.0, **changes):
 async def test_a_started_slot_is_counted_with_the_settlement_that_tells_of_it(harness):
     claim, point = await a_claim(harness)
     settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     assert (await stored(harness)).started == 1
     assert (await stored(harness)).runs_left == 2
 
@@ -49,8 +49,8 @@ async def test_a_settlement_that_is_repeated_counts_once(harness):
     claim, point = await a_claim(harness)
     retry = a_retry(point)
     part = Settlement(occurrences=(retry,), counted=(point.member,), chains=(moved(point, 1),))
-    await harness.queue.settle(claim, part)
-    await harness.queue.settle(claim, part)
+    await harness.queue.settlements.settle(claim, part)
+    await harness.queue.settlements.settle(claim, part)
     assert (await stored(harness)).started == 1
 
 
@@ -59,15 +59,15 @@ async def test_a_slot_that_somebody_else_has_taken_over_is_not_counted_twice(har
     await harness.pass_time(0.3)
     (claim,) = await harness.claim_all(worker="w2")
     settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
-    assert (await harness.queue.settle(claim, settlement)).applied == 1
-    assert (await harness.queue.settle(slow, settlement)).lost
+    assert (await harness.queue.settlements.settle(claim, settlement)).applied == 1
+    assert (await harness.queue.settlements.settle(slow, settlement)).lost
     assert (await stored(harness)).started == 1
 
 
 async def test_an_edit_in_flight_does_not_take_a_count_back(harness):
     claim, point = await a_claim(harness)
     settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     await harness.arm(rule=LIMITED, keep_chain=True, generation=2, timing_generation=1)
     assert (await stored(harness)).started == 1
     await harness.arm(rule=LIMITED, generation=3, due_in=60.0, started=0)
@@ -79,7 +79,7 @@ async def test_an_edit_in_flight_does_not_take_a_count_back(harness):
 async def test_a_count_ends_with_the_limit_and_begins_with_what_the_operator_knows(harness):
     claim, point = await a_claim(harness)
     settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     await harness.arm(generation=2, due_in=60.0)
     assert (await stored(harness)).started == 0
     await harness.arm(rule=LIMITED, generation=3, due_in=60.0, started=7)
@@ -91,18 +91,25 @@ async def test_a_schedule_without_a_limit_counts_nothing(harness):
     (claim,) = await harness.claim_all()
     (point,) = claim.points
     settlement = Settlement(chains=(moved(point, 60),), counted=(point.member,))
-    await harness.queue.settle(claim, settlement)
+    await harness.queue.settlements.settle(claim, settlement)
     assert (await stored(harness)).started == 0
 
 
 async def test_the_slots_under_way_of_one_schedule_are_read_alone(harness):
     claim, point = await a_claim(harness)
     retry = a_retry(point, due_us=harness.now_us() + 60_000_000)
-    await harness.queue.settle(claim, Settlement(occurrences=(retry,), chains=(moved(point, 60),)))
+    await harness.queue.settlements.settle(
+        claim, Settlement(occurrences=(retry,), chains=(moved(point, 60),))
+    )
     other, another = await a_claim(harness, name="other")
     away = Settlement(occurrences=(a_retry(another),), chains=(moved(another, 60),))
-    await harness.queue.settle(other, away)
-    found = [one async for one in harness.queue.all_occurrences(claim.shard, of=point.schedule_id)]
+    await harness.queue.settlements.settle(other, away)
+    found = [
+        one
+        async for one in harness.queue.occurrences.all_occurrences(
+            claim.shard, of=point.schedule_id
+        )
+    ]
     assert [(one.schedule_id, one.slot_us) for one in found] == [
         (point.schedule_id, retry.point.slot_us)
     ]

@@ -25,7 +25,9 @@ async def harness(request, shared_servers, shared_clusters, key_prefix):
 async def payloads(harness, namespace: str, name: str) -> list[bytes]:
     """What the stream holds, oldest first."""
     if harness.memory:
-        return [bytes(entry["payload"]) for entry in harness.queue.streams[f"{namespace}/{name}"]]
+        return [
+            bytes(entry["payload"]) for entry in harness.queue.stream_entries[f"{namespace}/{name}"]
+        ]
     key = harness.server.keys.stream(namespace, name)
     found = await harness.server.redis.xrange(key)
     fields = [dict(raw) if isinstance(raw, dict) else _paired(raw) for _, raw in found]
@@ -42,7 +44,7 @@ def a_payload(number: int, size: int = ENTRY) -> bytes:
 
 async def test_a_stream_keeps_a_bounded_number_of_bytes_however_long_it_may_be(harness):
     for number in range(100):  # 200 KB
-        await harness.queue.append(
+        await harness.queue.settlements.append(
             queueing.an_entry("team", "ticks", max_length=UNTRIMMED, payload=a_payload(number))
         )
     kept = await payloads(harness, "team", "ticks")
@@ -54,7 +56,7 @@ async def test_entries_that_go_in_together_are_bounded_alike(harness):
     for first in range(0, 100, 10):
         one = queueing.an_entry("team", max_length=UNTRIMMED, id="1", payload=b"")
         values = [("1", a_payload(number)) for number in range(first, first + 10)]
-        await harness.queue.append(
+        await harness.queue.settlements.append(
             dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
         )
     kept = await payloads(harness, "team", "ticks")
@@ -65,7 +67,7 @@ async def test_entries_that_go_in_together_are_bounded_alike(harness):
 async def test_large_entries_of_one_schedule_leave_no_more_room_to_small_ones_of_another(harness):
     for number in range(200):
         size = 8_000 if number % 10 == 0 else 400
-        await harness.queue.append(
+        await harness.queue.settlements.append(
             queueing.an_entry(
                 "team", "ticks", max_length=UNTRIMMED, payload=a_payload(number, size)
             )
@@ -75,18 +77,18 @@ async def test_large_entries_of_one_schedule_leave_no_more_room_to_small_ones_of
 
 
 async def test_a_full_stream_takes_nothing_from_that_of_another_namespace(harness):
-    await harness.queue.append(
+    await harness.queue.settlements.append(
         queueing.an_entry("quiet", "ticks", max_length=UNTRIMMED, payload=a_payload(0))
     )
     for number in range(100):
-        await harness.queue.append(
+        await harness.queue.settlements.append(
             queueing.an_entry("noisy", "ticks", max_length=UNTRIMMED, payload=a_payload(number))
         )
     assert await payloads(harness, "quiet", "ticks") == [a_payload(0)]
 
 
 async def test_what_a_settlement_appends_is_bounded_alike(harness):
-    if not harness.queue.settles_entries:
+    if not harness.queue.settlements.settles_entries:
         pytest.skip("on a cluster entries go in before their settlement")
     for number in range(60):
         await harness.arm(generation=number + 1)
@@ -101,7 +103,7 @@ async def test_what_a_settlement_appends_is_bounded_alike(harness):
             values=[(str(number),)],
             same=("payload", a_payload(number)),
         )
-        done = await harness.queue.deliver(
+        done = await harness.queue.settlements.deliver(
             claim, messages.Settlement(finished=(chain.member,)), entries
         )
         assert done.done
@@ -111,34 +113,36 @@ async def test_what_a_settlement_appends_is_bounded_alike(harness):
 
 
 async def test_a_namespace_has_a_bounded_number_of_streams(harness):
-    assert await harness.queue.enlist_stream("team", "one")
-    assert await harness.queue.enlist_stream("team", "two")
-    assert not await harness.queue.enlist_stream("team", "three")
-    assert await harness.queue.enlist_stream("team", "two")  # it is one of them
-    assert await harness.queue.enlist_stream("other", "three")
+    assert await harness.queue.streams.enlist("team", "one")
+    assert await harness.queue.streams.enlist("team", "two")
+    assert not await harness.queue.streams.enlist("team", "three")
+    assert await harness.queue.streams.enlist("team", "two")  # it is one of them
+    assert await harness.queue.streams.enlist("other", "three")
 
 
 async def test_a_stream_that_has_a_place_exists_before_its_first_entry(harness):
-    await harness.queue.enlist_stream("team", "one")
+    await harness.queue.streams.enlist("team", "one")
     assert await payloads(harness, "team", "one") == []
-    await harness.queue.append(queueing.an_entry("team", "one", max_length=10, payload=b"x"))
-    await harness.queue.enlist_stream("team", "one")
+    await harness.queue.settlements.append(
+        queueing.an_entry("team", "one", max_length=10, payload=b"x")
+    )
+    await harness.queue.streams.enlist("team", "one")
     assert await payloads(harness, "team", "one") == [b"x"]
 
 
 async def test_a_deleted_stream_gives_its_place_to_another(harness):
     for name in ("one", "two"):
-        await harness.queue.enlist_stream("team", name)
+        await harness.queue.streams.enlist("team", name)
     if harness.memory:
-        del harness.queue.streams["team/one"]
+        del harness.queue.stream_entries["team/one"]
     else:
         key = harness.server.keys.stream("team", "one")
         await harness.server.redis.unlink(key)
-    assert await harness.queue.enlist_stream("team", "three")
-    assert not await harness.queue.enlist_stream("team", "four")
+    assert await harness.queue.streams.enlist("team", "three")
+    assert not await harness.queue.streams.enlist("team", "four")
 
 
 async def test_a_stream_of_an_accepted_schedule_has_a_place_however_many_there_are(harness):
     for name in ("one", "two", "three"):
-        assert await harness.queue.enlist_stream("team", name, anyhow=True)
-    assert not await harness.queue.enlist_stream("team", "four")
+        assert await harness.queue.streams.enlist("team", name, anyhow=True)
+    assert not await harness.queue.streams.enlist("team", "four")

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import activeruns
-from duepoint.delayqueue.firing.activeruns import Admission, Entry, Run, State, Verdict
+from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue.concurrency.activeruns import Admission, Entry, Run, State, Verdict
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from tests.fakes.memoryshard import MemoryShard, Point

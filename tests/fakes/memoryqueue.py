@@ -1,4 +1,4 @@
-"""The delay queue in memory, with virtual time: ``port.Queue`` for tests.
+"""The delay queue in memory, with virtual time: ``DelayQueue`` for tests.
 
 It passes the conformance suite that the Redis queue passes. Time is the given clock's for the
 server and the worker alike; ``available`` set to False makes every operation raise
@@ -16,11 +16,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 
 from duepoint import clock as clocks
 from duepoint import errors
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import alarms, membership, messages, ownership, port, sharding
 from duepoint.delayqueue import quotas as quotas_
+from duepoint.delayqueue.claims import claiming
+from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import codec, records, seal
-from duepoint.delayqueue.firing import activeruns, alarms, claiming
-from duepoint.delayqueue.resharding import membership, ownership
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
 from duepoint.schedules import definition as definitions
@@ -47,8 +48,55 @@ class MemoryWakeups(alarms.Alarms):
         pass
 
 
+class Service:
+    """One service's share of the methods of a queue."""
+
+    def __init__(self, queue: MemoryDelayQueue, names: Mapping[str, str]) -> None:
+        self.__dict__.update(_queue=queue, _names=names)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._queue, self._names.get(name, name))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._queue, self._names.get(name, name), value)
+
+
+#: Services, and their methods that have another name here.
+SERVICES: Mapping[str, Mapping[str, str]] = {
+    "layouts": {"read": "layout", "known": "known_layout", "wanted_shards": "wanted"},
+    "membership": {"open": "open_layout"},
+    "health": {"hosts": "server_hosts"},
+    "definitions": {},
+    "occurrences": {},
+    "claims": {},
+    "settlements": {},
+    "concurrency": {},
+    "streams": {"enlist": "enlist_stream"},
+    "circuits": {"report": "tell_circuits", "read": "read_circuits"},
+    "dead_letters": {},
+    "resharding": {
+        "ask": "ask_partition",
+        "progress": "partitioning",
+        "announce": "announce_partition",
+        "end": "end_partition",
+        "close": "close_shard",
+        "record_progress": "note_progress",
+    },
+    "sweeper": {},
+    "collector": {},
+    "suspect_points": {
+        "shards": "doubted",
+        "held": "held_points",
+        "apply": "apply_compared",
+        "end": "end_doubt",
+    },
+    "counts": {},
+    "index": {"shard": "_shard", "clock": "_clock"},
+}
+
+
 class MemoryDelayQueue:
-    """``port.Queue`` over dictionaries."""
+    """``DelayQueue`` over dictionaries."""
 
     def __init__(
         self,
@@ -65,7 +113,7 @@ class MemoryDelayQueue:
         self.server = os.urandom(8).hex()
         self._marks: dict[messages.ShardId, int] = {}
         self.shards: dict[messages.ShardId, memoryshard.MemoryShard] = {}
-        self.streams: dict[str, list[dict[str, bytes | str]]] = {}
+        self.stream_entries: dict[str, list[dict[str, bytes | str]]] = {}
         self._stream_sizes: dict[str, int] = {}
         self._enlisted: dict[str, set[str]] = {}
         self._clock = clock
@@ -83,6 +131,12 @@ class MemoryDelayQueue:
         self.active = memoryactive.ActiveSets()
         self._wakeups: list[MemoryWakeups] = []
         self.ledgers: list[memoryledger.MemoryLedger] = []
+
+    def __getattr__(self, name: str) -> Service:
+        """The services of ``delayqueue.DelayQueue``."""
+        if name not in SERVICES:
+            raise AttributeError(name)
+        return Service(self, SERVICES[name])
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -116,7 +170,7 @@ class MemoryDelayQueue:
         """Everything is gone, as after FLUSHALL."""
         self.active.forget()
         self.shards.clear()
-        self.streams.clear()
+        self.stream_entries.clear()
         self._stream_sizes.clear()
         self._enlisted.clear()
         self._workers.clear()
@@ -199,7 +253,8 @@ class MemoryDelayQueue:
     def known_layout(self) -> messages.Layout:
         return self._known_layout()
 
-    def wanted_shards(self) -> int:
+    @property
+    def wanted(self) -> int:
         return self._moves.wanted
 
     async def layout(self) -> messages.Layout:
@@ -559,7 +614,7 @@ class MemoryDelayQueue:
 
     def _append_entry(self, into: messages.Entries, fields: Mapping[str, bytes | str]) -> str:
         key = f"{into.namespace}/{into.name}"
-        entries = self.streams.setdefault(key, [])
+        entries = self.stream_entries.setdefault(key, [])
         entries.append(dict(fields))
         trimmed = entries[: -into.max_length]
         del entries[: -into.max_length]
@@ -574,11 +629,11 @@ class MemoryDelayQueue:
         self._check()
         listed = self._enlisted.setdefault(namespace, set())
         if name not in listed and not anyhow and len(listed) >= self._quotas.streams:
-            listed &= {one for one in listed if f"{namespace}/{one}" in self.streams}
+            listed &= {one for one in listed if f"{namespace}/{one}" in self.stream_entries}
             if len(listed) >= self._quotas.streams:
                 return False
         listed.add(name)
-        self.streams.setdefault(f"{namespace}/{name}", [])
+        self.stream_entries.setdefault(f"{namespace}/{name}", [])
         return True
 
     # -- partitioning ---------------------------------------------------------------------------
@@ -772,7 +827,7 @@ class MemoryDelayQueue:
         self._check()
         return self._circuits.tell(news, gone, known=known, rule=rule)
 
-    async def circuits(self) -> circuit.Board:
+    async def read_circuits(self) -> circuit.Board:
         return await self.tell_circuits(rule=circuit.Rule())
 
     async def totals(self) -> messages.Totals:
@@ -919,6 +974,6 @@ def _check_dues(settlement: messages.Settlement) -> None:
         records.checked_due(point.due_us)
 
 
-def _holds_to_the_port(queue: MemoryDelayQueue) -> port.Queue:
+def _holds_to_the_port(queue: MemoryDelayQueue) -> DelayQueue:
     """Fails type checking where the class and the port differ."""
     return queue

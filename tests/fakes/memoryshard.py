@@ -15,8 +15,8 @@ import msgspec
 
 from duepoint import telemetry
 from duepoint.delayqueue import messages, quotas
+from duepoint.delayqueue.claims import retrylimit, settling
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import crowding, settling
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 from tests.fakes import memoryletters
@@ -517,14 +517,14 @@ class MemoryShard:
         }
         buried = []
         for schedule_id, occurrence in newest.items():
-            entry = {"given_up_us": str(now_us), **crowding.entry(occurrence)}
+            entry = {"given_up_us": str(now_us), **retrylimit.entry(occurrence)}
             for member in self._crowded_out(schedule_id, occurrence.most_open):
                 slot_us = int.from_bytes(member[13:21], "big")
                 self._bury(
                     [messages.DeadLetter(member=member, entry={"slot_us": str(slot_us), **entry})]
                 )
                 self.add_outcomes(
-                    [crowding.news(entry, member, records.pack(self.records[member]))]
+                    [retrylimit.news(entry, member, records.pack(self.records[member]))]
                 )
                 buried.append((member, self.records[member]))
                 self.drop(member)

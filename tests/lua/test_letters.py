@@ -26,11 +26,11 @@ async def bury(harness, *texts: str, namespace: str = "team") -> None:
         entry |= {"uid": f"uid-of-s-{text}"}
         letter = DeadLetter(member=b"", entry=entry)
         chain = queueing.moved(claim.points[0], 3_600)
-        await harness.queue.settle(claim, Settlement(dead=(letter,), chains=(chain,)))
+        await harness.queue.settlements.settle(claim, Settlement(dead=(letter,), chains=(chain,)))
 
 
 async def letters(harness) -> list:
-    return [letter async for letter in harness.queue.letters()]
+    return [letter async for letter in harness.queue.dead_letters.all()]
 
 
 async def texts(harness) -> list[str]:
@@ -48,7 +48,7 @@ async def counted(harness) -> tuple[int, dict[bytes, bytes]]:
 
 async def test_purged_letters_are_not_counted_any_more(harness):
     await bury(harness, "1", "2", "3")
-    assert await harness.queue.purge(await letters(harness)) == 3
+    assert await harness.queue.dead_letters.purge(await letters(harness)) == 3
     assert await counted(harness) == (0, {b"from": b"0"})
     await bury(harness, "4", "5", "6", "7", "8")
     assert await texts(harness) == ["4", "5", "6", "7", "8"]
@@ -57,23 +57,23 @@ async def test_purged_letters_are_not_counted_any_more(harness):
 async def test_a_letter_that_is_purged_twice_is_gone_once(harness):
     await bury(harness, "1")
     found = await letters(harness)
-    assert [await harness.queue.purge(found) for _ in range(2)] == [1, 0]
+    assert [await harness.queue.dead_letters.purge(found) for _ in range(2)] == [1, 0]
     assert await counted(harness) == (0, {b"from": b"0"})
 
 
 async def test_a_replayed_letter_is_not_counted_any_more(harness):
-    from duepoint.delayqueue.inspection import replaying
+    from duepoint.delayqueue import deadletters
 
     await bury(harness, "1", "2")
     newest = (await letters(harness))[0]
-    slot = replaying.slot_of(newest)
-    sight = await harness.queue.schedule_sight("team", uid=slot.uid)
-    answer = await harness.queue.replay(newest, slot, (sight.shard, sight.known), 1)
-    assert answer is replaying.Replayed.APPLIED
+    slot = deadletters.slot_of(newest)
+    sight = await harness.queue.upcoming.schedule_view("team", uid=slot.uid)
+    answer = await harness.queue.dead_letters.replay(newest, slot, (sight.shard, sight.known), 1)
+    assert answer is deadletters.Replayed.APPLIED
     count, sums = await counted(harness)
     assert count == 1
     assert await texts(harness) == ["1"]
-    await harness.queue.purge(await letters(harness))
+    await harness.queue.dead_letters.purge(await letters(harness))
     assert (await counted(harness))[1] == {b"from": b"0"}
     assert sums[b"b:team"]
 
@@ -96,7 +96,7 @@ async def test_a_settlement_without_letters_names_no_key_of_theirs(harness):
     await harness.arm()
     (claim,) = await harness.claim_all()
     chain = queueing.moved(claim.points[0], 60)
-    call = harness.queue._settle_call(claim, Settlement(chains=(chain,)))
+    call = harness.queue.settlements._settle_call(claim, Settlement(chains=(chain,)))
     assert "letters" not in call.named
     assert not [key for key in call.keys if "letter" in key]
 
@@ -114,8 +114,8 @@ async def test_letters_that_come_from_another_shard_are_counted_once(harness):
     assert (count, list(sums)) == (1, [b"b:team"])
     await bury(harness, "1", "2", "3", "4", "5")
     assert await texts(harness) == ["1", "2", "3", "4", "5"]
-    assert await harness.queue.dropped_letters() == {"team": 1}
-    await harness.queue.purge(await letters(harness))
+    assert await harness.queue.dead_letters.dropped() == {"team": 1}
+    await harness.queue.dead_letters.purge(await letters(harness))
     assert (await counted(harness))[0] == 0
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
@@ -44,12 +44,12 @@ class Move:
         return scripting.Arguments(layout=1, epoch=queueing.EPOCH, **named)
 
     async def drain(self, *, hold=0, epoch=queueing.EPOCH):
-        keys = moving.Keys(self.names(FROM).meta)
+        keys = moves.Keys(self.names(FROM).meta)
         return await self.run("drain", keys, scripting.Arguments(layout=1, epoch=epoch, hold=hold))
 
     async def export(self, *schedules, batch=None, most=100, epoch=queueing.EPOCH):
         n = self.names(FROM)
-        keys = moving.Keys(n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.dead)
+        keys = moves.Keys(n.meta, n.heads, n.claims, n.leases, n.occ, n.occrec, n.dead)
         arguments = scripting.Arguments(
             layout=1, epoch=epoch, most=most, latest=60_000_000, followers=[]
         )
@@ -66,7 +66,7 @@ class Move:
 
     async def import_(self, taken, batch):
         n = self.names(TO)
-        keys = moving.Keys(n.meta, n.heads, n.blobs, n.occ, n.occrec, n.wake, n.imported)
+        keys = moves.Keys(n.meta, n.heads, n.blobs, n.occ, n.occrec, n.wake, n.imported)
         incarnation = await self.client.hget(n.meta, "incarnation")
         arguments = scripting.Arguments(layout=1, incarnation=incarnation.decode())
         arguments.put("batch", arguments.position(batch))
@@ -91,7 +91,7 @@ class Move:
 
     async def forget(self, taken, batch):
         n = self.names(FROM)
-        keys = moving.Keys(n.meta, n.claims, n.leases, n.occ, n.occrec)
+        keys = moves.Keys(n.meta, n.claims, n.leases, n.occ, n.occrec)
         known = {one.id: one for one in self.schedules}
         arguments = self.arguments()
         arguments.put("batch", arguments.position(batch))
@@ -105,11 +105,11 @@ class Move:
     async def moves(self):
         n = self.names(FROM)
         arguments = self.arguments(most=10)
-        return await self.run("moves", moving.Keys(n.meta, n.claims, n.leases), arguments)
+        return await self.run("moves", moves.Keys(n.meta, n.claims, n.leases), arguments)
 
     async def close(self):
         n = self.names(FROM)
-        keys = moving.Keys(n.meta, n.claims, n.runs, n.dead)
+        keys = moves.Keys(n.meta, n.claims, n.runs, n.dead)
         return await self.run("close", keys, self.arguments())
 
     # -- what is where ---------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Move:
         return self.names(shard).bucket_of(one.id, self.harness.server.buckets)
 
     async def lane(self, one):
-        numbers = await self.harness.queue.namespaces(FROM)
+        numbers = await self.harness.queue.definitions.namespaces(FROM)
         return next(n for n, name in numbers.items() if name == one.namespace)
 
     async def chain(self, shard, one):
@@ -197,7 +197,7 @@ async def test_two_imports_at_once_bring_a_batch_once(move):
 
 
 async def test_a_claimed_chain_is_left_out_and_nothing_is_noted(move):
-    await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    await move.harness.queue.claims.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
     await move.drain()
     assert await move.export(*move.schedules) == (len(move.schedules), [])
     assert await move.moves() == []
@@ -209,7 +209,7 @@ async def test_a_counted_schedule_with_thousands_of_slots_that_wait_can_leave(mo
     limited = rules.Rule(timing=rules.Timing(schedules=("@every 1m",), max_runs=20_000))
     one = msgspec.structs.replace(move.schedules[0], generation=2, rule=limited)
     arming = messages.Arming(definition=one, due_us=None, keep_chain=True)
-    await move.harness.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+    await move.harness.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
     head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
     waiting = [head + slot.to_bytes(8, "big") for slot in range(9_000)]
     names, far_us = move.names(FROM), points.DUE_LIMIT_US - 1
@@ -221,7 +221,7 @@ async def test_a_counted_schedule_with_thousands_of_slots_that_wait_can_leave(mo
     if held:
         await move.client.zadd(lane_key, {waiting[-1]: move.harness.now_us()})
         claims = await move.harness.claim_all()
-        await move.harness.queue.release(claims[0], [one.id + one.timing_version])
+        await move.harness.queue.claims.release(claims[0], [one.id + one.timing_version])
     await move.drain()
     left_out, taken = await move.export(one)
     assert (left_out, len(taken)) == ((1, 0) if held else (0, 1))
@@ -234,7 +234,7 @@ async def test_of_counted_schedules_with_ten_thousand_slots_few_are_looked_at(mo
     for one in move.schedules:
         counted = msgspec.structs.replace(one, generation=2, rule=limited)
         arming = messages.Arming(definition=counted, due_us=None, keep_chain=True)
-        await move.harness.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
+        await move.harness.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH)
         head = one.id + one.timing_version + bytes([points.PointKind.QUEUED])
         waiting = [head + slot.to_bytes(8, "big") for slot in range(10_000)]
         lane_key = names.lane(await move.lane(one))
@@ -259,7 +259,9 @@ async def _looked_up(client) -> int:
 async def test_nobody_claims_what_is_on_its_way(move):
     await move.drain()
     await move.export(*move.schedules)
-    (answer,) = await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    (answer,) = await move.harness.queue.claims.claim(
+        (FROM,), worker="w", batch=10, lease_seconds=30.0
+    )
     assert answer.claim is None
 
 
@@ -318,15 +320,21 @@ async def test_a_shard_is_closed_once_nothing_is_on_its_way_and_nothing_unread(m
 
 async def test_a_hold_from_before_the_server_clock_was_put_back_stops_nobody(move):
     await move.drain(hold=3_600_000_000)
-    (answer,) = await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    (answer,) = await move.harness.queue.claims.claim(
+        (FROM,), worker="w", batch=10, lease_seconds=30.0
+    )
     assert answer.claim is not None
 
 
 async def test_a_hold_keeps_points_where_they_are_for_so_long(move):
     await move.drain(hold=60_000_000)
-    (answer,) = await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    (answer,) = await move.harness.queue.claims.claim(
+        (FROM,), worker="w", batch=10, lease_seconds=30.0
+    )
     assert answer.claim is None
     await move.drain(hold=0)
-    (answer,) = await move.harness.queue.claim((FROM,), worker="w", batch=10, lease_seconds=30.0)
+    (answer,) = await move.harness.queue.claims.claim(
+        (FROM,), worker="w", batch=10, lease_seconds=30.0
+    )
     assert answer.claim is not None
     assert len(answer.claim.points) == len(move.schedules)

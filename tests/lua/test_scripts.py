@@ -44,7 +44,7 @@ async def test_fixed_keys_exist_from_the_start(bench):
 async def test_making_a_shard_again_keeps_its_life_and_its_content(bench):
     before = await bench.client.hget(bench.names.meta, "incarnation")
     await bench.put(A, 1)
-    await bench.queue.open_layout(1, queueing.EPOCH)
+    await bench.queue.membership.open(1, queueing.EPOCH)
     assert await bench.client.hget(bench.names.meta, "incarnation") == before
     assert await bench.scores() == {A: 1}
 
@@ -61,8 +61,8 @@ async def test_two_operators_interning_at_once_agree(redis_server, key_prefix):
     second = await queueing.redis_harness(redis_server.url, key_prefix, shards=1)
     texts = [f"ntext {number}".encode() for number in range(50)]
     a, b = await asyncio.gather(
-        first.queue._intern(0, texts, queueing.EPOCH),
-        second.queue._intern(0, texts[::-1], queueing.EPOCH),
+        first.queue.numbering.intern(0, texts, queueing.EPOCH),
+        second.queue.numbering.intern(0, texts[::-1], queueing.EPOCH),
     )
     assert a == b
     assert len(set(a.values())) == 50
@@ -181,17 +181,17 @@ async def test_a_wary_worker_takes_over_what_lost_one_owner_behind_what_lost_two
 @pytest.mark.parametrize("score", [-1.0, float("-inf")])
 async def test_a_due_that_cannot_be_is_handed_over_as_a_stranger(bench, score):
     await bench.put(A, score)
-    (answer,) = await bench.queue.claim([0], worker="w")
+    (answer,) = await bench.queue.claims.claim([0], worker="w")
     assert answer.claim.points == ()
     assert answer.claim.strangers == ((A, score),)
 
 
 async def test_a_member_of_no_known_format_is_handed_over_as_a_stranger(bench):
     await bench.put(b"from the future", 1)
-    (answer,) = await bench.queue.claim([0], worker="w")
+    (answer,) = await bench.queue.claims.claim([0], worker="w")
     assert answer.claim.strangers == ((b"from the future", 1.0),)
     letter = _letter(b"from the future")
-    settled = await bench.queue.settle(answer.claim, letter)
+    settled = await bench.queue.settlements.settle(answer.claim, letter)
     assert (settled.applied, settled.remaining) == (1, 0)
     assert await bench.scores() == {}
 
@@ -202,7 +202,7 @@ async def test_more_lanes_than_one_script_may_touch_are_claimed_in_turns(bench):
         await bench.client.zadd(bench.names.heads, {str(lane): lane})
     seen = set()
     while True:
-        (answer,) = await bench.queue.claim([0], worker="w")
+        (answer,) = await bench.queue.claims.claim([0], worker="w")
         if answer.claim is None:
             break
         seen.update(point.member for point in answer.claim.points)
@@ -222,7 +222,7 @@ async def test_racing_workers_share_what_is_due_without_overlap(redis_server, ke
     async def take_all(queue):
         taken = []
         while True:
-            (answer,) = await queue.claim([0], worker="w", batch=37)
+            (answer,) = await queue.claims.claim([0], worker="w", batch=37)
             if answer.claim is None:
                 return taken
             taken += [point.member for point in answer.claim.points]
@@ -487,21 +487,21 @@ async def test_the_sweep_puts_heads_and_the_list_of_occurrences_right(bench):
 async def test_the_sweep_ends_a_lease_that_a_wrong_clock_wrote(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=1)
-    (answer,) = await bench.queue.claim([0], worker="w", lease_seconds=3_600)
+    (answer,) = await bench.queue.claims.claim([0], worker="w", lease_seconds=3_600)
     await _sweep(bench)
-    (again,) = await bench.queue.claim([0], worker="heir")
+    (again,) = await bench.queue.claims.claim([0], worker="heir")
     assert again.claim.points == answer.claim.points
 
 
 async def test_the_sweep_arms_a_chain_whose_claim_does_not_exist_where_it_belongs(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=1_000_000)
-    (answer,) = await bench.queue.claim([0], worker="w")
+    (answer,) = await bench.queue.claims.claim([0], worker="w")
     await bench.client.zrem(bench.names.claims, answer.claim.id)
     assert [each.unarmed for each in await _sweep(bench) if each.unarmed]  # nobody said where
-    assert (await bench.queue.claim([0], worker="heir"))[0].claim is None
+    assert (await bench.queue.claims.claim([0], worker="heir"))[0].claim is None
     await _sweep(bench, due_of=lambda known: 3_000_000)
-    (again,) = await bench.queue.claim([0], worker="heir")
+    (again,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in again.claim.points] == [3_000_000]
     assert await bench.client.hlen(bench.names.leases) == 2  # the heir's, and the sentinel
 
@@ -509,15 +509,15 @@ async def test_the_sweep_arms_a_chain_whose_claim_does_not_exist_where_it_belong
 async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=1_000_000)
-    (answer,) = await bench.queue.claim([0], worker="w")
+    (answer,) = await bench.queue.claims.claim([0], worker="w")
     (chain,) = answer.claim.points
     retry = queueing.a_retry(chain, due_us=10**14)
-    await bench.queue.settle(
+    await bench.queue.settlements.settle(
         answer.claim, messages.Settlement(chains=(chain,), occurrences=(retry,))
     )
-    (answer,) = await bench.queue.claim([0], worker="w")
+    (answer,) = await bench.queue.claims.claim([0], worker="w")
     planned = queueing.a_planned(chain, 1_500_000)
-    await bench.queue.plan(
+    await bench.queue.settlements.plan(
         answer.claim, messages.Planning(chain=chain, slots=(planned,), next_due_us=2_000_000)
     )
     await bench.client.zrem(bench.names.lane(1), chain.member)
@@ -534,7 +534,7 @@ async def test_the_sweep_frees_a_slot_whose_claim_does_not_exist(bench):
     await bench.client.zadd(bench.names.lane(1), {slot: CLAIMED + 77})
     await bench.client.zadd(bench.names.occ, {slot: 0})
     await _sweep(bench)
-    (answer,) = await bench.queue.claim([0], worker="heir")
+    (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [(p.member, p.due_us) for p in answer.claim.points] == [(slot, 5_000_000)]
 
 
@@ -546,7 +546,7 @@ async def test_a_point_at_no_time_at_all_is_found_by_the_sweep(bench):
     strange = {chain: float("inf"), b"from the future": float("inf")}
     await bench.client.zadd(bench.names.lane(1), strange)
     await _sweep(bench, due_of=lambda known: 4_000_000)
-    (answer,) = await bench.queue.claim([0], worker="heir")
+    (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [4_000_000]
     assert answer.claim.strangers == ((b"from the future", 0.0),)
 
@@ -560,9 +560,9 @@ async def test_a_claim_that_a_missing_right_cuts_short_leaves_its_points_to_be_c
     with own_server.client() as client:
         client.execute_command("ACL", "SETUSER", redisusers.name("worker"), f"-{missing}")
         with contextlib.suppress(errors.TryLater):
-            await lonely_bench.queue.claim([0], worker="w", lease_seconds=0)
+            await lonely_bench.queue.claims.claim([0], worker="w", lease_seconds=0)
         client.execute_command("ACL", "SETUSER", redisusers.name("worker"), f"+{missing}")
-    (answer,) = await lonely_bench.queue.claim([0], worker="heir")
+    (answer,) = await lonely_bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [1_000_000]
 
 
@@ -570,13 +570,13 @@ async def test_a_claim_that_a_missing_right_cuts_short_leaves_its_points_to_be_c
 async def test_a_claim_whose_record_cannot_be_read_holds_up_nobody(bench, record):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(name="one", due_us=1_000_000)
-    (lost,) = await bench.queue.claim([0], worker="w", lease_seconds=0)
+    (lost,) = await bench.queue.claims.claim([0], worker="w", lease_seconds=0)
     await bench.client.hset(bench.names.leases, lost.claim.id, record)
     await harness.arm(name="two", due_us=2_000_000)
-    (answer,) = await bench.queue.claim([0], worker="heir")
+    (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [2_000_000]
     await _sweep(bench, due_of=lambda known: 1_500_000)
-    (answer,) = await bench.queue.claim([0], worker="heir")
+    (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [1_500_000]
 
 
@@ -584,11 +584,13 @@ async def test_the_sweep_leaves_the_longest_lease_that_a_worker_may_ask_for(benc
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=1)
     longest = settings.LONGEST_LEASE_SECONDS
-    (answer,) = await bench.queue.claim([0], worker="w", lease_seconds=longest)
+    (answer,) = await bench.queue.claims.claim([0], worker="w", lease_seconds=longest)
     await _sweep(bench)
-    (again,) = await bench.queue.claim([0], worker="other")
+    (again,) = await bench.queue.claims.claim([0], worker="other")
     assert again.claim is None
-    assert (await bench.queue.settle(answer.claim, messages.Settlement())).remaining == 1
+    assert (
+        await bench.queue.settlements.settle(answer.claim, messages.Settlement())
+    ).remaining == 1
 
 
 async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
@@ -610,7 +612,7 @@ async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(be
         drop=[(1, stored.id, chain)],
         forget=[(1, chain)],
     )
-    swept = await bench.queue._mend(0, seen, queueing.EPOCH)
+    swept = await bench.queue.sweeper._mending.mend(0, seen, queueing.EPOCH)
     assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)
     assert await bench.scores() == {chain: 10**14}
 
@@ -628,7 +630,7 @@ async def test_a_rule_that_cannot_be_read_hides_its_own_definition_only(bench):
     await bench.client.hset(bench.names.interned, rule, b"r{not a rule")
     bench.harness.meet_another_server()
     ids = [harness.definition(**one).id for one in (broken, sound)]
-    found = await bench.queue.read_definitions(0, ids)
+    found = await bench.queue.definitions.read_definitions(0, ids)
     assert [one.name for one in found.values()] == ["sound"]
 
 
@@ -643,7 +645,7 @@ async def _server_us(bench):
 async def _sweep(bench, **options):
     swept, cursor = [], None
     while not swept or cursor is not None:
-        swept.append(await bench.queue.sweep(0, cursor, queueing.EPOCH, **options))
+        swept.append(await bench.queue.sweeper.sweep(0, cursor, queueing.EPOCH, **options))
         cursor = swept[-1].cursor
     return swept
 
@@ -661,11 +663,11 @@ def test_the_scripts_are_found_in_the_package():
 
 
 async def test_every_key_of_an_append_is_there_before_the_first_entry(bench):
-    await bench.queue.enlist_stream("team", "ticks")  # else it waits while its slot moves
+    await bench.queue.streams.enlist("team", "ticks")  # else it waits while its slot moves
     names = bench.server.keys
     keys = names.stream("team", "ticks"), names.stream_state("team", "ticks")
     assert await bench.client.exists(*keys) == len(keys)
-    await bench.queue.append(queueing.an_entry("team", payload=b"x"))
+    await bench.queue.settlements.append(queueing.an_entry("team", payload=b"x"))
     state = await bench.client.hgetall(keys[1])
-    await bench.queue.enlist_stream("team", "ticks")
+    await bench.queue.streams.enlist("team", "ticks")
     assert await bench.client.hgetall(keys[1]) == state

@@ -41,7 +41,7 @@ class Scene:
             chains=(points.chain(chain.schedule_id, chain.timing_version, due_us),),
             occurrences=(retry,),
         )
-        await self._harness.queue.settle(claim, settlement)
+        await self._harness.queue.settlements.settle(claim, settlement)
         self._ran = {retry.point.member, chain.member}
 
     async def wait_until_copied(self, primary: RedisServer) -> None:
@@ -60,16 +60,24 @@ class Scene:
                 finished=tuple(one.member for one in claim.points if one not in chains),
                 chains=tuple(moved(one, _HOUR_SECONDS) for one in chains),
             )
-            settled = await self._harness.queue.settle(claim, settlement)
+            settled = await self._harness.queue.settlements.settle(claim, settlement)
             assert not settled.lost
 
     async def check_on_the_replica(self) -> None:
         """It is in doubt with the first claim: the retry waits, the chain is told since when."""
         claims = await self._claims()
-        (doubted,) = [one for one in await self._harness.queue.doubted() if one.shard == self.shard]
+        (doubted,) = [
+            one
+            for one in await self._harness.queue.suspect_points.shards()
+            if one.shard == self.shard
+        ]
         assert [one.member for claim in claims for one in claim.points] == [self._chain]
         assert [claim.back_us for claim in claims] == [doubted.back_us]
-        held = [one async for part in self._harness.queue.held_points(self.shard) for one in part]
+        held = [
+            one
+            async for part in self._harness.queue.suspect_points.held(self.shard)
+            for one in part
+        ]
         assert {one.point.member for one in held} == self._ran - {self._chain}
         # What is due later needs nobody.
         (claim,) = claims
@@ -77,7 +85,7 @@ class Scene:
         soon = points.chain(
             chain.schedule_id, chain.timing_version, self._harness.now_us() + 100_000
         )
-        await self._harness.queue.settle(claim, messages.Settlement(chains=(soon,)))
+        await self._harness.queue.settlements.settle(claim, messages.Settlement(chains=(soon,)))
         later = await self._harness.claim_one()
         assert [one.member for one in later.points] == [self._chain]
         assert later.points[0].due_us > later.back_us

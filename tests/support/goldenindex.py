@@ -21,8 +21,7 @@ from typing import Any
 
 import redis
 
-from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.resharding import membership
+from duepoint.delayqueue import delayqueue, membership, messages
 from duepoint.runs import run
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
@@ -102,7 +101,9 @@ def of(queue: Any, name: str) -> definition.Definition:
     """The definition that the index holds under this name."""
     values = {**queueing.USUAL, "name": name, **DEFINITIONS[name]}
     values.setdefault("timing_generation", values["generation"])
-    return definition.Definition(target=queue.digest(values["namespace"], queueing.BLOB), **values)
+    return definition.Definition(
+        target=queue.definitions.digest(values["namespace"], queueing.BLOB), **values
+    )
 
 
 def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
@@ -128,16 +129,18 @@ def slots(known: definition.Definition) -> tuple[messages.Occurrence, ...]:
 
 async def written(url: str) -> None:
     """Fill a server with one of everything."""
-    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=PREFIX)
+    queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=PREFIX)
     await queue.start()
-    layout = await queue.open_layout(SHARDS, queueing.EPOCH)
+    layout = await queue.membership.open(SHARDS, queueing.EPOCH)
     for name in DEFINITIONS:
         known = of(queue, name)
         due = SLOT_US if known.state is definition.State.ARMED else None
         arming = messages.Arming(definition=known, due_us=due)
-        assert await queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == ["applied"]
+        assert await queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == [
+            "applied"
+        ]
     shards = [messages.ShardId(number) for number in range(layout.shards)]
-    for claimed in await queue.claim(shards, worker="golden", lease_seconds=2.0):
+    for claimed in await queue.claims.claim(shards, worker="golden", lease_seconds=2.0):
         if claimed.claim is not None:
             await _settle_one(queue, claimed.claim)
     await queue.close()
@@ -155,7 +158,7 @@ async def _settle_one(queue: Any, claim: messages.Claim) -> None:
         dead=(messages.DeadLetter(member=b"", entry=LETTER),),
         outcomes=run.pack([EVENT]),
     )
-    assert not (await queue.settle(claim, ended)).lost
+    assert not (await queue.settlements.settle(claim, ended)).lost
 
 
 # -- files -----------------------------------------------------------------------------------

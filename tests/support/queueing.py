@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from duepoint.clock import Clock, SystemClock
-from duepoint.delayqueue import delayqueue, keys, messages, port, quotas
+from duepoint.delayqueue import delayqueue, keys, messages, quotas
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import connecting, servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
@@ -43,7 +44,7 @@ class Harness:
         servers: the connections of the queue itself.
     """
 
-    queue: port.Queue
+    queue: DelayQueue
     now_us: Callable[[], int]
     pass_time: Callable[[float], Awaitable[None]]
     server: serverclient.ServerClient | None = None
@@ -65,7 +66,7 @@ class Harness:
         return isinstance(self.queue, memoryqueue.MemoryDelayQueue)
 
     async def arm(self, **changes) -> messages.Armed:
-        (armed,) = await self.queue.upsert([(self.arming(**changes), BLOB)], EPOCH)
+        (armed,) = await self.queue.definitions.upsert([(self.arming(**changes), BLOB)], EPOCH)
         return armed
 
     def arming(
@@ -88,15 +89,15 @@ class Harness:
         if "generation" in changes:
             changes.setdefault("timing_generation", changes["generation"])
         values = {**USUAL, **changes}
-        values.setdefault("target", self.queue.digest(values["namespace"], BLOB))
+        values.setdefault("target", self.queue.definitions.digest(values["namespace"], BLOB))
         return definition.Definition(**values)
 
     async def shards(self) -> list[messages.ShardId]:
-        return [messages.ShardId(n) for n in range((await self.queue.layout()).shards)]
+        return [messages.ShardId(n) for n in range((await self.queue.layouts.read()).shards)]
 
     async def look(self, *, worker: str = "w1", **options) -> list[messages.Claimed]:
         """One look at every shard."""
-        return await self.queue.claim(await self.shards(), worker=worker, **options)
+        return await self.queue.claims.claim(await self.shards(), worker=worker, **options)
 
     async def claim_all(self, *, worker: str = "w1", **options) -> list[messages.Claim]:
         """Whatever can be claimed now, until nothing more is due."""
@@ -128,7 +129,7 @@ class Harness:
 
     async def total(self) -> messages.ShardStats:
         """All shards' statistics added up."""
-        stats = await self.queue.stats()
+        stats = await self.queue.counts.stats()
         return messages.ShardStats(
             shard=messages.ShardId(-1),
             **{
@@ -180,14 +181,14 @@ def a_planned(point: points.DuePoint, slot_us: int) -> messages.Occurrence:
 async def memory_harness(shards: int = 4, **options) -> Harness:
     clock = fakeclock.FakeClock()
     queue = memoryqueue.MemoryDelayQueue(clock, blob_key=BLOB_KEY, **options)
-    await queue.open_layout(shards, EPOCH)
+    await queue.membership.open(shards, EPOCH)
     return Harness(queue, clock.now_us, clock.advance, clock=clock)
 
 
 def a_queue(url: str, prefix: str, *, users: bool = True, **options) -> delayqueue.DelayQueue:
     """A queue on a server of ours, logged in as the shipped users; or just as the URL says."""
     opened = options.pop("opened", None) or connections_to(url, users=users)
-    return delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=prefix, opened=opened, **options)
+    return delayqueue.connect(url, blob_key=BLOB_KEY, prefix=prefix, opened=opened, **options)
 
 
 def connections_to(url: str, *, users: bool = True, connections: int = 8) -> servers.Servers:
@@ -211,7 +212,7 @@ async def redis_harness(
     opened = connections_to(url, users=users, connections=connections)
     queue = a_queue(url, prefix, opened=opened, buckets=buckets, **options)
     await queue.start()
-    await queue.open_layout(shards, EPOCH)
+    await queue.membership.open(shards, EPOCH)
     server = serverclient.ServerClient(url, prefix, buckets=buckets)
     clock = SystemClock()
     return Harness(queue, clock.now_us, asyncio.sleep, server, opened, clock)

@@ -156,20 +156,17 @@ async def receiving(receiver: Receiver) -> AsyncIterator[Receiver]:
 # -- the workers --------------------------------------------------------------------------------
 
 
-class NotingQueue(delayqueue.DelayQueue):
-    """Attributes:
-    dues: (uid, slot) -> when its next attempt was put off to, shared by the queues of a scene.
-    """
+def note_dues(queue: delayqueue.DelayQueue, dues: dict[tuple[str, int], int]) -> None:
+    """Note (uid, slot) -> when its next attempt was put off to, of all settlements."""
+    settle = queue.settlements.settle
 
-    dues: dict[tuple[str, int], int]
-
-    async def settle(
-        self, claim: messages.Claim, settlement: messages.Settlement
-    ) -> messages.Settled:
+    async def noted(claim: messages.Claim, settlement: messages.Settlement) -> messages.Settled:
         for one in settlement.occurrences:
             known = one.origin.get("uid", "")
-            self.dues[known, one.point.slot_us] = one.point.due_us
-        return await super().settle(claim, settlement)
+            dues[known, one.point.slot_us] = one.point.due_us
+        return await settle(claim, settlement)
+
+    queue.settlements.settle = noted
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,9 +190,9 @@ class Scene:
         self.expected: dict[str, tuple[str, int]] = {}
         self._url, self._prefix = url, prefix
 
-    def a_queue(self, url: str, prefix: str) -> NotingQueue:
-        made = NotingQueue(url, blob_key=queueing.BLOB_KEY, prefix=prefix)
-        made.dues = self.dues
+    def a_queue(self, url: str, prefix: str) -> delayqueue.DelayQueue:
+        made = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=prefix)
+        note_dues(made, self.dues)
         return made
 
     async def arm(
@@ -224,7 +221,7 @@ class Scene:
                 timing=timing,
                 policy=rules.Policy(catch_up="All", catch_up_limit=1000),
             ),
-            target=self.queue.digest(namespace, blob),
+            target=self.queue.definitions.digest(namespace, blob),
         )
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=start_us)
         due = timeline.next_after(start_us - 1)
@@ -235,7 +232,7 @@ class Scene:
             )
             due = timeline.next_after(due.slot_us)
         arming = messages.Arming(definition=known, due_us=start_us)
-        await self.queue.upsert([(arming, blob)], queueing.EPOCH)
+        await self.queue.definitions.upsert([(arming, blob)], queueing.EPOCH)
         return known
 
     @contextlib.asynccontextmanager
@@ -264,7 +261,7 @@ class Scene:
         """Ids of the deliveries that were given up."""
         return {
             identity.webhook_id(letter.entry["uid"], int(letter.entry["slot_us"]), "")
-            async for letter in self.queue.letters()
+            async for letter in self.queue.dead_letters.all()
         }
 
     def due_of(self, webhook_id: str) -> int:
@@ -284,7 +281,7 @@ def a_worker(
         webhooktargets.FixedServices(),
         vaults.a_vault(),
         clock,
-        gate=gate.Gate(limits, circuits.Breaker(queue, clock, wants.rule)),
+        gate=gate.Gate(limits, circuits.Breaker(queue.circuits, clock, wants.rule)),
     )
     every = targets.Targets(job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(clock))
     bounds = pipeline.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
@@ -314,7 +311,7 @@ def _no_jobs() -> Any:
 async def scene(url: str, prefix: str, wants: Wants | None = None) -> AsyncIterator[Scene]:
     made = Scene(url, prefix, wants or Wants())
     await made.queue.start()
-    await made.queue.open_layout(4, queueing.EPOCH)
+    await made.queue.membership.open(4, queueing.EPOCH)
     try:
         yield made
     finally:

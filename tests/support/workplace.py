@@ -48,12 +48,16 @@ class Workplace:
     ) -> definition.Definition:
         """The definition with its chain at the first slot after its not-before."""
         blob = actions.encode(action)
-        known = msgspec.structs.replace(known, target=self.queue.digest(known.namespace, blob))
+        known = msgspec.structs.replace(
+            known, target=self.queue.definitions.digest(known.namespace, blob)
+        )
         timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
         first = timeline.next_after(known.not_before_us)
         armed = known.state is definition.State.ARMED and first is not None
         arming = messages.Arming(definition=known, due_us=first.due_us if armed else None)
-        assert await self.queue.upsert([(arming, blob)], EPOCH) == [messages.Armed.APPLIED]
+        assert await self.queue.definitions.upsert([(arming, blob)], EPOCH) == [
+            messages.Armed.APPLIED
+        ]
         return known
 
     def a_worker(self, name: str = "worker-a", *, concurrency: int = 16) -> Claimer:
@@ -100,8 +104,10 @@ class Workplace:
         return [event for entry in entries for event in run.unpack(entry.outcomes)]
 
     async def definition(self, known: definition.Definition) -> definition.Definition | None:
-        layout = await self.queue.layout()
-        return await self.queue.definition(sharding.shard_of(known.id, layout.shards), known.id)
+        layout = await self.queue.layouts.read()
+        return await self.queue.definitions.definition(
+            sharding.shard_of(known.id, layout.shards), known.id
+        )
 
 
 async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
@@ -118,5 +124,5 @@ async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
 
 async def a_workplace() -> Workplace:
     place = Workplace()
-    await place.queue.open_layout(4, EPOCH)
+    await place.queue.membership.open(4, EPOCH)
     return place

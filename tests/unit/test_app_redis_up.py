@@ -12,6 +12,7 @@ class Queue:
 
     def __init__(self, answer):
         self.answer = answer
+        self.health = self
 
     async def time_us(self):
         if isinstance(self.answer, Exception):

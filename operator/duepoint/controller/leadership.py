@@ -42,9 +42,9 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.watching.kopfthread import KopfThread
-from duepoint.delayqueue import messages, port
-from duepoint.delayqueue.resharding import ownership
-from duepoint.delayqueue.wire import fitness, scripting
+from duepoint.delayqueue import messages, ownership, serverhealth
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.wire import scripting
 from duepoint.kube import clusters, events, schedules
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port as kube_port
@@ -54,7 +54,7 @@ from duepoint.schedules import ownstreams
 #: Parts of a leader's health; a standby has none of these troubles.
 PARTS = (
     "queue",
-    fitness.PART,
+    serverhealth.PART,
     "watch",
     "resync",
     "status",
@@ -126,7 +126,7 @@ class Leadership:
         *,
         settings: settings.OperatorSettings,
         api: kube_port.Api,
-        queue: port.Queue,
+        queue: DelayQueue,
         credentials: Credentials,
         clock: Clock,
         health: services.Health,
@@ -167,8 +167,8 @@ class Leadership:
         while True:
             try:
                 await self._identify()
-                fitness.tell(await self._queue.problems(fills=True), self._health)
-                layout = await self._queue.open_layout(
+                serverhealth.tell(await self._queue.health.problems(fills=True), self._health)
+                layout = await self._queue.membership.open(
                     shards, epoch, noted=noted, by=self._others.own
                 )
             except (errors.TryLater, kube_errors.ApiError) as trouble:
@@ -193,7 +193,7 @@ class Leadership:
         """The queue knows which cluster's index it is to be."""
         if not self._is_identified:
             found = await clusters.identity(self._api, self._settings.namespace)
-            self._queue.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
+            self._queue.layouts.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
             self._is_identified = True
 
     async def _run(self, services: _Services) -> None:
@@ -321,7 +321,7 @@ class Leadership:
             queue=queue,
             layout=layout,
             epoch=epoch,
-            outages=lambda: reconciler.outages + sweeper.outages + queue.upheavals,
+            outages=lambda: reconciler.outages + sweeper.outages + queue.health.upheavals,
             clock=clock,
             health=health,
             events=news,

@@ -22,7 +22,7 @@ def open_queue(
     quotas: quotas_.Quotas = quotas_.USUAL,
 ) -> delayqueue.DelayQueue:
     """The delay queue of an installation; only the ``redis_*`` settings are looked at."""
-    return delayqueue.DelayQueue(
+    return delayqueue.connect(
         chosen.redis_url,
         blob_key=blob_key,
         prefix=keys.prefix_of(chosen.redis_prefix),

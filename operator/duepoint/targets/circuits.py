@@ -40,7 +40,7 @@ _MOST_RUNS = 200
 class Shared(Protocol):
     """What is needed of the queue."""
 
-    async def tell_circuits(
+    async def report(
         self,
         news: Sequence[circuit.News] = (),
         gone: Sequence[circuit.Gone] = (),
@@ -249,7 +249,7 @@ class Breaker:
         self._looked_at = self._clock.monotonic()
         self._asked += 1
         number = self._asked
-        board = await self._shared.tell_circuits(news, gone, known=self._version, rule=self._rule)
+        board = await self._shared.report(news, gone, known=self._version, rule=self._rule)
         if board.hosts is not None and number > self._taken:
             self._taken = number
             self._take(board)

@@ -19,7 +19,7 @@ import msgspec
 from duepoint import bytescache, errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import seal
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions, actionsize
 
 #: Of all that is kept. An action of a usual template takes some tens of kilobytes.
@@ -57,7 +57,7 @@ Known = actions.Action | ActionUnreadable | Sketch
 class ActionCache:
     """Reads each action once, as long as there is room for it."""
 
-    def __init__(self, queue: Queue, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, queue: DelayQueue, *, most_bytes: int = MOST_BYTES) -> None:
         self._queue = queue
         self._entries: bytescache.BytesCache[str, actions.Action] = bytescache.BytesCache(
             most_bytes
@@ -104,7 +104,7 @@ class ActionCache:
         self, shard: messages.ShardId, namespace: str, digest: str
     ) -> actions.Action | ActionUnreadable:
         try:
-            blob = await self._queue.blob(namespace, digest, shard)
+            blob = await self._queue.definitions.blob(namespace, digest, shard)
             action = _decoded(blob)
         except seal.BlobMissing:
             message = "the target is not in the queue; the operator writes it again"

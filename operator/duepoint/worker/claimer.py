@@ -22,9 +22,10 @@ from typing import Any
 from duepoint import agreedclock, clockwatch, errors, services, telemetry
 from duepoint import clock as clocks
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, port, sharding
-from duepoint.delayqueue.port import Queue, Wakeups
-from duepoint.delayqueue.wire import fitness, scripting
+from duepoint.delayqueue import messages, port, serverhealth, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.port import Wakeups
+from duepoint.delayqueue.wire import scripting
 from duepoint.worker import claim_budget, isolation, shard_outages, suspect_claims
 from duepoint.worker.pipeline import Pipeline
 
@@ -75,7 +76,7 @@ class Claimer:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: DelayQueue,
         pipeline: Pipeline,
         clock: Clock,
         health: services.Health,
@@ -157,8 +158,8 @@ class Claimer:
         await self._before_claims()
         if self._watch.clock.distrust:  # before anything is signed
             asked = self._clock.monotonic()
-            await self._watch.heard(await self._queue.time_us(), asked=asked)
-        layout = await self._queue.layout()
+            await self._watch.heard(await self._queue.health.time_us(), asked=asked)
+        layout = await self._queue.layouts.read()
         self._shards = frozenset(sharding.all_shards(layout))
         self._outages = shard_outages.ShardOutages(len(self._shards))
         wakeups = self._wakeups = self._queue.wakeups()
@@ -178,9 +179,9 @@ class Claimer:
 
     async def _look_at_server(self) -> None:
         """A server that may forget or evict what it holds is told of, and used all the same."""
-        problems = await self._queue.problems()
+        problems = await self._queue.health.problems()
         self._is_unfit = bool(problems)
-        fitness.tell(problems, self._health)
+        serverhealth.tell(problems, self._health)
 
     async def _turn(
         self, wakeups: Wakeups, beating: asyncio.Task[None], draining: asyncio.Task[Any]
@@ -266,7 +267,7 @@ class Claimer:
             # A shard may be gone alone; whatever does not answer takes its server's others along.
             is_gone = isinstance(trouble, scripting.Uninitialised)
             here = self._shards.difference(ask.shards)
-            others = tuple(here) if is_gone else self._queue.elsewhere(ask.shards)
+            others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
             if not others:
                 raise
             return answers + await self._looked_at(
@@ -276,7 +277,7 @@ class Claimer:
     async def _looked_at(
         self, wakeups: Wakeups, ask: claim_budget.Ask, *, wary: bool = True
     ) -> list[messages.Claimed]:
-        return await self._queue.claim(
+        return await self._queue.claims.claim(
             ask.shards,
             worker=self._worker,
             batch=ask.batch,
@@ -442,7 +443,7 @@ class Claimer:
 
     async def _beat_once(self, wakeups: Wakeups, layout: messages.Layout) -> None:
         asked = self._clock.monotonic()
-        beat = await self._queue.beat(self._worker)
+        beat = await self._queue.membership.beat(self._worker)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):
             raise scripting.LayoutChanged("the index is cut anew")
@@ -454,7 +455,7 @@ class Claimer:
 
     async def _say_goodbye(self) -> None:
         try:
-            await self._queue.goodbye(self._worker)
+            await self._queue.membership.goodbye(self._worker)
         except (errors.TryLater, errors.WorldChanged):
             return
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.claims import nextdues, retrylimit
+from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import activeruns, crowding, rearming
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run, unanswered
 from duepoint.runs.run import RunEvent, RunState
@@ -35,7 +36,7 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[rearming.Pair] = ()
+    rearmed: Sequence[nextdues.Pair] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
@@ -251,7 +252,7 @@ def _retry(
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)
     if tried.kind is actions.JobAction:
-        origin["target"] = crowding.JOB
+        origin["target"] = retrylimit.JOB
     return messages.Occurrence(
         point=point,
         record=record,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import activeruns
-from duepoint.delayqueue.firing.activeruns import Facts, Verdict
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue.concurrency.activeruns import Facts, Verdict
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
@@ -163,7 +163,7 @@ def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:
 class Gate:
     """Asks for attempts, one by one."""
 
-    def __init__(self, queue: Queue, jobs: activejobs.Jobs) -> None:
+    def __init__(self, queue: DelayQueue, jobs: activejobs.Jobs) -> None:
         self._queue = queue
         self._jobs = jobs
 
@@ -196,7 +196,7 @@ class Gate:
         facts = Facts(over=asked.settler.over(known.id), checked=not asked.job)
         for _ in range(_ROUNDS):
             entry = _entry(asked, facts)
-            answer = await self._queue.admit(asked.settler.claim, entry)
+            answer = await self._queue.concurrency.admit(asked.settler.claim, entry)
             match answer.verdict:
                 case Verdict.IN if len(answer.runs) < activeruns.PIECE:
                     return await self._start(asked, entry.run, answer.runs)
@@ -307,7 +307,7 @@ class Gate:
         if isinstance(started, Retry):
             return started
         known = asked.attempt.definition
-        await self._queue.leave(asked.settler.claim, known, jobs=started.replaced)
+        await self._queue.concurrency.leave(asked.settler.claim, known, jobs=started.replaced)
         return None
 
     async def _replaced(self, asked: _Asked) -> Answer:
@@ -342,7 +342,7 @@ class Gate:
             return
         known = attempt.definition
         try:
-            found = await self._queue.leave(
+            found = await self._queue.concurrency.leave(
                 settler.claim, known, jobs=start.replaced, look=start.run.run
             )
             if found.state is activeruns.State.REPLACED:

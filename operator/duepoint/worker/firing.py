@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from duepoint import telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.runs.run import RunEvent
@@ -81,7 +81,7 @@ class Firing:
     def __init__(
         self,
         *,
-        queue: Queue,
+        queue: DelayQueue,
         target: targets.WorkerTarget,
         clock: Clock,
         actions: ActionCache,
@@ -211,7 +211,8 @@ class Firing:
             # A repeated call has the same answer. Without one the claim is lost: nothing of a chain
             # may be fired that may have moved on, and the next owner finds what there is.
             held = await settler.while_held(
-                functools.partial(self._queue.split, settler.claim, splits), "chains not split yet"
+                functools.partial(self._queue.settlements.split, settler.claim, splits),
+                "chains not split yet",
             )
             lost.update(
                 planning.chain.schedule_id
@@ -290,7 +291,7 @@ class Firing:
         action = await self._actions.get(shard, known.namespace, known.target)
         if not attempt.record.payload or isinstance(action, ActionUnreadable):
             return action
-        return overrides.with_payload(action, attempt, self._queue.digest)
+        return overrides.with_payload(action, attempt, self._queue.definitions.digest)
 
     def _firing(self, settler: Settler, attempt: Attempt, action: actions.Action) -> targets.Firing:
         now = self._clock.monotonic()

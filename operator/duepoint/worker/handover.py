@@ -18,8 +18,8 @@ from typing import Protocol
 from duepoint import errors
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import rearming
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.claims import nextdues
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
@@ -106,7 +106,7 @@ class GroupItem:
             slots_us=run.column(group.slots_us),
             messages=run.column(texts),
         )
-        rearmed = rearming.Rearmed(group.members, group.following)
+        rearmed = nextdues.Rearmed(group.members, group.following)
         return closings.Closing(rearmed=rearmed, events=(news,))
 
     def observe(self, accepted_us: int) -> None:
@@ -166,7 +166,7 @@ class AttemptItem:
 class Handover:
     """Appends entries for a worker."""
 
-    def __init__(self, *, queue: Queue, target: targets.WorkerTarget, clock: Clock) -> None:
+    def __init__(self, *, queue: DelayQueue, target: targets.WorkerTarget, clock: Clock) -> None:
         self._queue = queue
         self._target = target
         self._clock = clock
@@ -176,7 +176,7 @@ class Handover:
         for script in _scripts(items):
             if settler.lost:
                 return  # nothing of it is this worker's any more
-            if self._queue.settles_entries:
+            if self._queue.settlements.settles_entries:
                 await self._deliver(settler, script)
             else:
                 for item in script:
@@ -267,7 +267,9 @@ class Handover:
             return
         try:
             async with asyncio.timeout(left):
-                ids = await self._queue.append(self._target.entries(item.firings, item.members))
+                ids = await self._queue.settlements.append(
+                    self._target.entries(item.firings, item.members)
+                )
         except (scripting.WrongType, errors.QueueUnavailable) as error:
             self._answer(settler, item, _answer_of(error))
         except TimeoutError:

@@ -19,7 +19,7 @@ from duepoint import clock as clocks
 from duepoint import errors
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 
 #: After so many lost owners the worker empties its hands for a point; before, they may be empty.
 ALONE_FROM = 4
@@ -36,7 +36,7 @@ class Isolation:
             then the claim has ended, and the note with it.
     """
 
-    def __init__(self, queue: Queue, clock: Clock, *, lease_seconds: float) -> None:
+    def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
         self._queue = queue
         self._clock = clock
         self._lease = lease_seconds
@@ -71,7 +71,7 @@ class Isolation:
             self._change.clear()
             await self._change.wait()
         try:
-            is_noted = not self._is_over and await self._queue.isolate(claim, alone=True)
+            is_noted = not self._is_over and await self._queue.claims.isolate(claim, alone=True)
         except (errors.TryLater, errors.WorldChanged):
             is_noted = False
         if not is_noted:
@@ -119,7 +119,7 @@ class Isolation:
     async def _take_back(self, claim: messages.Claim) -> None:
         now = self._clock.monotonic()
         try:
-            await self._queue.isolate(claim, alone=False)
+            await self._queue.claims.isolate(claim, alone=False)
         except errors.TryLater:
             if self._failing_since is None:
                 self._failing_since = now

@@ -13,7 +13,7 @@ import asyncio
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.worker.settler import Settler
 
 #: The interval of checks whether an attempt has been under way for long.
@@ -23,7 +23,7 @@ _CHECK_SECONDS = 1.0
 class Leases:
     """Extends the claims of one worker."""
 
-    def __init__(self, queue: Queue, clock: Clock, *, lease_seconds: float) -> None:
+    def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
         self._queue = queue
         self._clock = clock
         self._lease_seconds = lease_seconds
@@ -67,7 +67,7 @@ class Leases:
     async def _extend(self, settler: Settler) -> str | None:
         """The trouble, where there was any."""
         try:
-            extended = await self._queue.extend(settler.claim, self._lease_seconds)
+            extended = await self._queue.claims.extend(settler.claim, self._lease_seconds)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             settler.cut_off = True
             return str(trouble)

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import port as queue_port
-from duepoint.delayqueue.resharding import ownership
+from duepoint.delayqueue import ownership
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import clusters, port
 from duepoint.kube import errors as kube_errors
 
@@ -33,9 +33,7 @@ class Ownership:
         namespace: of this installation.
     """
 
-    def __init__(
-        self, api: port.Api, queue: queue_port.Queue, clock: Clock, *, namespace: str
-    ) -> None:
+    def __init__(self, api: port.Api, queue: DelayQueue, clock: Clock, *, namespace: str) -> None:
         self._api = api
         self._queue = queue
         self._clock = clock
@@ -73,7 +71,7 @@ class Ownership:
             return
         try:
             await self._ask()
-            await self._queue.layout()
+            await self._queue.layouts.read()
         except kube_errors.ApiError:
             raise
         except errors.TryLater as trouble:
@@ -85,7 +83,7 @@ class Ownership:
             if self._is_asked:
                 return
             found = await clusters.identity(self._api, self._namespace)
-            self._queue.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
+            self._queue.layouts.belong_to(ownership.Owner(cluster=found.cluster, home=found.home))
             self._is_asked = True
 
 

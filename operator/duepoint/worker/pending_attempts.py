@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.worker.settler import Settler
 
 
@@ -22,7 +22,7 @@ class PendingAttempts:
         split: set when the queue holds every point that is tried.
     """
 
-    def __init__(self, *, queue: Queue, settler: Settler) -> None:
+    def __init__(self, *, queue: DelayQueue, settler: Settler) -> None:
         self.split = asyncio.Event()
         self._queue = queue
         self._settler = settler
@@ -58,6 +58,6 @@ class PendingAttempts:
         members, self._waiting = self._waiting, set()
         try:
             if members:
-                await self._queue.release(self._settler.claim, members)
+                await self._queue.claims.release(self._settler.claim, members)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.targets import activejobs
 from duepoint.targets import target as targets
 from duepoint.worker import (
@@ -55,7 +55,7 @@ class Pipeline:
     def __init__(
         self,
         *,
-        queue: Queue,
+        queue: DelayQueue,
         target: targets.WorkerTarget,
         clock: Clock,
         bounds: Bounds,
@@ -126,7 +126,7 @@ class Pipeline:
         """What has ended is settled; the rest is due again at once, for another worker."""
         try:
             await settler.flush()
-            await self._queue.release(settler.claim)
+            await self._queue.claims.release(settler.claim)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("points not given back", error=str(trouble))
 
@@ -139,7 +139,7 @@ class Pipeline:
         last_try = self._clock.monotonic() + _COME_BACK_SECONDS
         while self._clock.monotonic() < last_try:
             try:
-                await self._queue.release(settler.claim)
+                await self._queue.claims.release(settler.claim)
             except errors.TryLater:
                 await self._clock.sleep(next(waits))
             except errors.WorldChanged:

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 from duepoint import telemetry
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import claimedchains
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.claims import claimedchains
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 from duepoint.targets import target as targets
 from duepoint.worker import grouping, planning, results, runlimits
@@ -28,7 +28,9 @@ from duepoint.worker.settler import Settler
 class Planner:
     """Plans the claims of one worker."""
 
-    def __init__(self, *, queue: Queue, target: targets.WorkerTarget, actions: ActionCache) -> None:
+    def __init__(
+        self, *, queue: DelayQueue, target: targets.WorkerTarget, actions: ActionCache
+    ) -> None:
         self._queue = queue
         self._target = target
         self._actions = actions
@@ -62,7 +64,9 @@ class Planner:
             found = grouping.columns_of(claim.points, claim.definitions)
         else:
             read = await settler.while_held(
-                functools.partial(self._queue.read_columns, claim.shard, chains.members),
+                functools.partial(
+                    self._queue.definitions.read_columns, claim.shard, chains.members
+                ),
                 "definitions not read",
             )
             if read is None:
@@ -112,7 +116,7 @@ class Planner:
         unread = {point.schedule_id for point in claim.points} - claim.definitions.keys()
         if not unread:
             return messages.Found(at_hand)
-        found = await self._queue.read_definitions(claim.shard, unread)
+        found = await self._queue.definitions.read_definitions(claim.shard, unread)
         found.update(at_hand)
         return found
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies
@@ -35,7 +35,7 @@ class Skipped:
     count: int
 
 
-async def left(queue: Queue, claim: messages.Claim, found: messages.Found) -> RunsLeft:
+async def left(queue: DelayQueue, claim: messages.Claim, found: messages.Found) -> RunsLeft:
     """For the claimed chains of limited schedules; ``found`` has their newest counts afterwards.
 
     The count is read again after the slots under way: one that starts in between is so counted
@@ -49,7 +49,7 @@ async def left(queue: Queue, claim: messages.Claim, found: messages.Found) -> Ru
     if not limited:
         return {}
     begun = {one: await _set_aside(queue, found[one]) for one in limited}
-    found.update(await queue.read_definitions(claim.shard, limited))
+    found.update(await queue.definitions.read_definitions(claim.shard, limited))
     still = [one for one in limited if is_limited(found[one])]
     return {one: max(0, (found[one].runs_left or 0) - begun[one]) for one in still}
 
@@ -59,13 +59,13 @@ def is_limited(known: definitions.Definition | None) -> bool:
     return known is not None and known.runs_left is not None
 
 
-async def _set_aside(queue: Queue, known: definitions.Definition) -> int:
+async def _set_aside(queue: DelayQueue, known: definitions.Definition) -> int:
     """Regular slots under way that have not started."""
     return sum(
         [
             one.kind in _REGULAR and not has_started(known, one.record.first_try_us)
-            for shard in sharding.homes(known.id, queue.known_layout())
-            async for one in queue.all_occurrences(shard, of=known.id)
+            for shard in sharding.homes(known.id, queue.layouts.known())
+            async for one in queue.occurrences.all_occurrences(shard, of=known.id)
         ]
     )
 

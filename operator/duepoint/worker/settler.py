@@ -18,8 +18,9 @@ from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import activeruns, rearming
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.claims import nextdues
+from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import run
 from duepoint.schedules import actions, points
@@ -48,7 +49,7 @@ MOST_CLOSINGS = 500
 class Settler:
     """Settles what has become of one claim, in as few scripts as its attempts allow."""
 
-    def __init__(self, queue: Queue, clock: Clock, claim: messages.Claim) -> None:
+    def __init__(self, queue: DelayQueue, clock: Clock, claim: messages.Claim) -> None:
         self._queue = queue
         self._clock = clock
         self.claim = claim
@@ -161,7 +162,7 @@ class Settler:
         self._left = pending
         try:
             for known, listed in runs.values():
-                await self._queue.leave(self.claim, known, listed)
+                await self._queue.concurrency.leave(self.claim, known, listed)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             telemetry.logger.warning("ends of runs not reported", error=str(trouble))
 
@@ -204,7 +205,7 @@ class Settler:
         self, settlement: messages.Settlement, entries: Sequence[messages.Entries]
     ) -> Handed:
         try:
-            return await self._queue.deliver(self.claim, settlement, *entries)
+            return await self._queue.settlements.deliver(self.claim, settlement, *entries)
         except (scripting.Refused, scripting.WrongType) as refusal:
             return refusal
 
@@ -213,7 +214,9 @@ class Settler:
         last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
         while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
-                self._record(await self._queue.settle(self.claim, settlement), settlement)
+                self._record(
+                    await self._queue.settlements.settle(self.claim, settlement), settlement
+                )
                 break
             except errors.TryLater as trouble:
                 self.put_off("settlement put off", trouble)
@@ -239,7 +242,7 @@ def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> message
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=rearming.joined(closed.rearmed for closed in listed),
+        rearmed=nextdues.joined(closed.rearmed for closed in listed),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),

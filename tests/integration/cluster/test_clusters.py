@@ -33,7 +33,7 @@ async def test_shards_live_on_every_node_and_are_claimed_in_one_go(clustered, sh
 
 async def test_every_node_is_known_as_a_server_of_ours(clustered, shared_cluster):
     await clustered.arm()
-    assert set(clustered.queue.server_hosts()) == {
+    assert set(clustered.queue.health.hosts()) == {
         ("127.0.0.1", node.port) for node in shared_cluster.nodes
     }
 
@@ -63,7 +63,7 @@ async def test_scripts_that_a_node_forgot_are_loaded_again(clustered, shared_clu
 async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster):
     await clustered.arm(name="moving")
     (claim,) = await clustered.claim_all()
-    await clustered.queue.release(claim)
+    await clustered.queue.claims.release(claim)
     shard, others = claim.shard, [s for s in await clustered.shards() if s != claim.shard]
     slot = shard_slot(clustered, shard)
     source = shared_cluster.owner(slot)
@@ -72,21 +72,23 @@ async def test_a_shard_on_its_way_is_waited_for_alone(clustered, shared_cluster)
     # Half of the keys are elsewhere: whatever touches several is refused whole.
     names = clustered.server.shard(shard)
     shared_cluster.move_these(source, target, names.leases, names.occrec)
-    (answer,) = await clustered.queue.claim([shard], worker="w")
+    (answer,) = await clustered.queue.claims.claim([shard], worker="w")
     assert answer.claim is None
     assert answer.wait_seconds == pytest.approx(0.1)
     with pytest.raises(errors.QueueUnavailable):
         await clustered.arm(name="moving", generation=2)
-    assert len(await clustered.queue.claim(others, worker="w")) == len(others)
+    assert len(await clustered.queue.claims.claim(others, worker="w")) == len(others)
     while shared_cluster.move_keys(slot, source, target, 100):
         pass
     # All of them are: the old node sends everybody on (ASK), for scripts and for reads.
-    (answer,) = await clustered.queue.claim([shard], worker="w")
+    (answer,) = await clustered.queue.claims.claim([shard], worker="w")
     assert len(answer.claim.points) == 1
-    found = await clustered.queue.read_definitions(shard, [answer.claim.points[0].schedule_id])
+    found = await clustered.queue.definitions.read_definitions(
+        shard, [answer.claim.points[0].schedule_id]
+    )
     assert [one.name for one in found.values()] == ["moving"]
     shared_cluster.end_move(slot, target)
-    settled = await clustered.queue.settle(
+    settled = await clustered.queue.settlements.settle(
         answer.claim, messages.Settlement(chains=(moved(answer.claim.points[0], 60),))
     )
     assert settled.applied == 1
@@ -193,7 +195,7 @@ def _listeners(cluster, node):
 async def _quiet(harness, wakeups):
     """Until every shard was looked at and nobody rings any more."""
     while shards := await wakeups.wait_until_due(0.7):
-        for answer in await harness.queue.claim(shards, worker="w"):
+        for answer in await harness.queue.claims.claim(shards, worker="w"):
             wakeups.note(answer)
 
 
@@ -226,7 +228,9 @@ class Load:
             await asyncio.sleep(0.01)
 
     async def _turn(self, shards, worker):
-        for answer in await self.harness.queue.claim(shards, worker=worker, lease_seconds=1.0):
+        for answer in await self.harness.queue.claims.claim(
+            shards, worker=worker, lease_seconds=1.0
+        ):
             if answer.claim is None:
                 continue
             for point in answer.claim.points:
@@ -241,7 +245,7 @@ class Load:
         """As the settler does it: for as long as the claim is held."""
         while SystemClock().monotonic() < claim.held_until:
             try:
-                await self.harness.queue.settle(claim, settlement)
+                await self.harness.queue.settlements.settle(claim, settlement)
             except errors.QueueUnavailable:
                 await asyncio.sleep(0.02)
             else:

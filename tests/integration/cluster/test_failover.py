@@ -81,12 +81,12 @@ async def test_what_ran_unheard_of_by_a_replica_waits_there_and_later_slots_do_n
 async def test_a_cluster_without_a_node_is_waited_for_and_heals_by_itself(failing, own_cluster):
     await failing.arm()
     (claim,) = await failing.claim_all()
-    await failing.queue.release(claim)
+    await failing.queue.claims.release(claim)
     primary = own_cluster.owner(_slot(failing, claim.shard))
     own_cluster.replica_of(primary).kill()
     primary.kill()
     with pytest.raises(errors.QueueUnavailable):
-        await failing.queue.claim([claim.shard], worker="w")
+        await failing.queue.claims.claim([claim.shard], worker="w")
     with pytest.raises(errors.QueueUnavailable):
         await failing.arm(generation=2)
     primary.start()
@@ -94,7 +94,7 @@ async def test_a_cluster_without_a_node_is_waited_for_and_heals_by_itself(failin
     async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:
-                await failing.queue.open_layout(SHARDS, queueing.EPOCH)
+                await failing.queue.membership.open(SHARDS, queueing.EPOCH)
             except errors.QueueUnavailable:
                 await asyncio.sleep(0.1)
             else:
@@ -113,7 +113,7 @@ async def _until_answered(harness):
         while True:
             try:
                 await harness.look(batch=1, lease_seconds=0.1)
-                await harness.queue.stats()
+                await harness.queue.counts.stats()
             except errors.QueueUnavailable:
                 await asyncio.sleep(0.1)
             else:
@@ -129,7 +129,7 @@ async def _stored(harness):
     return {
         (shard, stored.name)
         for shard in await harness.shards()
-        async for stored in harness.queue.all_definitions(shard)
+        async for stored in harness.queue.definitions.all_definitions(shard)
     }
 
 
@@ -142,12 +142,12 @@ async def _fired(harness, ids):
                 assert all(point.due_us <= harness.now_us() for point in claim.points)
                 fired += claim.points
                 chains = tuple(moved(point, 3600) for point in claim.points)
-                await harness.queue.settle(claim, messages.Settlement(chains=chains))
+                await harness.queue.settlements.settle(claim, messages.Settlement(chains=chains))
             await asyncio.sleep(0.05)
     return fired
 
 
 async def _quiet(harness, wakeups):
     while shards := await wakeups.wait_until_due(0.7):
-        for answer in await harness.queue.claim(shards, worker="w"):
+        for answer in await harness.queue.claims.claim(shards, worker="w"):
             wakeups.note(answer)

@@ -12,13 +12,13 @@ from tests.support import queueing, redisusers
 @pytest.fixture
 async def looking(clustered, shared_cluster):
     """The same index as the viewer sees it."""
-    queue = delayqueue.DelayQueue(
+    queue = delayqueue.connect(
         shared_cluster.url,
         blob_key=queueing.BLOB_KEY,
         prefix=clustered.server.keys.prefix,
         opened=redisusers.servers_for(shared_cluster.url, "viewer", connections=8),
     )
-    await queue.layout()
+    await queue.layouts.read()
     yield queue
     await queue.close()
 
@@ -26,16 +26,16 @@ async def looking(clustered, shared_cluster):
 async def test_counts_points_and_memory_are_those_of_all_nodes(clustered, looking):
     for number in range(40):
         await clustered.arm(name=f"n{number}", namespace=f"ns{number}", due_in=number - 20)
-    shards = await looking.shard_sights()
+    shards = await looking.counts.shard_views()
     assert sum(shard.definitions for shard in shards) == 40
     assert sum(shard.armed for shard in shards) == 40
     assert all(shard.is_exact for shard in shards)
-    totals = await looking.totals()
+    totals = await looking.counts.totals()
     assert totals.points == 40
     assert totals.due == sum(shard.due for shard in shards)
-    names = [sight.known.name for sight in await looking.next_points(40)]
+    names = [sight.known.name for sight in await looking.upcoming.next_points(40)]
     assert names == [f"n{number}" for number in range(40)]
-    assert (await looking.index_sight()).memory_used > 3_000_000, "three nodes' together"
+    assert (await looking.counts.index_view()).memory_used > 3_000_000, "three nodes' together"
 
 
 async def test_claims_and_dead_letters_are_seen_wherever_they_are(clustered, looking):
@@ -46,15 +46,15 @@ async def test_claims_and_dead_letters_are_seen_wherever_they_are(clustered, loo
     assert sum(len(lease.points) for lease in leases) == 20
     for claim in claims:
         letter = messages.DeadLetter(member=claim.points[0].member, entry={"reason": "Timeout"})
-        await clustered.queue.settle(claim, messages.Settlement(dead=(letter,)))
+        await clustered.queue.settlements.settle(claim, messages.Settlement(dead=(letter,)))
     assert len([letter async for letter in looking.letters()]) == len(claims)
 
 
 async def test_every_node_is_checked(clustered, shared_cluster):
-    assert "eviction" not in " ".join(await clustered.queue.problems())
+    assert "eviction" not in " ".join(await clustered.queue.health.problems())
     shared_cluster.ask(shared_cluster.nodes[-1], "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
-        assert "maxmemory-policy" in " ".join(await clustered.queue.problems())
+        assert "maxmemory-policy" in " ".join(await clustered.queue.health.problems())
     finally:
         shared_cluster.ask(
             shared_cluster.nodes[-1], "CONFIG", "SET", "maxmemory-policy", "noeviction"
@@ -64,9 +64,9 @@ async def test_every_node_is_checked(clustered, shared_cluster):
 async def test_a_node_that_is_asked_as_if_it_stood_alone_says_what_to_write(shared_cluster):
     said = []
     for node in shared_cluster.nodes:
-        queue = delayqueue.DelayQueue(f"redis://127.0.0.1:{node.port}", blob_key=queueing.BLOB_KEY)
+        queue = delayqueue.connect(f"redis://127.0.0.1:{node.port}", blob_key=queueing.BLOB_KEY)
         with pytest.raises(errors.TryLater) as trouble:
-            await queue.layout()
+            await queue.layouts.read()
         said.append("write redis+cluster:// instead" in str(trouble.value))
         await queue.close()
     assert sorted(said) == [False, True, True], "one has the slot, and no index in it"

@@ -62,10 +62,10 @@ class Scene:
                 namespace=name,
                 created_us=begin_us,
                 not_before_us=begin_us,
-                target=self.harness.queue.digest(name, BLOB),
+                target=self.harness.queue.definitions.digest(name, BLOB),
             )
             arming = messages.Arming(definition=known, due_us=begin_us + 200_000)
-            await self.harness.queue.upsert([(arming, BLOB)], queueing.EPOCH)
+            await self.harness.queue.definitions.upsert([(arming, BLOB)], queueing.EPOCH)
 
     @contextlib.asynccontextmanager
     async def working(self):
@@ -109,7 +109,7 @@ class Scene:
 @pytest.fixture
 async def scene(partial, key_prefix):
     harness = await queueing.redis_harness(partial.url, key_prefix, shards=SHARDS)
-    queue = delayqueue.DelayQueue(
+    queue = delayqueue.connect(
         partial.url,
         blob_key=queueing.BLOB_KEY,
         prefix=key_prefix,
@@ -184,7 +184,7 @@ async def _until(holds):
 
 async def _is_open(scene):
     try:
-        await scene.harness.queue.open_layout(SHARDS, queueing.EPOCH)
+        await scene.harness.queue.membership.open(SHARDS, queueing.EPOCH)
     except errors.QueueUnavailable:
         return False
     return True

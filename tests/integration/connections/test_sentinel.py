@@ -62,7 +62,7 @@ def _queue(watched, prefix, secret=None, name=NAME, role="operator", tls=None):
     login = f"{redisusers.name(role)}:{redisusers.password(role).replace(' ', '%20')}"
     url = f"{watched.scheme}://{login}@{watched.hosts}/{name}"
     server = connecting.Server(url=url, sentinel_password_file=secret, tls=tls or connecting.Tls())
-    return delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=prefix, server=server)
+    return delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=prefix, server=server)
 
 
 async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
@@ -71,17 +71,17 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
     operator = _queue(watched, key_prefix, secret, tls=tls)
     worker = _queue(watched, key_prefix, secret, role="worker", tls=tls)
     await operator.start()
-    await operator.open_layout(4, queueing.EPOCH)
+    await operator.membership.open(4, queueing.EPOCH)
     await worker.start()
-    await worker.layout()
+    await worker.layouts.read()
     harness = queueing.Harness(operator, SystemClock().now_us, asyncio.sleep)
     await harness.arm(name="kept")
     wakeups = worker.wakeups()
     await wakeups.start()
     for shard in await wakeups.wait_until_due(5.0):
-        await worker.claim([shard], worker="w0", lease_seconds=0.1)
+        await worker.claims.claim([shard], worker="w0", lease_seconds=0.1)
     ports = [watched.port_of(server) for server in watched.servers]
-    assert set(worker.server_hosts()) == {("127.0.0.1", port) for port in ports}
+    assert set(worker.health.hosts()) == {("127.0.0.1", port) for port in ports}
     before = operator.upheavals
     watched.servers[0].kill()
     async with asyncio.timeout(LONGEST_SECONDS):
@@ -89,7 +89,7 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
             try:
                 claims = [
                     answer.claim
-                    for answer in await worker.claim(await harness.shards(), worker="w1")
+                    for answer in await worker.claims.claim(await harness.shards(), worker="w1")
                     if answer.claim
                 ]
                 if claims:
@@ -98,7 +98,7 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
                 pass
             await asyncio.sleep(0.1)
     (claim,) = claims
-    settled = await worker.settle(
+    settled = await worker.settlements.settle(
         claim, messages.Settlement(chains=(moved(claim.points[0], 3600),))
     )
     assert settled.applied == 1
@@ -122,9 +122,9 @@ async def test_what_ran_unheard_of_by_a_replica_waits_there_and_later_slots_do_n
 ):
     url = f"{watched.scheme}://{watched.hosts}/{NAME}"
     server = connecting.Server(url=url, sentinel_password_file=secret, tls=tls or connecting.Tls())
-    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server)
+    queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server)
     await queue.start()
-    await queue.open_layout(1, queueing.EPOCH)
+    await queue.membership.open(1, queueing.EPOCH)
     scene = fallingreplica.Scene(queueing.Harness(queue, SystemClock().now_us, asyncio.sleep))
     await scene.arm()
     primary, replica = watched.servers

@@ -31,7 +31,7 @@ def server(request, tmp_path, authority, issued):
 
 def _queue(server, prefix, **tls):
     url = f"rediss://127.0.0.1:{server.port}/0"
-    return delayqueue.DelayQueue(
+    return delayqueue.connect(
         url,
         blob_key=queueing.BLOB_KEY,
         prefix=prefix,
@@ -51,7 +51,7 @@ async def _trouble(queue):
 async def test_a_server_of_our_own_ca_is_used_under_its_name(server, authority, key_prefix):
     queue = _queue(server, key_prefix, ca_file=authority.file, server_name="redis.example.com")
     await queue.start()
-    await queue.open_layout(4, queueing.EPOCH)
+    await queue.membership.open(4, queueing.EPOCH)
     wakeups = queue.wakeups()
     await wakeups.start()
     assert len(await wakeups.wait_until_due(5.0)) == 4
@@ -124,7 +124,7 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
     mounted.write_bytes(authority.file.read_bytes())
     await queue.start()
     mounted.write_text("this is no certificate")
-    await queue._servers.node.pool.disconnect()
+    await queue.index.servers.node.pool.disconnect()
     with pytest.raises(errors.QueueUnavailable):
         await queue.start()
     mounted.unlink()
@@ -138,7 +138,7 @@ async def test_a_ca_that_is_replaced_counts_from_the_next_connection(
 async def test_a_server_without_tls_behind_rediss_is_one_clear_line(server, key_prefix, authority):
     url = f"rediss://127.0.0.1:{server.server.port}/0"
     tls = connecting.Tls(ca_file=authority.file)
-    queue = delayqueue.DelayQueue(
+    queue = delayqueue.connect(
         url, blob_key=queueing.BLOB_KEY, server=connecting.Server(url=url, tls=tls)
     )
     await _trouble(queue)
@@ -155,7 +155,7 @@ async def test_a_server_without_tls_behind_rediss_is_one_clear_line(server, key_
 def test_tls_files_that_would_do_nothing_are_a_wrong_setting(url, tls, says):
     server = connecting.Server(url=url, tls=connecting.Tls(**tls))
     with pytest.raises(errors.InvalidSetting, match=says):
-        delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, server=server)
+        delayqueue.connect(url, blob_key=queueing.BLOB_KEY, server=server)
 
 
 @pytest.mark.parametrize("kind", EACH_KIND)
@@ -166,13 +166,13 @@ async def test_a_cluster_over_tls_is_found_by_one_node_and_verified_by_one_name(
         login = f"{redisusers.name('operator')}:{redisusers.password('operator')}"
         url = f"rediss+cluster://{login.replace(' ', '%20')}@127.0.0.1:{ports[0]}"
         tls = connecting.Tls(ca_file=authority.file, server_name="redis.example.com")
-        queue = delayqueue.DelayQueue(
+        queue = delayqueue.connect(
             url,
             blob_key=queueing.BLOB_KEY,
             prefix=key_prefix,
             server=connecting.Server(url=url, tls=tls),
         )
         await queue.start()
-        await queue.open_layout(8, queueing.EPOCH)
-        assert set(queue._servers._map.primaries) == {("127.0.0.1", port) for port in ports}
+        await queue.membership.open(8, queueing.EPOCH)
+        assert set(queue.index.servers._map.primaries) == {("127.0.0.1", port) for port in ports}
         await queue.close()

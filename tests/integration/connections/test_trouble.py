@@ -30,7 +30,7 @@ async def test_an_idle_connection_that_died_without_a_word_is_closed_by_the_keep
         await node.keepalive()
         assert not any(each.is_connected for each in idle)
         way.backward.set()
-        assert (await harness.queue.beat("w")).workers == ("w",)
+        assert (await harness.queue.membership.beat("w")).workers == ("w",)
         await harness.close()
 
 
@@ -50,17 +50,17 @@ async def test_the_keepalive_asks_each_idle_connection_once_and_keeps_the_living
 
 async def test_a_restarted_server_is_an_upheaval_and_one_that_stayed_is_not(own_server, key_prefix):
     harness = await queueing.redis_harness(own_server.url, key_prefix)
-    assert await harness.queue.keepalive() == ()
-    before = harness.queue.upheavals
+    assert await harness.queue.health.keepalive() == ()
+    before = harness.queue.health.upheavals
     await harness.servers.of_role("operator").node.pool.disconnect()
-    assert await harness.queue.keepalive() == ()
-    assert harness.queue.upheavals == before
+    assert await harness.queue.health.keepalive() == ()
+    assert harness.queue.health.upheavals == before
     own_server.kill()
     own_server.start()
     assert await _missing(harness.queue) == (0,)  # it came back empty
-    assert harness.queue.upheavals > before
-    await harness.queue.open_layout(4, queueing.EPOCH)
-    assert await harness.queue.keepalive() == ()
+    assert harness.queue.health.upheavals > before
+    await harness.queue.membership.open(4, queueing.EPOCH)
+    assert await harness.queue.health.keepalive() == ()
     await harness.close()
 
 
@@ -135,23 +135,23 @@ async def test_a_failover_and_back_while_a_worker_is_idle_is_noticed_with_its_ne
 ):
     """Its connections may have lived through both, to a server that has lost what it held last."""
     harness = await queueing.redis_harness(own_server.url, key_prefix, users=False)
-    await harness.queue.beat("w")
-    before = harness.queue.upheavals
+    await harness.queue.membership.beat("w")
+    before = harness.queue.health.upheavals
     with own_server.client() as first, followed.client() as second:
         second.replicaof("NO", "ONE")
         first.replicaof("127.0.0.1", followed.port)
         while first.info("replication")["master_link_status"] != "up":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         first.replicaof("NO", "ONE")
-    await harness.queue.beat("w")
-    assert harness.queue.upheavals > before
+    await harness.queue.membership.beat("w")
+    assert harness.queue.health.upheavals > before
     await harness.close()
 
 
 async def test_without_a_replica_nothing_is_waited_for(own_server, key_prefix):
     harness = await queueing.redis_harness(own_server.url, key_prefix)
     await harness.arm()
-    await harness.queue.keepalive()
+    await harness.queue.health.keepalive()
     await harness.arm(generation=2)
     assert _calls(own_server, "wait") == 0
     await harness.close()
@@ -169,15 +169,15 @@ async def test_a_replica_at_the_address_is_a_wait_until_it_is_the_primary(
     with followed.client() as client:
         client.replicaof("NO", "ONE")
     await queue.start()
-    assert (await queue.layout()).shards == 4
+    assert (await queue.layouts.read()).shards == 4
     # And the other way round: the primary in hand becomes a replica.
     with own_server.client() as client, followed.client() as other:
         client.replicaof("NO", "ONE")
         other.replicaof("127.0.0.1", own_server.port)
     with pytest.raises(errors.QueueUnavailable):
-        await queue.beat("w")
+        await queue.membership.beat("w")
     with pytest.raises(errors.QueueUnavailable):  # whoever only reads finds it out, too
-        await queue.keepalive()
+        await queue.health.keepalive()
     await queue.close()
 
 
@@ -202,16 +202,14 @@ async def test_a_server_that_stands_alone_is_no_cluster_and_says_what_to_write(
     own_server, key_prefix
 ):
     url = f"redis+cluster://127.0.0.1:{own_server.port}"
-    queue = delayqueue.DelayQueue(url, prefix=key_prefix, blob_key=bytes(32))
+    queue = delayqueue.connect(url, prefix=key_prefix, blob_key=bytes(32))
     with pytest.raises(errors.QueueUnavailable, match=r"is no cluster; write redis:// instead"):
         await queue.start()
     await queue.close()
 
 
 async def test_a_cluster_whose_nodes_do_not_answer_is_named(key_prefix):
-    queue = delayqueue.DelayQueue(
-        "redis+cluster://127.0.0.1:1", prefix=key_prefix, blob_key=bytes(32)
-    )
+    queue = delayqueue.connect("redis+cluster://127.0.0.1:1", prefix=key_prefix, blob_key=bytes(32))
     with pytest.raises(errors.QueueUnavailable, match=r"127\.0\.0\.1:1"):
         await queue.start()
     await queue.close()
@@ -249,7 +247,7 @@ async def test_a_password_file_is_read_again_at_each_connection(
     server = connecting.Server(
         url=own_server.url, username=redisusers.name("operator"), password_file=file
     )
-    queue = delayqueue.DelayQueue(
+    queue = delayqueue.connect(
         own_server.url, blob_key=queueing.BLOB_KEY, prefix=key_prefix, server=server
     )
     with pytest.raises(errors.QueueUnavailable, match=r"password.*not UTF-8"):
@@ -289,12 +287,12 @@ async def _missing(queue):
     async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             with contextlib.suppress(errors.QueueUnavailable):
-                return await queue.keepalive()
+                return await queue.health.keepalive()
 
 
 def _queue_at(port, prefix):
     url = f"redis://127.0.0.1:{port}/0"
-    return delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=prefix)
+    return delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=prefix)
 
 
 class _Old:

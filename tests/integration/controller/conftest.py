@@ -87,7 +87,7 @@ class Installation:
 
     def _operators_queue(self) -> delayqueue.DelayQueue:
         url = self._server.url_of("operator")
-        return delayqueue.DelayQueue(url, blob_key=BLOB_KEY, prefix=self._prefix)
+        return delayqueue.connect(url, blob_key=BLOB_KEY, prefix=self._prefix)
 
     @contextlib.asynccontextmanager
     async def leading(self, **changes: Any) -> AsyncIterator[asyncio.Task[None]]:
@@ -185,12 +185,12 @@ class Installation:
 
     async def definitions(self) -> dict[str, Definition]:
         """What the queue holds, by name."""
-        layout = await self.queue.layout()
+        layout = await self.queue.layouts.read()
         found = {}
         for number in range(layout.shards):
             shard = messages.ShardId(number)
-            async for stored in self.queue.all_definitions(shard):
-                definition = await self.queue.definition(shard, stored.id)
+            async for stored in self.queue.definitions.all_definitions(shard):
+                definition = await self.queue.definitions.definition(shard, stored.id)
                 if definition is not None:
                     found[stored.name] = definition
         return found

@@ -63,11 +63,11 @@ async def two_armed(installation: Installation) -> dict:
 
 
 async def shard_of(installation: Installation, known) -> messages.ShardId:
-    return sharding.shard_of(known.id, (await installation.queue.layout()).shards)
+    return sharding.shard_of(known.id, (await installation.queue.layouts.read()).shards)
 
 
 async def another_shard(installation: Installation, known) -> messages.ShardId:
-    layout = await installation.queue.layout()
+    layout = await installation.queue.layouts.read()
     return messages.ShardId((await shard_of(installation, known) + 1) % layout.shards)
 
 

@@ -7,8 +7,7 @@ import json
 import time
 
 from duepoint.controller.leadership import Timings
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.resharding import ownership
+from duepoint.delayqueue import messages, ownership
 from duepoint.kube import schedules
 from duepoint.runs import run as runs
 from duepoint.schedules.definition import State
@@ -124,7 +123,7 @@ async def test_an_emptied_redis_is_cut_as_it_was_though_the_settings_say_otherwi
             client.delete(key)
     async with installation.leading(shards=16):
         await installation.until_held("nightly")
-        assert (await installation.queue.layout()).shards == 4
+        assert (await installation.queue.layouts.read()).shards == 4
 
 
 async def test_an_impossible_date_is_stalled_with_field_and_reason(installation: Installation):
@@ -225,7 +224,7 @@ async def test_the_watch_comes_back_when_its_rights_do(installation: Installatio
 def _stream_of(installation: Installation, held) -> tuple[str, str]:
     from duepoint.delayqueue import sharding
 
-    layout = installation.queue.known_layout()
+    layout = installation.queue.layouts.known()
     names = installation.server.shard(sharding.shard_of(held.id, layout.shards))
     return names.runs, names.ran
 
@@ -250,9 +249,9 @@ async def test_an_operator_leaves_the_index_of_another_cluster_alone_and_says_wh
     installation: Installation,
 ):
     theirs = ownership.Owner(cluster="uid-of-another", home="uid-of-another-namespace")
-    installation.queue.belong_to(theirs)
+    installation.queue.layouts.belong_to(theirs)
     await installation.queue.start()
-    await installation.queue.open_layout(4, messages.Epoch(1), by="a/duepoint-operator")
+    await installation.queue.membership.open(4, messages.Epoch(1), by="a/duepoint-operator")
     async with installation.leading():
         await installation.create()
         trouble = await _trouble_of_queue(installation)

@@ -21,7 +21,7 @@ async def test_scripts_forgotten_by_the_server_are_loaded_again_inside_a_pipelin
     await harness.server.redis.script_flush()
     (claim,) = await harness.claim_all()  # one pipeline over four shards
     await harness.server.redis.script_flush()
-    settled = await harness.queue.settle(
+    settled = await harness.queue.settlements.settle(
         claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
     )
     assert settled.applied == 1
@@ -30,7 +30,7 @@ async def test_scripts_forgotten_by_the_server_are_loaded_again_inside_a_pipelin
 async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_server):
     await lonely.arm()
     (claim,) = await lonely.claim_all()
-    before = await lonely.queue.beat("w")
+    before = await lonely.queue.membership.beat("w")
     with own_server.client() as client:
         client.flushall()
     with pytest.raises(scripting.Uninitialised):
@@ -38,13 +38,13 @@ async def test_an_emptied_server_is_told_from_one_without_schedules(lonely, own_
     with pytest.raises(scripting.Uninitialised):
         await lonely.look()
     with pytest.raises(scripting.Uninitialised):
-        await lonely.queue.settle(claim, messages.Settlement(outcomes=b"late"))
-    beat = await lonely.queue.beat("w")
+        await lonely.queue.settlements.settle(claim, messages.Settlement(outcomes=b"late"))
+    beat = await lonely.queue.membership.beat("w")
     assert (beat.layout, beat.incarnation) == (None, "")
     with own_server.client() as client:
         assert client.keys("*{g1*") == []  # nothing but the operator makes a shard
-    await lonely.queue.open_layout(4, EPOCH)
-    assert (await lonely.queue.beat("w")).incarnation not in ("", before.incarnation)
+    await lonely.queue.membership.open(4, EPOCH)
+    assert (await lonely.queue.membership.beat("w")).incarnation not in ("", before.incarnation)
 
 
 async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_server):
@@ -55,18 +55,18 @@ async def test_outcomes_of_an_emptied_server_cannot_be_read_for_now(lonely, own_
     for read in (ledger.read_outcomes, ledger.recover_outcomes):
         with pytest.raises(scripting.Uninitialised):
             await read("status", "reader")
-    await lonely.queue.open_layout(4, EPOCH)
+    await lonely.queue.membership.open(4, EPOCH)
     assert await ledger.read_outcomes("status", "reader") == []
 
 
 async def test_an_emptied_server_is_filled_by_the_thousand_again(lonely, own_server):
     """What is known of its former numbers costs a second try."""
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), BLOB) for n in range(99)]
-    assert set(await lonely.queue.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     with own_server.client() as client:
         client.flushall()
-    await lonely.queue.open_layout(4, EPOCH)
-    assert set(await lonely.queue.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
+    await lonely.queue.membership.open(4, EPOCH)
+    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
     assert (await lonely.total()).points == 99
 
 
@@ -75,26 +75,26 @@ async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server
         await lonely.arm(namespace=namespace, name=namespace)
     with own_server.client() as client:
         client.flushall()
-    await lonely.queue.open_layout(4, messages.Epoch(EPOCH + 1))
+    await lonely.queue.membership.open(4, messages.Epoch(EPOCH + 1))
     for namespace in ("c", "b", "a"):  # another order, so other numbers
         arming = lonely.arming(namespace=namespace, name=namespace)
-        await lonely.queue.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
+        await lonely.queue.definitions.upsert([(arming, BLOB)], messages.Epoch(EPOCH + 1))
     for claim in await lonely.claim_all():
         ids = [point.schedule_id for point in claim.points]
-        for stored in (await lonely.queue.read_definitions(claim.shard, ids)).values():
+        for stored in (await lonely.queue.definitions.read_definitions(claim.shard, ids)).values():
             assert stored.namespace == stored.name
 
 
 async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harness):
     for number in range(12):
         await harness.arm(name=f"s{number}", due_in=60.0)
-    counts = {stats.shard: stats.points for stats in await harness.queue.stats()}
+    counts = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
     lost = max(counts, key=counts.get)
     names = harness.server.shard(lost)
     client = harness.server.redis
     await client.delete(*await client.keys(_escaped(names.tag) + "*"))
-    await harness.queue.open_layout(4, messages.Epoch(EPOCH + 1))
-    after = {stats.shard: stats.points for stats in await harness.queue.stats()}
+    await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
+    after = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
     assert after == {**counts, lost: 0}
 
 
@@ -103,7 +103,7 @@ async def test_a_restarted_server_is_used_again(lonely, own_server):
     with pytest.raises(errors.QueueUnavailable):
         await lonely.look()
     own_server.start()
-    await lonely.queue.open_layout(4, EPOCH)
+    await lonely.queue.membership.open(4, EPOCH)
     await lonely.arm()
     assert len(await lonely.claim_all()) == 1
 
@@ -119,11 +119,11 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
         await lonely.arm(name="refused")
     many = [(lonely.arming(name=f"s{n}", uid=str(uuid.uuid4())), queueing.BLOB) for n in range(9)]
     with pytest.raises(errors.QueueUnavailable):
-        await lonely.queue.upsert(many, EPOCH)
+        await lonely.queue.definitions.upsert(many, EPOCH)
     with pytest.raises(errors.QueueUnavailable):
-        await lonely.queue.append(queueing.an_entry())
+        await lonely.queue.settlements.append(queueing.an_entry())
     assert await lonely.total() == before
-    settled = await lonely.queue.settle(
+    settled = await lonely.queue.settlements.settle(
         first,
         messages.Settlement(
             chains=(moved(first.points[0], 1),),
@@ -133,11 +133,11 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     )
     assert settled.applied == 1
     assert await lonely.claim_all()
-    assert (await lonely.queue.beat("w")).workers == ("w",)
+    assert (await lonely.queue.membership.beat("w")).workers == ("w",)
     with own_server.client() as client:
         client.config_set("maxmemory", 0)
     assert await lonely.arm(name="refused") is messages.Armed.APPLIED
-    assert set(await lonely.queue.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
+    assert set(await lonely.queue.definitions.upsert(many, EPOCH)) == {messages.Armed.APPLIED}
 
 
 async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely, own_server):
@@ -145,14 +145,14 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
     await lonely.arm(name="too much", namespace="team-a")
     known = lonely.definition(name="too much", namespace="team-a")
     run = points.manual(known.id, known.created_us, "a-run", points.PointKind.MANUAL)
-    await lonely.queue.enqueue(known, run, messages.OccurrenceRecord(), EPOCH)
+    await lonely.queue.occurrences.enqueue(known, run, messages.OccurrenceRecord(), EPOCH)
     before = (await lonely.total()).points
     successor = queueing.a_queue(own_server.url, lonely.server.keys.prefix, users=False)
     await successor.start()
     with own_server.client() as client:
         client.config_set("maxmemory", 1)
     term = messages.Epoch(EPOCH + 1)
-    await successor.open_layout(4, term)
+    await successor.membership.open(4, term)
     assert (await successor.finish(known, ["a-job"], term)).removed == 0
     assert await successor.withdraw(known, run, term) is messages.Armed.APPLIED
     assert await successor.remove(known.id, known.uid, "team-a", term) is messages.Armed.APPLIED
@@ -193,7 +193,7 @@ async def test_a_cancelled_command_leaves_no_reply_for_the_next_one(redis_server
     made = await queueing.redis_harness(redis_server.url, key_prefix, users=False, connections=1)
     shards = await made.shards()
     for turns in range(40):
-        looking = asyncio.create_task(made.queue.claim(shards, worker="w"))
+        looking = asyncio.create_task(made.queue.claims.claim(shards, worker="w"))
         for _ in range(turns):
             await asyncio.sleep(0)
         looking.cancel()
@@ -211,7 +211,7 @@ async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_pre
 
     async def for_ever():
         while True:
-            await made.queue.claim(shards, worker="w")
+            await made.queue.claims.claim(shards, worker="w")
 
     for turns in range(30):
         working = asyncio.create_task(for_ever())
@@ -235,7 +235,7 @@ async def test_a_cancelled_task_is_cancelled_at_every_turn(redis_server, key_pre
 )
 async def test_a_wrong_address_is_told_by_what_to_do_about_it(url, kind):
     async def connect():
-        queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY)
+        queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY)
         try:
             await queue.start()
         finally:
@@ -251,7 +251,7 @@ async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
     with own_server.client() as client:
         client.config_set("requirepass", "right")
     url = own_server.url.replace("redis://", "redis://:wrong@")
-    queue = delayqueue.DelayQueue(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
+    queue = delayqueue.connect(url, blob_key=queueing.BLOB_KEY, prefix=key_prefix)
     with pytest.raises(errors.QueueUnavailable):
         await queue.start()
     await queue.close()
@@ -261,10 +261,10 @@ async def test_a_wrong_password_is_a_wait_because_a_rotated_one_looks_the_same(
 
 
 async def test_a_server_that_evicts_is_not_fit(lonely, own_server):
-    assert await lonely.queue.problems() == ()
+    assert await lonely.queue.health.problems() == ()
     with own_server.client() as client:
         client.config_set("maxmemory-policy", "allkeys-lru")
-    (problem,) = await lonely.queue.problems()
+    (problem,) = await lonely.queue.health.problems()
     assert "maxmemory-policy noeviction" in problem
 
 
@@ -272,7 +272,7 @@ async def test_compact_buckets_are_asked_for_at_the_start(own_server, key_prefix
     lonely = await queueing.redis_harness(own_server.url, key_prefix, users=False)
     with own_server.client() as client:
         client.config_set("hash-max-listpack-value", 64)
-        assert await lonely.queue.problems(fills=True) == ()
+        assert await lonely.queue.health.problems(fills=True) == ()
         assert int(client.config_get("hash-max-listpack-value")["hash-max-listpack-value"]) >= 512
     await lonely.arm(name="n" * 200)
     stored = lonely.definition(name="n" * 200)
@@ -285,7 +285,7 @@ async def test_compact_buckets_are_asked_for_at_the_start(own_server, key_prefix
 async def test_whoever_may_not_set_the_limit_says_what_to_write(lonely, own_server):
     with own_server.client() as client:
         client.config_set("hash-max-listpack-value", 64)
-    problems = await lonely.queue.problems(fills=True)
+    problems = await lonely.queue.health.problems(fills=True)
     assert any("hash-max-listpack-value 512" in problem for problem in problems)
 
 
@@ -297,7 +297,7 @@ async def test_a_forged_blob_is_refused(harness):
     forged = seal.Seal(b"the attacker's own key").pack(b"rm -rf")
     await harness.server.redis.hset(names.blobs, stored.target, forged)
     with pytest.raises(seal.BlobForged):
-        await harness.queue.blob("default", stored.target, shard)
+        await harness.queue.definitions.blob("default", stored.target, shard)
 
 
 async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(harness):
@@ -307,7 +307,7 @@ async def test_a_definition_that_cannot_be_read_does_not_hide_the_others(harness
     names = harness.server.shard(shard)
     bucket = names.bucket_of(stored.id, harness.server.buckets)
     await harness.server.redis.hset(bucket, b"another!", b"\x63from a later version")
-    assert [s.name async for s in harness.queue.all_definitions(shard)] == ["good"]
+    assert [s.name async for s in harness.queue.definitions.all_definitions(shard)] == ["good"]
 
 
 def _escaped(tag):

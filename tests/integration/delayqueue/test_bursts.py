@@ -8,7 +8,7 @@ import pytest
 
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.delayqueue.firing import claimedchains
+from duepoint.delayqueue.claims import claimedchains
 from duepoint.schedules import actions
 from duepoint.targets import stream, target
 from duepoint.worker import claimer, pipeline
@@ -31,8 +31,8 @@ class Costs:
 
     def __init__(self, queue, monkeypatch):
         self.definitions = self.together = self.points = 0
-        self._read = queue.read_definitions
-        monkeypatch.setattr(queue, "read_definitions", self._note)
+        self._read = queue.definitions.read_definitions
+        monkeypatch.setattr(queue.definitions, "read_definitions", self._note)
         self._chain_of = claimedchains.chain_of
         monkeypatch.setattr(claimedchains, "chain_of", self._note_point)
 
@@ -76,10 +76,10 @@ async def arm(queue, count):
             name=f"s-{number}",
             created_us=due_us - HOUR_US,
             not_before_us=due_us - HOUR_US,
-            target=queue.digest("default", TICKS),
+            target=queue.definitions.digest("default", TICKS),
         )
         arming = queueing.messages.Arming(definition=known, due_us=due_us)
-        await queue.upsert([(arming, TICKS)], queueing.EPOCH)
+        await queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
 
 
 async def test_a_burst_is_fired_from_the_columns_of_its_claim(harness, monkeypatch):

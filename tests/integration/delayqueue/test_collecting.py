@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import collecting
+from duepoint.delayqueue.repair import collector
 from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 
-DAY = collecting.PATIENCE_SECONDS
+DAY = collector.PATIENCE_SECONDS
 OTHER = b'{"webhook":{"url":"https://hooks.example.com/other"}}'
 
 
 async def edit(harness, generation, blob, **changes):
     """The schedule does something else now."""
-    target = harness.queue.digest("default", blob)
+    target = harness.queue.definitions.digest("default", blob)
     arming = harness.arming(generation=generation, target=target, **changes)
-    assert await harness.queue.upsert([(arming, blob)], queueing.EPOCH) == ["applied"]
+    assert await harness.queue.definitions.upsert([(arming, blob)], queueing.EPOCH) == ["applied"]
 
 
 async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
@@ -25,13 +25,15 @@ async def collect(harness, *, patience_seconds=DAY, epoch=queueing.EPOCH):
     steps = [
         step
         for shard in await harness.shards()
-        async for step in harness.queue.collect(shard, epoch, patience_seconds=patience_seconds)
+        async for step in harness.queue.collector.collect(
+            shard, epoch, patience_seconds=patience_seconds
+        )
     ]
     return sum(step.marked for step in steps), sum(step.removed for step in steps)
 
 
 async def has(harness, blob):
-    target = harness.queue.digest("default", blob)
+    target = harness.queue.definitions.digest("default", blob)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
     return await harness.server.redis.hexists(harness.server.shard(shard).blobs, target)
 
@@ -58,7 +60,7 @@ async def test_an_unused_blob_is_marked_and_removed_after_a_day_only(harness):
 async def test_a_blob_of_a_deleted_schedule_goes_the_same_way(harness):
     await harness.arm()
     known = harness.definition()
-    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     assert await collect(harness) == (1, 0)
     assert await collect(harness, patience_seconds=0) == (0, 1)
 
@@ -76,7 +78,7 @@ async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harnes
     await harness.arm()
     await edit(harness, 2, OTHER)
     await collect(harness)
-    digests = harness.queue._digests
+    digests = harness.queue.collector._digests
 
     async def meanwhile(shard, numbers):
         """All definitions have been read; now the old action is wanted again."""
@@ -84,14 +86,14 @@ async def test_a_blob_that_comes_back_while_somebody_looks_is_not_removed(harnes
         await edit(harness, 3, queueing.BLOB)
         return found
 
-    monkeypatch.setattr(harness.queue, "_digests", meanwhile)
+    monkeypatch.setattr(harness.queue.collector, "_digests", meanwhile)
     assert (await collect(harness, patience_seconds=0))[1] == 0
     assert await has(harness, queueing.BLOB)
 
 
 async def test_a_mark_that_is_wrong_is_taken_off(harness):
     await harness.arm()
-    target = harness.queue.digest("default", queueing.BLOB)
+    target = harness.queue.definitions.digest("default", queueing.BLOB)
     shard = sharding.shard_of(harness.definition().id, len(await harness.shards()))
     blobs = harness.server.shard(shard).blobs
     await harness.server.redis.hset(blobs, f":{target}", 1)
@@ -114,7 +116,7 @@ async def test_nothing_goes_from_a_shard_with_a_definition_that_cannot_be_read(h
 async def test_an_older_term_removes_nothing(harness):
     await harness.arm()
     await edit(harness, 2, OTHER)
-    await harness.queue.open_layout(4, messages.Epoch(queueing.EPOCH + 1))
+    await harness.queue.membership.open(4, messages.Epoch(queueing.EPOCH + 1))
     with pytest.raises(scripting.Fenced):
         await collect(harness)
 
@@ -126,7 +128,7 @@ async def test_many_blobs_are_looked_at_in_small_steps(harness):
     steps = [
         step
         for shard in await harness.shards()
-        async for step in harness.queue.collect(shard, queueing.EPOCH)
+        async for step in harness.queue.collector.collect(shard, queueing.EPOCH)
     ]
     assert sum(step.marked for step in steps) == 299
     assert max(step.marked for step in steps) <= 200
@@ -152,7 +154,7 @@ async def _text_looks(harness, *, patience_seconds):
         [
             step.texts_removed
             for shard in await harness.shards()
-            async for step in harness.queue.collect(
+            async for step in harness.queue.collector.collect(
                 shard, queueing.EPOCH, patience_seconds=patience_seconds
             )
         ]
@@ -167,9 +169,9 @@ async def test_rules_and_digests_of_former_edits_lose_their_numbers_after_a_day(
     assert await _text_looks(harness, patience_seconds=DAY) == 0
     assert await _text_looks(harness, patience_seconds=0) == 1
     after = await _texts(harness)
-    old = harness.queue.digest("default", queueing.BLOB).encode()
+    old = harness.queue.definitions.digest("default", queueing.BLOB).encode()
     assert set(before) - set(after) == {b"d" + old}
-    assert await harness.queue.definition(messages.ShardId(0), harness.definition().id)
+    assert await harness.queue.definitions.definition(messages.ShardId(0), harness.definition().id)
 
 
 async def test_a_number_that_was_collected_is_asked_for_again(harness):
@@ -179,25 +181,27 @@ async def test_a_number_that_was_collected_is_asked_for_again(harness):
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     await edit(harness, 3, queueing.BLOB)
-    stored = await harness.queue.definition(messages.ShardId(0), harness.definition().id)
-    assert stored.target == harness.queue.digest("default", queueing.BLOB)
+    stored = await harness.queue.definitions.definition(
+        messages.ShardId(0), harness.definition().id
+    )
+    assert stored.target == harness.queue.definitions.digest("default", queueing.BLOB)
 
 
 async def test_an_upsert_of_many_asks_again_too(harness):
     await harness.arm()
     known = harness.definition()
-    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     wanted = [(harness.arming(uid=f"uid-{n}", name=f"s{n}"), queueing.BLOB) for n in range(20)]
-    assert set(await harness.queue.upsert(wanted, queueing.EPOCH)) == {"applied"}
+    assert set(await harness.queue.definitions.upsert(wanted, queueing.EPOCH)) == {"applied"}
     found = [
         one
         for shard in await harness.shards()
-        async for one in harness.queue.all_definitions(shard)
+        async for one in harness.queue.definitions.all_definitions(shard)
     ]
     for one in found:
-        assert await harness.queue.definition(one.shard, one.id) is not None
+        assert await harness.queue.definitions.definition(one.shard, one.id) is not None
     assert len(found) == 20
 
 
@@ -207,14 +211,14 @@ async def test_a_text_that_came_back_into_use_loses_its_mark(harness):
     await _text_looks(harness, patience_seconds=DAY)
     await edit(harness, 3, queueing.BLOB)
     await _text_looks(harness, patience_seconds=0)
-    old = harness.queue.digest("default", queueing.BLOB).encode()
+    old = harness.queue.definitions.digest("default", queueing.BLOB).encode()
     assert b"d" + old in await _texts(harness)
 
 
 async def test_a_namespace_keeps_its_number(harness):
     await harness.arm()
     known = harness.definition()
-    await harness.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await harness.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     for patience in (DAY, 0):
         await _text_looks(harness, patience_seconds=patience)
     assert await _texts(harness) == [b"ndefault"]

@@ -10,9 +10,8 @@ from click.testing import CliRunner
 
 from duepoint import cli
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import keys, messages
+from duepoint.delayqueue import deadletters, keys, messages
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.inspection import replaying
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
@@ -42,13 +41,14 @@ class Scene:
 
     async def arm(self, name="report", **changes):
         known = self.harness.definition(
-            name=name, target=self.queue.digest(changes.get("namespace", "default"), self.blob),
+            name=name,
+            target=self.queue.definitions.digest(changes.get("namespace", "default"), self.blob),
             uid=f"6f1c9a34-0000-4000-8000-{abs(hash(name)) % 10**12:012}", **changes,
         )  # fmt: skip
         now_us = self.clock.now_us()
         due_us = now_us - now_us % 60_000_000
         arming = messages.Arming(definition=known, due_us=due_us)
-        await self.queue.upsert([(arming, self.blob)], queueing.EPOCH)
+        await self.queue.definitions.upsert([(arming, self.blob)], queueing.EPOCH)
         return known
 
     async def work(self):
@@ -67,7 +67,7 @@ class Scene:
         return known
 
     async def letters(self):
-        return [letter async for letter in self.queue.letters()]
+        return [letter async for letter in self.queue.dead_letters.all()]
 
     async def events(self):
         return [event for packed in await self.harness.outcomes() for event in run.unpack(packed)]
@@ -143,21 +143,24 @@ async def test_a_letter_older_than_its_max_age_is_tried_all_the_same(scene):
 async def test_one_letter_replayed_by_many_at_a_time_is_tried_once(scene):
     await scene.give_up("report")
     (letter,) = await scene.letters()
-    slot = replaying.slot_of(letter)
-    sight = await scene.queue.schedule_sight("default", uid=slot.uid)
+    slot = deadletters.slot_of(letter)
+    sight = await scene.queue.upcoming.schedule_view("default", uid=slot.uid)
     where = sight.shard, sight.known
     answers = await asyncio.gather(
-        *(scene.queue.replay(letter, slot, where, scene.clock.now_us()) for _ in range(10))
+        *(
+            scene.queue.dead_letters.replay(letter, slot, where, scene.clock.now_us())
+            for _ in range(10)
+        )
     )
-    assert sorted(answers).count(replaying.Replayed.APPLIED) == 1
-    assert set(answers) == {replaying.Replayed.APPLIED, replaying.Replayed.UNKNOWN}
+    assert sorted(answers).count(deadletters.Replayed.APPLIED) == 1
+    assert set(answers) == {deadletters.Replayed.APPLIED, deadletters.Replayed.UNKNOWN}
     await scene.work()
     assert len(scene.target.fired) == 2
 
 
 async def test_a_schedule_that_is_gone_keeps_its_letter(scene):
     (known,) = await scene.give_up("report")
-    await scene.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await scene.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     (row,) = await scene.rows("replay", "--all", "--yes", code=1)
     assert row["result"] == "not replayed"
     assert "the Schedule was deleted" in row["why"]
@@ -166,7 +169,7 @@ async def test_a_schedule_that_is_gone_keeps_its_letter(scene):
 
 async def test_another_schedule_of_the_name_does_not_get_the_slot(scene):
     (known,) = await scene.give_up("report")
-    await scene.queue.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
+    await scene.queue.definitions.remove(known.id, known.uid, known.namespace, queueing.EPOCH)
     await scene.harness.arm(name="report", uid="another")
     (row,) = await scene.rows("replay", "-s", "report", code=1)
     assert "no definition of this uid" in row["why"]
@@ -207,7 +210,7 @@ async def test_a_manual_run_keeps_its_own_payload_and_id(scene):
     letter = messages.DeadEntry(
         shard=messages.ShardId(0), id="1-0", member=point.member, entry=entry
     )
-    slot = replaying.slot_of(letter)
+    slot = deadletters.slot_of(letter)
     assert (slot.kind, slot.run_tag) == (points.PointKind.MANUAL, point.run_tag)
     assert (slot.record.payload, slot.record.seal) == (b"[1]", "s")
     assert (slot.record.run_uid, slot.record.trigger, slot.record.attempt) == (
@@ -239,7 +242,7 @@ async def test_letters_are_chosen_by_what_they_say(scene):
 
 
 async def test_more_letters_than_one_command_removes_are_purged(scene, monkeypatch):
-    monkeypatch.setattr(replaying, "PURGED_TOGETHER", 2)
+    monkeypatch.setattr(deadletters, "PURGED_TOGETHER", 2)
     await scene.give_up(*"abcdefg")
     assert len(await scene.rows("purge", "--all", "--yes")) == 7
     assert await scene.letters() == []

@@ -26,7 +26,9 @@ async def test_another_edit_before_a_crash_leaves_the_point_and_its_due(harness)
     await harness.arm(generation=2, timing_generation=1, keep_chain=True)
     claim = await harness.claim_one(worker="heir")
     assert claim.points == first.points
-    read = await harness.queue.read_definitions(claim.shard, [claim.points[0].schedule_id])
+    read = await harness.queue.definitions.read_definitions(
+        claim.shard, [claim.points[0].schedule_id]
+    )
     assert [stored.generation for stored in read.values()] == [2]
 
 
@@ -37,7 +39,7 @@ async def test_under_edits_deletions_and_dying_workers_every_schedule_keeps_one_
     assert storm.settled > 100
     listed = {}
     for shard in await harness.shards():
-        async for stored in harness.queue.all_definitions(shard):
+        async for stored in harness.queue.definitions.all_definitions(shard):
             listed[stored.name] = stored
     assert {name: stored.generation for name, stored in listed.items()} == storm.alive
     lost = [name for name, stored in listed.items() if not stored.claimed and not stored.due_us]
@@ -72,7 +74,7 @@ class Storm:
     async def settle(self, claim):
         chains = [point for point in claim.points if not point.kind]
         failed = [point for point in chains if self._random.random() < 0.3]
-        result = await self.harness.queue.settle(
+        result = await self.harness.queue.settlements.settle(
             claim,
             messages.Settlement(
                 chains=tuple(moved(point, 0.05) for point in chains),
@@ -87,7 +89,9 @@ class Storm:
             name = self._random.choice(sorted(self.alive))
             if self._random.random() < 0.2:
                 stored = self.harness.definition(name=name)
-                await self.harness.queue.remove(stored.id, stored.uid, "default", queueing.EPOCH)
+                await self.harness.queue.definitions.remove(
+                    stored.id, stored.uid, "default", queueing.EPOCH
+                )
                 del self.alive[name]
             else:
                 self.alive[name] += 1
@@ -100,7 +104,7 @@ async def _chains(harness):
     ids = []
     client = harness.server.redis
     for shard in await harness.shards():
-        for lane in await harness.queue.namespaces(shard):
+        for lane in await harness.queue.definitions.namespaces(shard):
             members = await client.zrange(harness.server.shard(shard).lane(lane), 0, -1)
             ids += [member[:8] for member in members if len(member) == 12]
     return ids
@@ -111,7 +115,7 @@ async def _sweep(harness):
     for shard in await harness.shards():
         cursor = None
         while True:
-            swept.append(await harness.queue.sweep(shard, cursor, queueing.EPOCH))
+            swept.append(await harness.queue.sweeper.sweep(shard, cursor, queueing.EPOCH))
             cursor = swept[-1].cursor
             if cursor is None:
                 break

@@ -10,22 +10,22 @@ import redis
 from prometheus_client import REGISTRY
 
 from duepoint import services
-from duepoint.delayqueue import delayqueue, sharding
-from duepoint.delayqueue.wire import connecting, fitness
+from duepoint.delayqueue import delayqueue, serverhealth, sharding
+from duepoint.delayqueue.wire import connecting
 from tests.support import queueing, redisusers
 
 USUAL = "hash-max-listpack-value", "hash-max-listpack-entries"
 
 
 async def problems_for(url, key_prefix, role):
-    queue = delayqueue.DelayQueue(
+    queue = delayqueue.connect(
         url,
         blob_key=queueing.BLOB_KEY,
         prefix=key_prefix,
         server=connecting.Server(url=redisusers.url_for(url, role)),
     )
     try:
-        return await queue.problems(fills=role == "operator")
+        return await queue.health.problems(fills=role == "operator")
     finally:
         await queue.close()
 
@@ -46,7 +46,7 @@ def server(own_server):
 @pytest.mark.parametrize("role", ["operator", "worker"])
 async def test_the_shipped_users_find_nothing_wrong(server, role):
     assert await problems_for(server[0].url, "dp:", role) == ()
-    assert [is_told(check) for check in fitness.CHECKS] == [0, 0, 0, 0]
+    assert [is_told(check) for check in serverhealth.CHECKS] == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("name", USUAL)
@@ -64,7 +64,7 @@ async def test_a_limit_that_may_not_be_set_is_named_with_what_to_write(server, n
 async def test_a_limit_that_may_be_set_is_set(server, name):
     server[1].config_set(name, 64)
     harness = await queueing.redis_harness(server[0].url, "dp:", users=False)
-    assert await harness.queue.problems(fills=True) == ()
+    assert await harness.queue.health.problems(fills=True) == ()
     assert server[1].config_get(name)[name] == "512"
     await harness.close()
 
@@ -86,14 +86,14 @@ async def test_no_configuration_is_read_because_that_reads_passwords(server, rol
 async def test_looking_leaves_nothing_behind(server):
     harness = await queueing.redis_harness(server[0].url, "dp:", shards=4, users=False)
     keys = set(server[1].scan_iter(count=1000))
-    assert await harness.queue.problems(fills=True) == ()
+    assert await harness.queue.health.problems(fills=True) == ()
     assert set(server[1].scan_iter(count=1000)) == keys
     await harness.close()
 
 
 async def test_buckets_stay_compact_with_the_longest_names_and_many_schedules(server):
     harness = await queueing.redis_harness(server[0].url, "dp:", shards=1, users=False)
-    await harness.queue.problems(fills=True)
+    await harness.queue.health.problems(fills=True)
     for first in range(0, 3000, 500):
         await asyncio.gather(
             *(
@@ -114,7 +114,7 @@ async def test_a_bucket_beyond_the_limits_is_noticed_to_be_a_table(server):
     server[1].config_set("hash-max-listpack-value", 64)
     harness = await queueing.redis_harness(server[0].url, "dp:", shards=1)
     await harness.arm(name="n" * 200)
-    names = harness.server.shard(sharding.all_shards(await harness.queue.layout())[0])
+    names = harness.server.shard(sharding.all_shards(await harness.queue.layouts.read())[0])
     stored = harness.definition(name="n" * 200)
     bucket = names.bucket_of(stored.id, harness.server.buckets)
     assert server[1].object("ENCODING", bucket) == b"hashtable"
@@ -150,9 +150,9 @@ async def test_the_wrong_keys_are_as_bad_as_no_rights(server):
 
 def test_readiness_repeats_every_line():
     health = services.Health()
-    fitness.tell(("one is wrong", "so is another"), health)
+    serverhealth.tell(("one is wrong", "so is another"), health)
     assert health.troubles() == {"queue server": "one is wrong; so is another"}
-    fitness.tell((), health)
+    serverhealth.tell((), health)
     assert health.troubles() == {}
 
 
@@ -162,7 +162,7 @@ async def test_an_index_keeps_the_number_of_buckets_that_it_was_made_with(server
         await made.arm(name=f"n{number}", uid=str(uuid.UUID(int=number)))
     other = await queueing.redis_harness(server[0].url, "dp:", shards=1, users=False, buckets=50)
     (shard,) = await other.shards()
-    assert len([stored async for stored in other.queue.all_definitions(shard)]) == 30
+    assert len([stored async for stored in other.queue.definitions.all_definitions(shard)]) == 30
     await other.arm(name="n30")
     buckets = [key for key in server[1].scan_iter(count=1000) if b":defs:" in key]
     assert len(buckets) == 3

@@ -13,7 +13,7 @@ async def rearmed(harness, seconds=0.05):
     (chain,) = claim.points
     next_us = harness.now_us() + int(seconds * 1_000_000)
     following = messages.Planning(chain=chain, slots=(), next_due_us=next_us)
-    assert await harness.queue.split(claim, [following]) == (True,)
+    assert await harness.queue.settlements.split(claim, [following]) == (True,)
     return chain.schedule_id
 
 
@@ -30,7 +30,7 @@ async def test_who_is_woken_for_a_new_schedule_has_its_definition_with_the_claim
         await harness.look()
     await harness.arm(due_in=0.3)
     due = await wakeups.wait_until_due(10.0)
-    (claimed,) = await harness.queue.claim(due, worker="w1")
+    (claimed,) = await harness.queue.claims.claim(due, worker="w1")
     known = harness.definition()
     assert claimed.claim.definitions == {known.id: known}
     await wakeups.close()
@@ -46,7 +46,9 @@ async def test_an_edit_since_the_last_claim_is_seen(harness):
 async def test_a_schedule_deleted_meanwhile_is_said_to_be_gone(harness):
     schedule_id = await rearmed(harness)
     known = harness.definition(generation=1)
-    await harness.queue.remove(schedule_id, known.uid, known.namespace, messages.Epoch(7))
+    await harness.queue.definitions.remove(
+        schedule_id, known.uid, known.namespace, messages.Epoch(7)
+    )
     await harness.arm(name="other", due_in=0.05)
     claim = await harness.claim_one()
     assert claim.definitions.get(schedule_id) is None
@@ -67,7 +69,7 @@ async def test_what_a_restarted_server_read_before_the_claim_is_read_again(harne
 
     monkeypatch.setattr(scripting.Scripts, "_round_trip", noting)
     shard = messages.ShardId(int.from_bytes(schedule_id, "big") % len(await harness.shards()))
-    (answer,) = await harness.queue.claim([shard], worker="w1")
+    (answer,) = await harness.queue.claims.claim([shard], worker="w1")
     assert answer.claim.definitions[schedule_id].generation == 1
     assert len(sent) >= 2
     assert all(trip == ["Call", "Read", "Read"] for trip in sent)
@@ -76,6 +78,6 @@ async def test_what_a_restarted_server_read_before_the_claim_is_read_again(harne
 async def test_a_schedule_is_foreseen_once(harness):
     await rearmed(harness)
     claim = await harness.claim_one()
-    await harness.queue.release(claim)
+    await harness.queue.claims.release(claim)
     again = await harness.claim_one()
     assert again.definitions == {}

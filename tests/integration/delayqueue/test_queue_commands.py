@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.delayqueue import keys, messages, quotas
+from duepoint.delayqueue import deadletters, keys, messages, quotas
+from duepoint.delayqueue.inspection import counts
 from tests.support import goldenindex, queueing, redisusers
 
 REPORT = goldenindex.DEFINITIONS["report"]["uid"]
@@ -63,7 +64,7 @@ def change(own_server):
 
 
 def test_stats_counts_everything_once(duepoint, change):
-    change(lambda harness: harness.queue.beat("worker-a"))
+    change(lambda harness: harness.queue.membership.beat("worker-a"))
     (told,) = duepoint.rows("queue", "stats")
     assert told["shards"] == goldenindex.SHARDS
     assert told["shardStates"] == {"open": goldenindex.SHARDS}
@@ -91,15 +92,14 @@ def test_stats_by_shard_and_by_namespace_add_up_to_the_total(duepoint):
 
 
 def test_stats_of_a_large_shard_are_estimates_and_say_so(duepoint, change, monkeypatch):
-    from duepoint.delayqueue.inspection import counting
 
     async def arm(harness):
         for number in range(60):
             await harness.arm(name=f"n{number}", namespace=f"team-{number % 12}", due_in=3600)
 
     change(arm)
-    monkeypatch.setattr(counting, "_BUCKETS_COUNTED", 100)
-    monkeypatch.setattr(counting, "_BUCKETS_SAMPLED", 99)
+    monkeypatch.setattr(counts, "_BUCKETS_COUNTED", 100)
+    monkeypatch.setattr(counts, "_BUCKETS_SAMPLED", 99)
     (told,) = duepoint.rows("queue", "stats")
     assert told["exact"] is False
     assert "(about)" in duepoint("queue", "stats", "-o", "table")
@@ -107,9 +107,8 @@ def test_stats_of_a_large_shard_are_estimates_and_say_so(duepoint, change, monke
 
 
 def test_namespaces_are_found_by_their_points_where_there_are_too_many_texts(duepoint, monkeypatch):
-    from duepoint.delayqueue.inspection import counting
 
-    monkeypatch.setattr(counting, "_TEXTS_WALKED", 1)
+    monkeypatch.setattr(counts, "_TEXTS_WALKED", 1)
     (told,) = duepoint.rows("queue", "stats")
     assert told["exact"] is False
     assert told["due"] == 7
@@ -234,7 +233,9 @@ async def _bury(harness, *names):
             for name in names
         )  # fmt: skip
         done = tuple(point.member for point in claim.points)
-        await harness.queue.settle(claim, messages.Settlement(dead=letters, finished=done))
+        await harness.queue.settlements.settle(
+            claim, messages.Settlement(dead=letters, finished=done)
+        )
         letters = names = ()
 
 
@@ -254,7 +255,7 @@ def test_dead_letters_are_listed_newest_first_and_by_schedule(duepoint, change):
 
 def test_letters_that_had_to_go_are_told_with_the_list(own_server, duepoint, change):
     async def bury(harness):
-        harness.queue._quotas = quotas.Quotas(letters=8)  # four in each of two shards
+        harness.queue.settlements._quotas = quotas.Quotas(letters=8)  # four in each of two shards
         await _bury(harness, *(f"n{number}" for number in range(7)))
 
     change(bury)
@@ -266,9 +267,8 @@ def test_letters_that_had_to_go_are_told_with_the_list(own_server, duepoint, cha
 
 
 def test_more_dead_letters_than_are_read_at_once_are_listed_whole(duepoint, change, monkeypatch):
-    from duepoint.delayqueue.inspection import letters
 
-    monkeypatch.setattr(letters, "_LETTERS_TOGETHER", 3)
+    monkeypatch.setattr(deadletters, "_LETTERS_TOGETHER", 3)
     names = [f"n{number:02}" for number in range(20)]
     change(lambda harness: _bury(harness, *names))
     listed = [row["schedule"] for row in duepoint.rows("dlq", "list", "-n", "buried")]
@@ -428,4 +428,4 @@ def test_what_nobody_of_us_wrote_is_looked_at_all_the_same(duepoint, own_server,
         cli.commands, ("queue", "leases"), env={"DUEPOINT_REDIS_URL": duepoint._url}
     )
     assert isinstance(leases.exception, SystemExit | None), "nobody holds anything, at worst"
-    assert change(lambda harness: harness.queue.totals()).lag_us >= 0
+    assert change(lambda harness: harness.queue.counts.totals()).lag_us >= 0

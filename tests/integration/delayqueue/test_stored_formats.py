@@ -11,8 +11,7 @@ import json
 import msgspec
 import pytest
 
-from duepoint.delayqueue import delayqueue, messages
-from duepoint.delayqueue.resharding import membership
+from duepoint.delayqueue import delayqueue, membership, messages
 from duepoint.runs import run
 from duepoint.schedules import points
 from tests.support import goldenindex, queueing
@@ -42,11 +41,11 @@ async def found(request, own_server):
     """An index of an earlier version, opened by this one."""
     with own_server.client() as client:
         goldenindex.restored(client, golden(request.param))
-    queue = delayqueue.DelayQueue(
+    queue = delayqueue.connect(
         own_server.url, blob_key=queueing.BLOB_KEY, prefix=goldenindex.PREFIX
     )
     await queue.start()
-    layout = await queue.layout()
+    layout = await queue.layouts.read()
     assert layout.shards == goldenindex.SHARDS
     yield queueing.Harness(queue, lambda: goldenindex.SLOT_US, lambda _: None)
     await queue.close()
@@ -57,9 +56,16 @@ async def test_every_definition_and_its_action_are_read(found):
     for name in goldenindex.DEFINITIONS:
         expected = goldenindex.of(queue, name)
         shard = int.from_bytes(expected.id, "big") % goldenindex.SHARDS
-        assert await queue.definition(shard, expected.id) == expected
-        assert await queue.blob(expected.namespace, expected.target, shard) == queueing.BLOB
-    listed = [s.name for shard in await found.shards() async for s in queue.all_definitions(shard)]
+        assert await queue.definitions.definition(shard, expected.id) == expected
+        assert (
+            await queue.definitions.blob(expected.namespace, expected.target, shard)
+            == queueing.BLOB
+        )
+    listed = [
+        s.name
+        for shard in await found.shards()
+        async for s in queue.definitions.all_definitions(shard)
+    ]
     assert sorted(listed) == sorted(goldenindex.DEFINITIONS)
 
 
@@ -75,7 +81,9 @@ async def test_a_claim_that_nobody_ended_is_taken_over_with_its_points(found):
 
 async def test_every_occurrence_keeps_its_slot_and_its_record(found):
     report = goldenindex.of(found.queue, "report")
-    occurrences = [o for s in await found.shards() async for o in found.queue.all_occurrences(s)]
+    occurrences = [
+        o for s in await found.shards() async for o in found.queue.occurrences.all_occurrences(s)
+    ]
     expected = {(one.point.kind, one.record) for one in goldenindex.slots(report)}
     assert {(one.kind, one.record) for one in occurrences} == expected
     assert {one.slot_us for one in occurrences} == {goldenindex.SLOT_US}
@@ -92,13 +100,17 @@ async def test_outcomes_and_dead_letters_are_read(found):
 async def test_what_was_found_can_be_edited_settled_and_removed(found):
     for claim in await found.claim_all():
         done = tuple(point.member for point in claim.points)
-        settled = await found.queue.settle(claim, messages.Settlement(finished=done))
+        settled = await found.queue.settlements.settle(claim, messages.Settlement(finished=done))
         assert settled.applied == len(done)
     plain = goldenindex.of(found.queue, "plain")
     edited = msgspec.structs.replace(plain, generation=2)
     arming = messages.Arming(definition=edited, due_us=goldenindex.SLOT_US)
-    assert await found.queue.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == ["applied"]
-    gone = await found.queue.remove(plain.id, plain.uid, plain.namespace, queueing.EPOCH)
+    assert await found.queue.definitions.upsert([(arming, queueing.BLOB)], queueing.EPOCH) == [
+        "applied"
+    ]
+    gone = await found.queue.definitions.remove(
+        plain.id, plain.uid, plain.namespace, queueing.EPOCH
+    )
     assert gone == "applied"
 
 

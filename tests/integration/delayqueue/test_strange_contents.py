@@ -60,7 +60,7 @@ async def test_a_claim_whose_record_says_nonsense_holds_up_nobody(harness, recor
     known, _, names = place(harness)
     await harness.server.redis.zadd(names.claims, {A_CLAIM: 1})
     await harness.server.redis.hset(names.leases, A_CLAIM, record)
-    assert [lease async for lease in harness.queue.leases()] == []
+    assert [lease async for lease in harness.queue.held_claims.all()] == []
     assert await claimed(harness) == [known.id]
     assert await harness.server.redis.zscore(names.claims, A_CLAIM) is None
 
@@ -75,7 +75,7 @@ async def test_a_shard_with_a_key_of_another_type_holds_up_no_other(harness):
     await harness.server.redis.set(names.heads, "no set")
     before = unreadable("shard")
     assert await claimed(harness) == [known.id]
-    (answer,) = await harness.queue.claim([broken], worker="w1")
+    (answer,) = await harness.queue.claims.claim([broken], worker="w1")
     assert answer.claim is None
     assert answer.wait_seconds == 1.0
     assert unreadable("shard") >= before + 1
@@ -83,12 +83,12 @@ async def test_a_shard_with_a_key_of_another_type_holds_up_no_other(harness):
 
 async def test_a_worker_whose_name_is_no_text_is_one_of_several(harness):
     await harness.server.redis.zadd(harness.server.keys.workers, {b"\xff\xfe": 9e18})
-    assert "w1" in (await harness.queue.beat("w1")).workers
+    assert "w1" in (await harness.queue.membership.beat("w1")).workers
 
 
 async def test_a_layout_that_is_no_number_is_none_to_a_worker(harness):
     await harness.server.redis.hset(harness.server.keys.layout, "shards", "abc")
-    assert (await harness.queue.beat("w1")).layout is None
+    assert (await harness.queue.membership.beat("w1")).layout is None
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_a_layout_that_is_no_number_is_none_to_a_worker(harness):
 async def test_a_layout_that_cannot_be_is_said_in_one_line(harness, said):
     await harness.server.redis.hset(harness.server.keys.layout, mapping=said)
     with pytest.raises(errors.QueueUnavailable, match="layout says cannot be read"):
-        await harness.queue.layout()
+        await harness.queue.layouts.read()
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ async def test_a_shard_that_does_not_say_what_it_is_is_made_anew_with_what_it_ho
         else:
             await harness.server.redis.hset(names.meta, field, value)
     with pytest.raises(errors.QueueUnavailable):
-        await harness.queue.claim([shard], worker="w1")
+        await harness.queue.claims.claim([shard], worker="w1")
     with pytest.raises(errors.QueueUnavailable):
-        await harness.queue.read_definitions(shard, [known.id])
-    await harness.queue.open_layout(4, queueing.EPOCH)
+        await harness.queue.definitions.read_definitions(shard, [known.id])
+    await harness.queue.membership.open(4, queueing.EPOCH)
     assert await claimed(harness) == [known.id]
-    assert (await harness.queue.definition(shard, known.id)).name == "report"
+    assert (await harness.queue.definitions.definition(shard, known.id)).name == "report"
 
 
 async def test_a_term_that_is_no_number_is_an_old_one(harness):
@@ -176,7 +176,7 @@ async def test_fields_of_a_bucket_that_are_no_ids_do_not_end_the_sweep(harness):
     bucket = names.bucket_of(known.id, harness.server.buckets)
     record = await harness.server.redis.hget(bucket, known.id)
     await harness.server.redis.hset(bucket, mapping={b"x": b"", b"y" * 30: record})
-    swept = await harness.queue.sweep(shard, None, queueing.EPOCH, due_of=lambda _: 5)
+    swept = await harness.queue.sweeper.sweep(shard, None, queueing.EPOCH, due_of=lambda _: 5)
     assert (swept.armed, swept.dropped) == (0, 0)
 
 
@@ -221,4 +221,4 @@ async def damage_text(harness, kind, text):
 async def a_fresh_reading(harness, shard, ids):
     """As by a process that knows no text yet."""
     harness.meet_another_server()
-    return await harness.queue.read_definitions(shard, ids)
+    return await harness.queue.definitions.read_definitions(shard, ids)

@@ -68,14 +68,14 @@ async def test_occurrences_of_every_namespace_are_known_to_be_there(harness):
         record = messages.OccurrenceRecord()
         known = one.definition
         check = points.check(known.id, known.timing_version, 1)
-        await harness.queue.enqueue(known, check, record, EPOCH)
+        await harness.queue.occurrences.enqueue(known, check, record, EPOCH)
     await harness.claim_all()
     assert not any(map(_did, await _sweep(harness, due_of=lambda known: 1)))
 
 
 async def test_a_sweep_may_be_begun_again_at_any_step(harness):
     await _arm(harness, 30, namespaces=("a", "b"))
-    first = await harness.queue.sweep(0, None, EPOCH)
+    first = await harness.queue.sweeper.sweep(0, None, EPOCH)
     assert first.cursor is not None
     other = queueing.a_queue(harness.server.url, harness.server.prefix)
     await other.layout()
@@ -113,14 +113,14 @@ async def _arm(harness, count, *, namespaces=("default",)):
         )
         for n in range(count)
     ]
-    await harness.queue.upsert([(one, BLOB) for one in wanted], EPOCH)
+    await harness.queue.definitions.upsert([(one, BLOB) for one in wanted], EPOCH)
     return wanted
 
 
 async def _sweep(harness, *, due_of):
     swept, cursor = [], None
     while not swept or cursor is not None:
-        swept.append(await harness.queue.sweep(0, cursor, EPOCH, due_of=due_of))
+        swept.append(await harness.queue.sweeper.sweep(0, cursor, EPOCH, due_of=due_of))
         cursor = swept[-1].cursor
     return swept
 
@@ -138,14 +138,14 @@ def _chain(arming):
 
 
 async def _lane(harness, arming):
-    lanes = await harness.queue.namespaces(0)
+    lanes = await harness.queue.definitions.namespaces(0)
     (number,) = [n for n, name in lanes.items() if name == arming.definition.namespace]
     return harness.server.shard(0).lane(number)
 
 
 async def _scores(harness):
     found = {}
-    for lane in await harness.queue.namespaces(0):
+    for lane in await harness.queue.definitions.namespaces(0):
         name = harness.server.shard(0).lane(lane)
         found |= dict(await _client(harness).zrange(name, 0, -1, withscores=True))
     return {member: score for member, score in found.items() if member}

@@ -37,7 +37,7 @@ async def broken(request, harness):
 async def test_a_definition_that_cannot_be_read_is_not_taken_for_a_deleted_one(harness, broken):
     before = telemetry.unreadable_total.labels("definition")._value.get()
     shard = sharding.shard_of(broken.id, 4)
-    found = await harness.queue.read_definitions(shard, [broken.id])
+    found = await harness.queue.definitions.read_definitions(shard, [broken.id])
     assert (dict(found), found.unreadable) == ({}, {broken.id})
     assert telemetry.unreadable_total.labels("definition")._value.get() == before + 1
 
@@ -46,9 +46,9 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
     sound = actions.encode(
         actions.Action(target=actions.WebhookAction(url="https://hooks.example.com/x"))
     )
-    digest = harness.queue.digest("default", sound)
+    digest = harness.queue.definitions.digest("default", sound)
     arming = harness.arming(name="sound", due_in=-0.5, target=digest)
-    await harness.queue.upsert([(arming, sound)], queueing.EPOCH)
+    await harness.queue.definitions.upsert([(arming, sound)], queueing.EPOCH)
     target = recordingtarget.RecordingTarget(SystemClock())
     worker = _worker(harness, target)
     for claim in await harness.claim_all():
@@ -64,13 +64,15 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
 async def test_the_objects_truth_replaces_it_at_the_same_generation(harness, broken):
     assert await harness.arm(due_in=-2.0) is messages.Armed.APPLIED
     shard = sharding.shard_of(broken.id, 4)
-    assert (await harness.queue.definition(shard, broken.id)).name == "report"
+    assert (await harness.queue.definitions.definition(shard, broken.id)).name == "report"
     (claim,) = await harness.claim_all()
     assert len(claim.points) == 1
 
 
 async def test_it_can_be_removed(harness, broken):
-    removed = await harness.queue.remove(broken.id, broken.uid, "default", queueing.EPOCH)
+    removed = await harness.queue.definitions.remove(
+        broken.id, broken.uid, "default", queueing.EPOCH
+    )
     assert removed is messages.Armed.APPLIED
     bucket, _ = _place(harness)
     assert await harness.server.redis.hexists(bucket, broken.id) == 0
@@ -81,7 +83,7 @@ async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(h
     (claim,) = await harness.claim_all()
     (chain,) = claim.points
     retry = queueing.a_retry(chain)
-    await harness.queue.settle(
+    await harness.queue.settlements.settle(
         claim, messages.Settlement(occurrences=(retry,), chains=(queueing.moved(chain, 3600),))
     )
     names = harness.server.shard(claim.shard)

@@ -51,8 +51,8 @@ async def test_a_restarted_server_is_subscribed_again(lonely, own_server):
     own_server.kill()
     own_server.start()
     with contextlib.suppress(errors.QueueUnavailable):  # the connection in hand is dead
-        await lonely.queue.layout()
-    await lonely.queue.open_layout(4, queueing.EPOCH)  # and the idle ones went with it
+        await lonely.queue.layouts.read()
+    await lonely.queue.membership.open(4, queueing.EPOCH)  # and the idle ones went with it
     await lonely.arm()
     async with asyncio.timeout(60):
         while not (claims := await _claims_of(lonely, await wakeups.wait_until_due(60))):
@@ -70,8 +70,8 @@ async def test_a_server_with_an_older_state_is_looked_at_as_soon_as_anybody_meet
     monkeypatch.setattr(subscription, "_SLOWEST_RECONNECT_SECONDS", 600.0)
     _go_back(own_server)
     with contextlib.suppress(errors.QueueUnavailable):  # the connection in hand is dead
-        await lonely.queue.layout()
-    await lonely.queue.layout()
+        await lonely.queue.layouts.read()
+    await lonely.queue.layouts.read()
     async with asyncio.timeout(30):
         assert len(await wakeups.wait_until_due(60)) == 4
     await wakeups.close()
@@ -121,7 +121,7 @@ async def test_a_server_that_is_away_is_told_once_however_often_somebody_begins_
             await ledger.close()
             await ledger.start()
         own_server.start()
-        await lonely.queue.open_layout(4, queueing.EPOCH)
+        await lonely.queue.membership.open(4, queueing.EPOCH)
         async with asyncio.timeout(60):
             while ledger._subscription._lost:  # noqa: ASYNC110 - until it is heard again
                 await asyncio.sleep(0.02)
@@ -168,7 +168,7 @@ async def test_leases_do_not_care_about_the_workers_clock(redis_server, key_pref
     await true.arm()
     (claim,) = await true.claim_all(lease_seconds=30.0)
     assert await ahead.claim_all() == []
-    settled = await true.queue.settle(
+    settled = await true.queue.settlements.settle(
         claim, messages.Settlement(chains=(moved(claim.points[0], 60),))
     )
     assert settled.applied == 1
@@ -188,7 +188,7 @@ async def test_a_worker_behind_by_300_ms_needs_few_commands_for_a_point(
                 claims := await _claims_of(behind, await wakeups.wait_until_due(60), wakeups)
             ):
                 pass
-        await behind.queue.settle(
+        await behind.queue.settlements.settle(
             claims[0], messages.Settlement(finished=(claims[0].points[0].member,))
         )
     arming = 2  # intern, upsert
@@ -199,7 +199,7 @@ async def test_a_worker_behind_by_300_ms_needs_few_commands_for_a_point(
 
 async def test_a_step_of_the_servers_clock_makes_everything_be_looked_at(harness):
     wakeups = await _asleep(harness)
-    beat = await harness.queue.beat("w")
+    beat = await harness.queue.membership.beat("w")
     wakeups.note_beat(beat)
     assert await wakeups.wait_until_due(0.05) == ()
     stepped = messages.Beat(
@@ -233,11 +233,9 @@ class _Skewed:
 
 async def _with_clock(server, prefix, skew_us):
     clock = _Skewed(skew_us)
-    queue = delayqueue.DelayQueue(
-        server.url, blob_key=queueing.BLOB_KEY, prefix=prefix, clock=clock
-    )
+    queue = delayqueue.connect(server.url, blob_key=queueing.BLOB_KEY, prefix=prefix, clock=clock)
     await queue.start()
-    await queue.open_layout(4, queueing.EPOCH)
+    await queue.membership.open(4, queueing.EPOCH)
     return queueing.Harness(queue, clock.now_us, asyncio.sleep)
 
 
@@ -254,7 +252,7 @@ async def _asleep(harness):
 async def _claims_of(harness, shards, wakeups=None):
     if not shards:
         return []
-    answers = await harness.queue.claim(shards, worker="sleeper")
+    answers = await harness.queue.claims.claim(shards, worker="sleeper")
     for answer in answers if wakeups else ():
         wakeups.note(answer)
     return [answer.claim for answer in answers if answer.claim]

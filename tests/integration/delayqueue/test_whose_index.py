@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.resharding import ownership
+from duepoint.delayqueue import messages, ownership
 from duepoint.delayqueue.wire import scripting
 from tests.support import queueing
 from tests.support.queueing import EPOCH, moved
@@ -23,9 +22,9 @@ async def clusters(own_server, key_prefix):
     queues = [queueing.a_queue(own_server.url, key_prefix) for _ in range(2)]
     harnesses = [queueing.Harness(one, SystemClock().now_us, asyncio.sleep) for one in queues]
     for queue, owner in zip(queues, (OURS, THEIRS), strict=True):
-        queue.belong_to(owner)
+        queue.layouts.belong_to(owner)
         await queue.start()
-    await queues[0].open_layout(4, EPOCH, by="ours/operator")
+    await queues[0].membership.open(4, EPOCH, by="ours/operator")
     yield harnesses
     for queue in queues:
         await queue.close()
@@ -38,16 +37,16 @@ async def test_whoever_makes_an_emptied_index_first_keeps_it_from_the_other(clus
     (claim,) = await ours.claim_all()
     with own_server.client() as client:
         client.flushall()
-    await theirs.queue.open_layout(4, EPOCH, by="theirs/operator")
+    await theirs.queue.membership.open(4, EPOCH, by="theirs/operator")
     await theirs.arm(name="of-theirs", due_in=3_600)
     known, later = ours.definition(name="of-theirs"), messages.Epoch(EPOCH + 1)
     settlement = messages.Settlement(chains=(moved(claim.points[0], 60),))
     for refused in (
         ours.arm(name="of-ours"),
         ours.look(),
-        ours.queue.settle(claim, settlement),
-        ours.queue.remove(known.id, known.uid, known.namespace, later),
-        ours.queue.open_layout(4, later, by="ours/operator"),
+        ours.queue.settlements.settle(claim, settlement),
+        ours.queue.definitions.remove(known.id, known.uid, known.namespace, later),
+        ours.queue.membership.open(4, later, by="ours/operator"),
     ):
         with pytest.raises((scripting.Foreign, scripting.LayoutChanged)):
             await refused
@@ -58,6 +57,6 @@ async def test_whoever_makes_an_emptied_index_first_keeps_it_from_the_other(clus
 async def test_an_operator_that_starts_again_goes_on_with_its_index(clusters):
     ours, _ = clusters
     await ours.arm()
-    ours.queue.belong_to(OURS)  # as a new process, which has read nothing yet
-    await ours.queue.open_layout(4, messages.Epoch(EPOCH + 1), by="ours/operator")
+    ours.queue.layouts.belong_to(OURS)  # as a new process, which has read nothing yet
+    await ours.queue.membership.open(4, messages.Epoch(EPOCH + 1), by="ours/operator")
     assert (await ours.total()).points == 1

@@ -46,10 +46,10 @@ class Scene:
             name=f"s-{number}",
             created_us=self.began_us - age_us,
             not_before_us=self.began_us - 1,
-            target=self.queue.digest("default", TICKS),
+            target=self.queue.definitions.digest("default", TICKS),
         )
         arming = messages.Arming(definition=known, due_us=self.began_us)
-        await self.queue.upsert([(arming, TICKS)], queueing.EPOCH)
+        await self.queue.definitions.upsert([(arming, TICKS)], queueing.EPOCH)
         return known.uid
 
     def start_worker(self, lease_seconds):
@@ -123,7 +123,7 @@ async def test_a_worker_that_is_told_to_end_gives_back_what_it_holds(scene):
     await scene.until(lambda found: found)
     first.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(first.wait, 30) == 0
-    assert sum(stats.claims for stats in await scene.queue.stats()) == 0
+    assert sum(stats.claims for stats in await scene.queue.counts.stats()) == 0
     scene.start_worker(600.0)
     await scene.until(lambda found: uids <= found.keys())
     assert set(scene.count.values()) == {1}
@@ -138,4 +138,4 @@ async def test_a_worker_that_is_killed_leaves_what_it_holds_to_the_next(scene):
     scene.start_worker(2.0)
     await scene.until(lambda found: uids <= found.keys())
     assert set(scene.count.values()) == {1}
-    assert sum(stats.due for stats in await scene.queue.stats()) == 0
+    assert sum(stats.due for stats in await scene.queue.counts.stats()) == 0

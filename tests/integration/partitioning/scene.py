@@ -58,7 +58,7 @@ class Scene:
         queue = queueing.a_queue(self.url, self.prefix, opened=servers)
         await queue.start()
         if read:
-            await queue.layout()
+            await queue.layouts.read()
         self.opened.append(queue)
         self.servers[queue] = servers
         return queue
@@ -79,7 +79,7 @@ class Scene:
         values |= {"namespace": namespace, "uid": f"uid-of-{name}"}
         values |= {"generation": generation, "timing_generation": generation}
         return definition.Definition(
-            **values, target=queue.digest(namespace, queueing.BLOB + name[-1:].encode())
+            **values, target=queue.definitions.digest(namespace, queueing.BLOB + name[-1:].encode())
         )
 
     async def arm(
@@ -88,14 +88,14 @@ class Scene:
         made = self.a_definition(queue, name, generation)
         arming = messages.Arming(definition=made, due_us=due_us)
         blob = queueing.BLOB + name[-1:].encode()
-        (armed,) = await queue.upsert([(arming, blob)], messages.Epoch(self.epoch))
+        (armed,) = await queue.definitions.upsert([(arming, blob)], messages.Epoch(self.epoch))
         if armed is not messages.Armed.APPLIED:
             self.problems.append(f"{name} generation {generation}: {armed}")
         self.live[made.id] = made
 
     async def remove(self, queue: delayqueue.DelayQueue, schedule_id: bytes) -> None:
         known = self.live.pop(schedule_id)
-        armed = await queue.remove(
+        armed = await queue.definitions.remove(
             points.ScheduleId(schedule_id), known.uid, known.namespace, messages.Epoch(self.epoch)
         )
         if armed is not messages.Armed.APPLIED:
@@ -111,26 +111,26 @@ class Scene:
         while True:
             try:
                 if beats:
-                    beat = await queue.beat(name)
-                    if beat.layout != queue.known_layout():
-                        await queue.layout()
+                    beat = await queue.membership.beat(name)
+                    if beat.layout != queue.layouts.known():
+                        await queue.layouts.read()
                 await self._look(queue, name, slow)
             except scripting.LayoutChanged:
-                await queue.layout()
+                await queue.layouts.read()
             except errors.TryLater:
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.01)
 
     async def _look(self, queue: delayqueue.DelayQueue, name: str, slow: float) -> None:
-        shards = sharding.all_shards(queue.known_layout())
-        answers = await queue.claim(shards, worker=name, batch=50, lease_seconds=3.0)
+        shards = sharding.all_shards(queue.layouts.known())
+        answers = await queue.claims.claim(shards, worker=name, batch=50, lease_seconds=3.0)
         await asyncio.gather(
             *(self._fire(queue, one.claim, slow) for one in answers if one.claim is not None)
         )
 
     async def _fire(self, queue: delayqueue.DelayQueue, claim: messages.Claim, slow: float) -> None:
         gone_before = set(self.removed)
-        found = await queue.read_definitions(
+        found = await queue.definitions.read_definitions(
             claim.shard, {point.schedule_id for point in claim.points}
         )
         await asyncio.sleep(slow)
@@ -156,7 +156,7 @@ class Scene:
             else:
                 self.fired[point.member[:12]].append(point.slot_us)
                 finished.append(point.member)
-        await queue.settle(
+        await queue.settlements.settle(
             claim,
             messages.Settlement(
                 chains=tuple(chains), finished=tuple(finished), occurrences=tuple(occurrences)
@@ -176,7 +176,7 @@ class Scene:
 
     async def partition(self, queue: delayqueue.DelayQueue, shards: int) -> None:
         """Ask, and move to the end."""
-        await queue.ask_partition(shards)
+        await queue.resharding.ask(shards)
         await self.finish(queue, shards)
 
     async def finish(self, queue: delayqueue.DelayQueue, shards: int) -> None:
@@ -210,10 +210,10 @@ class Scene:
 
     async def check_index(self, queue: delayqueue.DelayQueue) -> None:
         """The index holds what is live, in its place, and nothing else."""
-        layout = await queue.layout()
+        layout = await queue.layouts.read()
         held: dict[bytes, messages.ShardId] = {}
         for shard in sharding.all_shards(layout):
-            async for stored in queue.all_definitions(shard):
+            async for stored in queue.definitions.all_definitions(shard):
                 assert stored.id not in held, "stored twice"
                 assert sharding.home(stored.id, layout) == shard
                 assert stored.due_us is not None or stored.claimed, f"{stored.name} has no chain"

@@ -20,7 +20,7 @@ async def scene(own_server):
     """Four shards on a server that may be killed; nobody leads."""
     made = Scene(own_server.url, keys.DEFAULT_PREFIX)
     queue = await made.open(read=False)
-    await queue.open_layout(4, queueing.EPOCH)
+    await queue.membership.open(4, queueing.EPOCH)
     yield made
     await made.close()
 
@@ -71,7 +71,7 @@ async def test_a_server_that_starts_again_does_not_end_the_watching(tmp_path):
     scene = Scene(server.url, keys.DEFAULT_PREFIX)
     try:
         queue = await scene.open(read=False)
-        await queue.open_layout(4, queueing.EPOCH)
+        await queue.membership.open(4, queueing.EPOCH)
         async with Watching(server.url, 8) as watching:
             assert (await watching.row())["wantedShards"] == 8
             server.kill()

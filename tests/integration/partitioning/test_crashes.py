@@ -18,14 +18,14 @@ async def _a_scene(url: str, prefix: str) -> Scene:
     """One shard with chains, retries that are due, and a dead letter."""
     scene = Scene(url, prefix)
     queue = await scene.open(read=False)
-    await queue.open_layout(1, queueing.EPOCH)
-    now = (await queue.beat("w")).time_us
-    await queue.goodbye("w")
+    await queue.membership.open(1, queueing.EPOCH)
+    now = (await queue.membership.beat("w")).time_us
+    await queue.membership.goodbye("w")
     for number in range(3):
         await scene.arm(queue, f"due-{number}", due_us=now - 1_000)
     claims = await _claims(queue)
     for claim in claims:
-        await queue.settle(
+        await queue.settlements.settle(
             claim,
             messages.Settlement(
                 occurrences=tuple(queueing.a_retry(p, due_us=now) for p in claim.points),
@@ -39,14 +39,16 @@ async def _a_scene(url: str, prefix: str) -> Scene:
 
 
 async def _claims(queue) -> list[messages.Claim]:
-    shards = sharding.all_shards(await queue.layout())
-    return [one.claim for one in await queue.claim(shards, worker="w") if one.claim]
+    shards = sharding.all_shards(await queue.layouts.read())
+    return [one.claim for one in await queue.claims.claim(shards, worker="w") if one.claim]
 
 
 async def _occurrences(queue) -> list[bytes]:
     found = []
-    for shard in sharding.all_shards(await queue.layout()):
-        found += [(o.schedule_id, o.slot_us) async for o in queue.all_occurrences(shard)]
+    for shard in sharding.all_shards(await queue.layouts.read()):
+        found += [
+            (o.schedule_id, o.slot_us) async for o in queue.occurrences.all_occurrences(shard)
+        ]
     return sorted(found)
 
 
@@ -69,7 +71,7 @@ async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
         moving = asyncio.create_task(_is_killed(scene, mover))
         await asyncio.wait({moving}, timeout=0.06)
         for claim in held:
-            await worker.release(claim)
+            await worker.claims.release(claim)
         died = await moving
         deaths += died
         scene.epoch += 1
@@ -79,7 +81,7 @@ async def test_a_mover_killed_between_any_two_steps_loses_and_doubles_nothing(
         assert sorted(p.slot_us for c in due for p in c.points) == sorted(s for _, s in retries)
         letters = [
             letter
-            for shard in sharding.all_shards(successor.known_layout())
+            for shard in sharding.all_shards(successor.layouts.known())
             for letter in await successor.ledger().dead_letters(shard)
         ]
         assert len(letters) == 1
@@ -103,30 +105,30 @@ async def test_a_batch_left_behind_is_finished_by_whoever_meets_it(own_server, k
     """On a full server too: what is on its way is nowhere to be claimed."""
     scene = await _a_scene(own_server.url, key_prefix)
     worker, mover = scene.opened[0], await scene.open()
-    await mover.announce_partition(4, queueing.EPOCH)
-    (first,) = sharding.own_shards(mover.known_layout().former)
-    bring = mover._bring
+    await mover.resharding.announce(4, queueing.EPOCH)
+    (first,) = sharding.own_shards(mover.layouts.known().former)
+    bring = mover.moves.bring
 
     async def dies(*_):
         raise Killed
 
-    mover._bring = dies
+    mover.moves.bring = dies
     with contextlib.suppress(Killed):
         cursor = None
         while True:
-            cursor = (await mover.move(first, cursor, queueing.EPOCH)).cursor
-    mover._bring = bring
-    names = worker._shard(first)
-    (batch,) = [one for one, _ in await mover._moves(first, None)]
-    await worker._client.zadd(names.claims, {batch: 1})  # five seconds have passed
+            cursor = (await mover.resharding.move(first, cursor, queueing.EPOCH)).cursor
+    mover.moves.bring = bring
+    names = worker.index.shard(first)
+    (batch,) = [one for one, _ in await mover.moves._moves(first, None)]
+    await worker.index.client.zadd(names.claims, {batch: 1})  # five seconds have passed
     with own_server.client() as client:
         client.config_set("maxmemory", memory)
-    await worker.claim([first], worker="w")
-    assert await mover._moves(first, None) == []
+    await worker.claims.claim([first], worker="w")
+    assert await mover.moves._moves(first, None) == []
     held = {
         stored.id
-        for shard in sharding.own_shards(mover.known_layout())
-        for stored in [s async for s in mover.all_definitions(shard)]
+        for shard in sharding.own_shards(mover.layouts.known())
+        for stored in [s async for s in mover.definitions.all_definitions(shard)]
     }
     assert held
     await scene.close()
@@ -138,15 +140,15 @@ async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went
     """Two nodes of a cluster fail over each by itself: a batch would be on neither."""
     scene = await _a_scene(valkey.url, key_prefix)
     mover = await scene.open()
-    names = {sha: name for name, sha in mover._scripts._shas.items()}
-    exchange, steps = mover._servers.exchange, []
+    names = {sha: name for name, sha in mover.index.scripts._shas.items()}
+    exchange, steps = mover.index.servers.exchange, []
 
     async def noted(commands, *, confirmed=False):
         ran = [names[command[1]] for command in commands if command[0] == "EVALSHA"]
         steps.extend((name, confirmed) for name in ran if name in ("import", "forget"))
         return await exchange(commands, confirmed=confirmed)
 
-    mover._servers.exchange = noted
+    mover.index.servers.exchange = noted
     await scene.partition(mover, 2)
     await scene.close()
     assert ("forget", False) in steps
@@ -156,18 +158,18 @@ async def test_what_is_forgotten_was_confirmed_by_a_replica_of_the_shard_it_went
 async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, key_prefix):
     scene = await _a_scene(valkey.url, key_prefix)
     operator, mover = scene.opened[0], await scene.open()
-    await mover.announce_partition(4, queueing.EPOCH)
+    await mover.resharding.announce(4, queueing.EPOCH)
     on_its_way, go_on = asyncio.Event(), asyncio.Event()
-    bring = mover._bring
+    bring = mover.moves.bring
 
     async def slowly(*given):
         on_its_way.set()
         await go_on.wait()
         return await bring(*given)
 
-    mover._bring = slowly
-    (shard,) = sharding.own_shards(mover.known_layout().former)
-    moving = asyncio.create_task(mover.move(shard, None, queueing.EPOCH))
+    mover.moves.bring = slowly
+    (shard,) = sharding.own_shards(mover.layouts.known().former)
+    moving = asyncio.create_task(mover.resharding.move(shard, None, queueing.EPOCH))
     await on_its_way.wait()
     travelling = next(iter(scene.live))
     name = scene.live[travelling].name
@@ -178,7 +180,7 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
     await moving
     await editing
     assert scene.problems == []
-    stored = await operator.definition(shard, travelling)
+    stored = await operator.definitions.definition(shard, travelling)
     assert stored.generation == 2
     await scene.close()
 
@@ -186,24 +188,24 @@ async def test_an_edit_waits_for_a_schedule_on_its_way_and_is_then_made(valkey, 
 async def test_what_has_moved_is_counted_on_through_an_interruption(valkey, key_prefix):
     scene = Scene(valkey.url, key_prefix)
     queue = await scene.open(read=False)
-    await queue.open_layout(2, queueing.EPOCH)
+    await queue.membership.open(2, queueing.EPOCH)
     for number in range(40):
         await scene.arm(queue, f"later-{number}", due_us=4_000_000_000_000_000)
     mover = await scene.open()
-    move, interrupted = mover.move, []
+    move, interrupted = mover.resharding.move, []
 
     async def interrupts(*given, **named):
         if (step := await move(*given, **named)).moved and len(interrupted) < 3:
             interrupted.append(step.moved)
-            mover.move = refuses
+            mover.resharding.move = refuses
         return step
 
     async def refuses(*_given, **_named):
-        mover.move = interrupts
+        mover.resharding.move = interrupts
         raise errors.QueueUnavailable("the server is full")
 
-    mover.move = interrupts
+    mover.resharding.move = interrupts
     await scene.partition(mover, 8)
     assert interrupted
-    assert (await queue.partitioning()).moved == 40
+    assert (await queue.resharding.progress()).moved == 40
     await scene.close()

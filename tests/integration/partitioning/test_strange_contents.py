@@ -158,7 +158,7 @@ DAMAGES = [
 async def it(valkey, key_prefix):
     scene = Scene(valkey.url, key_prefix)
     queue = await scene.open(read=False)
-    await queue.open_layout(1, queueing.EPOCH)
+    await queue.membership.open(1, queueing.EPOCH)
     for number in range(6):
         await scene.arm(queue, f"report-{number}", due_us=FAR_US)
     await scene.arm(queue, "report-0", generation=2, due_us=FAR_US)  # with a rule of its own
@@ -179,11 +179,11 @@ async def test_the_index_is_cut_anew_all_the_same(it, damage):
         working.cancel()
         (ended,) = await asyncio.gather(working, return_exceptions=True)
     assert isinstance(ended, asyncio.CancelledError)
-    layout = await it.queue.layout()
+    layout = await it.queue.layouts.read()
     held = {
         stored.id
         for shard in sharding.own_shards(layout)
-        for stored in [one async for one in it.queue.all_definitions(shard)]
+        for stored in [one async for one in it.queue.definitions.all_definitions(shard)]
         if stored.due_us == FAR_US
     }
     others = it.scene.live.keys() - {it.one.id}
@@ -198,10 +198,10 @@ async def test_the_index_is_cut_anew_all_the_same(it, damage):
 async def test_what_the_objects_have_to_mend_is_told(it, damage):
     await damage(it)
     mover = await it.scene.open()
-    await mover.announce_partition(4, queueing.EPOCH)
+    await mover.resharding.announce(4, queueing.EPOCH)
     cursor, damaged = None, 0
     while True:
-        step = await mover.move(SHARD, cursor, queueing.EPOCH)
+        step = await mover.resharding.move(SHARD, cursor, queueing.EPOCH)
         cursor, damaged = step.cursor, damaged + step.damaged
         if cursor is None:
             break
@@ -211,7 +211,7 @@ async def test_what_the_objects_have_to_mend_is_told(it, damage):
 async def test_a_point_whose_definition_cannot_be_read_is_a_dead_letter_once(it):
     await another_format(it)
     await it.scene.partition(await it.scene.open(), 4)
-    layout = await it.queue.layout()
+    layout = await it.queue.layouts.read()
     letters = [
         letter
         for shard in sharding.own_shards(layout)
@@ -225,8 +225,8 @@ async def test_a_definition_without_its_text_is_made_anew_by_the_objects(it):
     """It arrives under its id, so that whoever claims its point buries it, and is not known."""
     await a_rule_that_is_lost(it)
     await it.scene.partition(await it.scene.open(), 4)
-    shard = sharding.home(it.one.id, await it.queue.layout())
-    found = await it.queue.read_definitions(shard, [it.one.id])
+    shard = sharding.home(it.one.id, await it.queue.layouts.read())
+    found = await it.queue.definitions.read_definitions(shard, [it.one.id])
     assert (dict(found), found.unreadable) == ({}, {it.one.id})
-    known = [one.uid async for chunk in it.queue.known(shard) for one in chunk]
+    known = [one.uid async for chunk in it.queue.definitions.known(shard) for one in chunk]
     assert it.one.uid not in known

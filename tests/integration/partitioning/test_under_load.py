@@ -19,9 +19,9 @@ SCHEDULES = 30
 async def _scene(url: str, prefix: str, shards: int = 4) -> Scene:
     scene = Scene(url, prefix)
     queue = await scene.open(read=False)
-    await queue.open_layout(shards, queueing.EPOCH)
-    now = (await queue.beat("setup")).time_us
-    await queue.goodbye("setup")
+    await queue.membership.open(shards, queueing.EPOCH)
+    now = (await queue.membership.beat("setup")).time_us
+    await queue.membership.goodbye("setup")
     for number in range(SCHEDULES):
         await scene.arm(queue, f"report-{number}", due_us=now + number * 2_000)
     return scene
@@ -53,8 +53,8 @@ async def _edit_and_delete(scene: Scene, dice: random.Random) -> None:
     for number in range(10_000):
         name = f"report-{dice.randrange(SCHEDULES)}"
         known = next((one for one in scene.live.values() if one.name == name), None)
-        now = (await queue.beat("operator")).time_us
-        await queue.goodbye("operator")
+        now = (await queue.membership.beat("operator")).time_us
+        await queue.membership.goodbye("operator")
         if known is None:
             continue
         if number % 3 == 0 and len(scene.live) > SCHEDULES / 2:
@@ -92,7 +92,7 @@ async def test_nothing_is_lost_doubled_early_or_a_ghost_while_the_index_is_cut_t
         with contextlib.suppress(asyncio.CancelledError):
             await editing
     scene.check_rows()
-    assert (await scene.opened[0].layout()).shards == 64
+    assert (await scene.opened[0].layouts.read()).shards == 64
     await scene.check_index(scene.opened[0])
     await scene.close()
 
@@ -109,7 +109,7 @@ async def test_fewer_shards_are_as_good(valkey, key_prefix):
 async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(valkey, key_prefix):
     scene = await _scene(valkey.url, key_prefix)
     sleeper = await scene.open()
-    await sleeper.announce_partition(8, messages.Epoch(queueing.EPOCH))
+    await sleeper.resharding.announce(8, messages.Epoch(queueing.EPOCH))
     asleep, awake = asyncio.Event(), asyncio.Event()
     bring = sleeper._bring
 
@@ -119,7 +119,7 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(va
         return await bring(*given)
 
     sleeper._bring = sleeps
-    shard = sharding.home(next(iter(scene.live)), sleeper.known_layout().former)
+    shard = sharding.home(next(iter(scene.live)), sleeper.layouts.known().former)
     moving = asyncio.create_task(sleeper.move(shard, None, messages.Epoch(queueing.EPOCH)))
     await asleep.wait()
     scene.epoch += 1
@@ -128,7 +128,7 @@ async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(va
     with pytest.raises((scripting.Fenced, scripting.LayoutChanged)):
         await moving
     with pytest.raises(scripting.Fenced):
-        await sleeper.announce_partition(16, messages.Epoch(queueing.EPOCH))
+        await sleeper.resharding.announce(16, messages.Epoch(queueing.EPOCH))
     await scene.check_index(scene.opened[0])
     await scene.close()
 
@@ -137,7 +137,7 @@ async def test_two_leaders_that_move_at_once_move_everything_once(valkey, key_pr
     scene = await _scene(valkey.url, key_prefix)
     first, second = await scene.open(), await scene.open()
     async with _working(scene):
-        await first.ask_partition(16)
+        await first.resharding.ask(16)
         await asyncio.gather(scene.finish(first, 16), scene.finish(second, 16))
     scene.check_rows()
     await scene.check_index(first)
@@ -149,12 +149,12 @@ async def test_an_index_that_is_emptied_in_the_middle_is_made_again_as_it_was_to
 ):
     scene = await _scene(valkey.url, key_prefix)
     mover = await scene.open()
-    noted = await mover.announce_partition(8, queueing.EPOCH)
-    await mover.move(sharding.own_shards(noted.former)[0], None, queueing.EPOCH)
-    names = await mover._client.keys(f"{key_prefix}*")
-    await mover._client.delete(*names)
+    noted = await mover.resharding.announce(8, queueing.EPOCH)
+    await mover.resharding.move(sharding.own_shards(noted.former)[0], None, queueing.EPOCH)
+    names = await mover.index.client.keys(f"{key_prefix}*")
+    await mover.index.client.delete(*names)
     rebuilding = await scene.open(read=False)
-    assert await rebuilding.open_layout(4, queueing.EPOCH, noted=noted) == noted
+    assert await rebuilding.membership.open(4, queueing.EPOCH, noted=noted) == noted
     live, scene.live = scene.live, {}
     for known in live.values():
         await scene.arm(rebuilding, known.name, due_us=4_000_000_000_000_000)
@@ -166,12 +166,12 @@ async def test_an_index_that_is_emptied_in_the_middle_is_made_again_as_it_was_to
 async def test_asking_says_what_there_is_to_say(valkey, key_prefix):
     scene = await _scene(valkey.url, key_prefix)
     queue = scene.opened[0]
-    assert await queue.ask_partition(4) is messages.Asked.DONE
-    assert await queue.ask_partition(8) is messages.Asked.ASKED
-    assert await queue.ask_partition(8) is messages.Asked.ASKED
-    assert (await queue.partitioning()).wanted == 8
-    await queue.announce_partition(8, queueing.EPOCH)
-    assert await queue.ask_partition(8) is messages.Asked.MOVING
-    assert await queue.ask_partition(16) is messages.Asked.OTHER
-    assert (await queue.partitioning()).former_shards == 4
+    assert await queue.resharding.ask(4) is messages.Asked.DONE
+    assert await queue.resharding.ask(8) is messages.Asked.ASKED
+    assert await queue.resharding.ask(8) is messages.Asked.ASKED
+    assert (await queue.resharding.progress()).wanted == 8
+    await queue.resharding.announce(8, queueing.EPOCH)
+    assert await queue.resharding.ask(8) is messages.Asked.MOVING
+    assert await queue.resharding.ask(16) is messages.Asked.OTHER
+    assert (await queue.resharding.progress()).former_shards == 4
     await scene.close()

@@ -106,7 +106,7 @@ async def test_while_it_is_away_it_is_asked_by_probes_only(url, key_prefix):
             before = len(hears.arrivals)
             await asyncio.sleep(1.6)
             assert 1 <= len(hears.arrivals) - before <= 5
-            board = await scene.queue.circuits()
+            board = await scene.queue.circuits.read()
             assert [one.is_open for one in board.hosts.values()] == [True]
 
 
@@ -142,6 +142,6 @@ async def test_a_receiver_that_is_gone_is_asked_once_whatever_is_due(url, key_pr
         async with webhookscene.receiving(watched) as hears, scene.working():
             known = await arm(scene, hears, schedules=2, every="200ms", seconds=2.0)
             await asyncio.sleep(2.8)
-            board = await scene.queue.circuits()
+            board = await scene.queue.circuits.read()
     assert set(board.gone) == {one.uid for one in known}
     assert len(hears.arrivals) == 2

@@ -36,7 +36,7 @@ class History:
 
     async def run(self) -> None:
         place = self.place
-        await place.queue.open_layout(4, EPOCH)
+        await place.queue.membership.open(4, EPOCH)
         also = {} if self.policy == "Replace" else {"max_concurrency": self.most}
         if self.policy == "Queue":
             also["queue_limit"] = 3
@@ -96,7 +96,7 @@ class History:
     async def _end_told(self) -> None:
         if name := self._any_active():
             self.place.api.end_job("default", name)
-            await self.place.queue.finish(self.place.known, [name], EPOCH)
+            await self.place.queue.concurrency.finish(self.place.known, [name], EPOCH)
 
     async def _end_untold(self) -> None:
         if name := self._any_active():
@@ -132,7 +132,7 @@ class History:
         """Everything is forgotten; the operator arms the schedule again, from an old watermark."""
         place = self.place
         place.queue.flush()
-        await place.queue.open_layout(4, EPOCH)
+        await place.queue.membership.open(4, EPOCH)
         since_us = place.clock.now_us() - self.dice.choice((0, 5, 15)) * SECOND
         known = msgspec.structs.replace(place.known, not_before_us=max(since_us, NOON))
         await place.arm(known, JOB)
@@ -149,7 +149,7 @@ class History:
         self.generation += 1
         place = self.place
         place.known = msgspec.structs.replace(place.known, generation=self.generation)
-        await place.queue.upsert(
+        await place.queue.definitions.upsert(
             [
                 (
                     messages.Arming(definition=place.known, due_us=None, keep_chain=True),

@@ -23,10 +23,11 @@ class Shards:
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
+        self.layouts = self.collector = self
         self.looked_at: list[tuple[int, float]] = []
         self.trouble: Exception | None = None
 
-    def known_layout(self):
+    def known(self):
         return messages.Layout(number=1, shards=2)
 
     async def collect(self, shard, epoch):

@@ -39,13 +39,13 @@ async def compared(world: World) -> None:
 def counting(world: World) -> list[object]:
     """Everything that is armed from here on."""
     armed: list[object] = []
-    upsert = world.queue.upsert
+    upsert = world.queue.definitions.upsert
 
     async def counted(wanted, *rest):
         armed.extend(arming for arming, _ in wanted)
         return await upsert(wanted, *rest)
 
-    world.queue.upsert = counted
+    world.queue.definitions.upsert = counted
     return armed
 
 
@@ -150,13 +150,13 @@ async def test_a_slot_that_is_run_while_its_content_is_replaced_is_not_run_twice
         await world.apply(schedule="@every 1s")
         await world.clock.advance(4.9)
     world.queue.change_blob_key(b"another key of more than 32 bytes")
-    upsert = world.queue.upsert
+    upsert = world.queue.definitions.upsert
 
     async def late(*of):
         await world.clock.sleep(passes)
         return await upsert(*of)
 
-    world.queue.upsert = late
+    world.queue.definitions.upsert = late
     target = RecordingTarget(world.clock)
     async with a_worker(world, target), world.leader(epoch=2):
         await world.clock.advance(20)
@@ -358,7 +358,7 @@ async def test_what_ended_before_a_restore_is_not_fired_again():
             await compared(world)
             assert world.status()["settledThrough"] >= "2026-03-01T12:10:00Z"
             world.queue.flush()
-            await world.queue.open_layout(world.shards, EPOCH)
+            await world.queue.membership.open(world.shards, EPOCH)
             await compared(world)
             await world.clock.advance(300)
     slots = [firing.slot_us for firing in target.fired]

@@ -60,7 +60,7 @@ class Receiver:
 async def emptied(world: World, epoch: int = 1) -> None:
     """The leader finds the queue empty and compares everything."""
     world.queue.flush()
-    await world.queue.open_layout(world.shards, messages.Epoch(epoch))
+    await world.queue.membership.open(world.shards, messages.Epoch(epoch))
     await world.resync.run()
 
 
@@ -164,7 +164,7 @@ async def test_a_delivery_that_was_rejected_stays_rejected_after_the_queue_was_e
 async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job():
     """Its outcome is of the lost index: it must not let the history delete what proves the slot."""
     world = World()
-    settle, may_settle = world.queue.settle, asyncio.Event()
+    settle, may_settle = world.queue.settlements.settle, asyncio.Event()
 
     async def late(*of):
         await may_settle.wait()
@@ -176,11 +176,11 @@ async def test_a_settlement_under_way_while_the_queue_is_emptied_doubles_no_job(
     async with world.leader(), a_cluster(world) as cluster:
         await world.apply_job(successfulJobsHistoryLimit=0, schedule="5 12 1 3 *")
         with pytest.MonkeyPatch.context() as slow:
-            slow.setattr(world.queue, "settle", late)
+            slow.setattr(world.queue.settlements, "settle", late)
             async with workers(world, "a"):
                 await world.clock.advance(FIRST_AFTER + 2)
                 assert sum(cluster.made.values()) == 1
-                slow.setattr(world.queue, "claim", away)
+                slow.setattr(world.queue.claims, "claim", away)
                 await emptied(world)
                 await world.clock.advance(1)
                 may_settle.set()

@@ -16,13 +16,13 @@ from tests.unit.controller.world import World, observed
 
 async def _emptied(world: World) -> None:
     world.queue.flush()
-    await world.queue.open_layout(world.shards, world.reconcile._epoch)
+    await world.queue.membership.open(world.shards, world.reconcile._epoch)
 
 
 def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many schedules were armed together, and alone."""
     counts = {"together": 0, "alone": 0}
-    upsert, apply_new = world.queue.upsert, world.reconcile.apply_new
+    upsert, apply_new = world.queue.definitions.upsert, world.reconcile.apply_new
 
     async def counted(wanted, epoch):
         counts["alone"] += len(wanted)
@@ -35,7 +35,7 @@ def _counted(world: World, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counts["alone"] = before
         return found
 
-    monkeypatch.setattr(world.queue, "upsert", counted)
+    monkeypatch.setattr(world.queue.definitions, "upsert", counted)
     monkeypatch.setattr(world.reconcile, "apply_new", together)
     return counts
 
@@ -107,7 +107,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
         for number in range(30):
             await world.apply(f"s{number}")
         await _emptied(world)
-        upsert = world.queue.upsert
+        upsert = world.queue.definitions.upsert
         left = [3]
 
         async def failing(wanted, epoch):
@@ -116,7 +116,7 @@ async def test_while_redis_is_away_nothing_is_lost(monkeypatch):
                 raise errors.QueueUnavailable("away")
             return await upsert(wanted, epoch)
 
-        monkeypatch.setattr(world.queue, "upsert", failing)
+        monkeypatch.setattr(world.queue.definitions, "upsert", failing)
         await world.resync.run()
         await world.clock.advance(60)
         assert len(world.definitions()) == 30
@@ -130,13 +130,13 @@ async def test_what_the_queue_holds_after_all_is_looked_at_alone(monkeypatch):
         held = {one.uid: one for one in world.definitions()}
         await _emptied(world)
 
-        upsert = world.queue.upsert
+        upsert = world.queue.definitions.upsert
 
         async def unchanged(wanted, epoch):
             await upsert(wanted, epoch)
             return [messages.Armed.UNCHANGED] * len(wanted)
 
-        monkeypatch.setattr(world.queue, "upsert", unchanged)
+        monkeypatch.setattr(world.queue.definitions, "upsert", unchanged)
         await world.resync.run()
         await world.clock.settle()
         assert {one.uid for one in world.definitions()} == held.keys()

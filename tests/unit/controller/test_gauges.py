@@ -30,13 +30,13 @@ async def scrape() -> str:
 async def term():
     harness = await queueing.memory_harness()
     asked = []
-    totals = harness.queue.totals
+    totals = harness.queue.counts.totals
 
     async def counted():
         asked.append(harness.now_us())
         return await totals()
 
-    harness.queue.totals = counted
+    harness.queue.counts.totals = counted
     service = QueueGauges(queue=harness.queue, clock=harness.clock)
     task = asyncio.create_task(service.run())
     await asyncio.sleep(0)

@@ -34,13 +34,13 @@ async def test_an_applied_schedule_is_armed_and_ready():
 async def test_ready_is_written_only_after_the_queue_holds_the_generation():
     world = World()
     seen = []
-    upsert = world.queue.upsert
+    upsert = world.queue.definitions.upsert
 
     async def watched_upsert(wanted, epoch):
         seen.append(world.status().get("observedGeneration"))
         return await upsert(wanted, epoch)
 
-    world.queue.upsert = watched_upsert
+    world.queue.definitions.upsert = watched_upsert
     async with world.leader():
         await world.apply()
         await world.apply(schedule="@every 7m")
@@ -236,8 +236,8 @@ async def test_an_outage_is_met_with_few_tries():
 
             return ask
 
-        world.queue.definition = counted(world.queue.definition)
-        world.queue.upsert = counted(world.queue.upsert)
+        world.queue.definitions.definition = counted(world.queue.definitions.definition)
+        world.queue.definitions.upsert = counted(world.queue.definitions.upsert)
         for number in range(50):
             await world.apply(f"s{number}")
         await world.clock.advance(600)
@@ -248,7 +248,7 @@ async def test_an_outage_is_met_with_few_tries():
 async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
     world = World()
     tries = []
-    upsert = world.queue.upsert
+    upsert = world.queue.definitions.upsert
 
     async def breaking(wanted, epoch):
         if any(arming.definition.name == "cursed" for arming, _ in wanted):
@@ -257,7 +257,7 @@ async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
                 raise ZeroDivisionError("a bug of ours")
         return await upsert(wanted, epoch)
 
-    world.queue.upsert = breaking
+    world.queue.definitions.upsert = breaking
     async with world.leader():
         await world.apply("cursed")
         await world.apply("other")
@@ -274,7 +274,7 @@ async def test_a_bug_concerns_one_schedule_and_is_retried_with_backoff():
 
 async def test_an_upsert_whose_answer_was_lost_is_found_done():
     world = World()
-    upsert = world.queue.upsert
+    upsert = world.queue.definitions.upsert
     lost = []
 
     async def losing(wanted, epoch):
@@ -284,7 +284,7 @@ async def test_an_upsert_whose_answer_was_lost_is_found_done():
             raise errors.QueueUnavailable("the answer was lost")
         return answer
 
-    world.queue.upsert = losing
+    world.queue.definitions.upsert = losing
     async with world.leader():
         uid = (await world.apply())["metadata"]["uid"]
         await world.clock.advance(5)
@@ -319,7 +319,7 @@ async def test_two_schedules_of_one_id_both_run(monkeypatch):
 async def test_a_newer_leader_ends_the_term():
     world = World()
     async with world.leader(epoch=1):
-        await world.queue.open_layout(world.shards, messages.Epoch(2))
+        await world.queue.membership.open(world.shards, messages.Epoch(2))
         await world.apply()
         await world.clock.settle()
         assert world.definitions() == []

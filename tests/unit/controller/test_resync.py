@@ -45,13 +45,13 @@ async def test_a_restart_with_everything_in_order_writes_and_arms_nothing():
     held = world.definitions()
     writes = world.status_writes()
     reads = []
-    definition = world.queue.definition
+    definition = world.queue.definitions.definition
 
     async def counted(*args):
         reads.append(args)
         return await definition(*args)
 
-    world.queue.definition = counted
+    world.queue.definitions.definition = counted
     async with world.leader(epoch=2):
         await world.clock.advance(60)
         assert world.definitions() == held
@@ -79,7 +79,7 @@ async def test_an_emptied_queue_is_rebuilt_from_the_watermarks():
         await world.apply("sleeping", suspend=True)
         await world.clock.advance(1200)
         world.queue.flush()
-        await world.queue.open_layout(world.shards, world.reconcile._epoch)
+        await world.queue.membership.open(world.shards, world.reconcile._epoch)
         await world.resync.run()
         await world.clock.settle()
         # nobody has told of any run since: the watermark is the creation
@@ -214,13 +214,13 @@ async def test_what_is_known_to_be_absent_is_armed_without_a_look():
         await world.clock.advance(5)
     world.queue.flush()
     looks = []
-    look = world.queue.definition
+    look = world.queue.definitions.definition
 
     async def counted(*about):
         looks.append(about)
         return await look(*about)
 
-    world.queue.definition = counted
+    world.queue.definitions.definition = counted
     async with world.leader(epoch=2):
         await world.clock.advance(1)
         assert world.definition(made["metadata"]["uid"]) is not None

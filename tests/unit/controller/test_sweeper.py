@@ -24,13 +24,14 @@ class Steps:
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
+        self.layouts = self.sweeper = self
         self.taken: list[tuple[int, float]] = []
         self.epochs: set[int] = set()
         self.trouble: Exception | None = None
         self.damaged: dict[int, Exception] = {}
         self.swept = messages.Swept(cursor=None)
 
-    def known_layout(self):
+    def known(self):
         return messages.Layout(number=1, shards=SHARDS)
 
     async def sweep(self, shard, cursor, epoch, *, due_of):

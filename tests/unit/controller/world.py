@@ -78,7 +78,7 @@ class World:
     @contextlib.asynccontextmanager
     async def leader(self, epoch: int = EPOCH, namespaces: tuple[str, ...] = ()) -> AsyncIterator:
         """A term: resync first, then everything, as ``leadership`` does it."""
-        await self.queue.open_layout(self.shards, messages.Epoch(epoch))
+        await self.queue.membership.open(self.shards, messages.Epoch(epoch))
         self.events, self.is_arming, self.listed = TermEvents(), False, asyncio.Event()
         self.reconcile = Reconcile(
             queue=self.queue,

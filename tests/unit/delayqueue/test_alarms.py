@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import alarms
+from duepoint.delayqueue import alarms, messages
 from tests.fakes import fakeclock
 
 SHARDS = tuple(messages.ShardId(number) for number in range(3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue.firing import claimedchains
+from duepoint.delayqueue.claims import claimedchains
 from duepoint.schedules import points
 
 A, B, C = b"aaaaaaaa0001", b"bbbbbbbb0001", b"cccccccc0001"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import foresight
+from duepoint.delayqueue.claims import prefetch
 from duepoint.schedules import points
 
 SHARD, OTHER = messages.ShardId(1), messages.ShardId(2)
@@ -14,7 +14,7 @@ def an_id(number):
 
 
 def test_only_what_is_due_in_that_shard_is_taken_and_only_once():
-    seen = foresight.Foresight()
+    seen = prefetch.Foresight()
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(2), 200)
     seen.expect(OTHER, an_id(3), 100)
@@ -24,14 +24,14 @@ def test_only_what_is_due_in_that_shard_is_taken_and_only_once():
 
 
 def test_the_newest_due_of_a_schedule_counts():
-    seen = foresight.Foresight()
+    seen = prefetch.Foresight()
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(1), 300)
     assert seen.take(SHARD, 200) == {}
 
 
 def test_memory_is_bounded_and_frees_itself():
-    seen = foresight.Foresight()
+    seen = prefetch.Foresight()
     for number in range(100_000):
         seen.expect(SHARD, an_id(number), number)
     assert len(seen.take(SHARD, 200_000)) == 64
@@ -40,7 +40,7 @@ def test_memory_is_bounded_and_frees_itself():
 
 
 def test_what_was_taken_too_early_is_expected_again_unless_something_newer_is():
-    seen = foresight.Foresight()
+    seen = prefetch.Foresight()
     seen.expect(SHARD, an_id(1), 100)
     seen.expect(SHARD, an_id(2), 100)
     taken = seen.take(SHARD, 100)

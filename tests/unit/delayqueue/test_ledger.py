@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.inspection import ledger
+from duepoint.delayqueue import keys, ledger, messages, sharding
 
 SHARDS = 64
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import duepoint
-from duepoint.delayqueue.wire import fitness, scripting
+from duepoint.delayqueue import serverhealth
+from duepoint.delayqueue.wire import scripting
 from tests.support import redisusers
 
 
@@ -50,7 +51,7 @@ def test_every_script_of_a_worker_exists():
 
 @pytest.mark.parametrize(
     ("role", "checked"),
-    [("worker", fitness.BY_WORKERS), ("operator", fitness.BY_OPERATORS)],
+    [("worker", serverhealth.BY_WORKERS), ("operator", serverhealth.BY_OPERATORS)],
 )
 def test_every_right_to_keys_and_channels_is_asked_for_at_the_start(role, checked):
     needed = redisusers.rights(role) - redisusers.PLAIN - {"wait"}  # only beside a replica

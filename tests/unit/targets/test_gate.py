@@ -41,7 +41,9 @@ async def workers(count=1, *, answer=None, shared=None, rule=RULE, **changes):
     shared = shared or Shared()
     async with contextlib.AsyncExitStack() as stack:
         hears = await stack.enter_async_context(receiver.listening(answer))
-        breakers = [circuits.Breaker(shared, clock.SystemClock(), rule) for _ in range(count)]
+        breakers = [
+            circuits.Breaker(shared.circuits, clock.SystemClock(), rule) for _ in range(count)
+        ]
         targets = [
             (await stack.enter_async_context(webhooktargets.a_target(breaker=one, **changes)))[0]
             for one in breakers
@@ -145,7 +147,7 @@ async def test_a_worker_that_starts_knows_before_its_first_delivery():
     async with workers(rule=LONG) as (hears, targets, shared):
         await opened(hears, targets, shared)
         asked = len(hears.requests)
-        late = circuits.Breaker(shared, clock.SystemClock(), LONG)
+        late = circuits.Breaker(shared.circuits, clock.SystemClock(), LONG)
         async with webhooktargets.a_target(breaker=late) as (target, _):
             assert (await target.fire(a_firing(hears))).reason is Reason.CIRCUIT_OPEN
         assert len(hears.requests) == asked
@@ -205,7 +207,7 @@ async def test_an_answer_that_refuses_is_an_answer(status):
         for _ in range(10):
             await targets[0].fire(a_firing(hears))
         await settle(shared)
-        assert (await shared.circuits()).hosts == {}
+        assert (await shared.circuits.read()).hosts == {}
 
 
 async def test_a_namespace_is_not_held_back_by_the_failures_of_another():
@@ -223,7 +225,7 @@ async def test_what_never_reached_the_receiver_does_not_count_against_it():
             given = await targets[0].fire(firings.a_firing(action))
             assert given.reason is Reason.NETWORK
         await settle(shared)
-        assert (await shared.circuits()).hosts == {}
+        assert (await shared.circuits.read()).hosts == {}
 
 
 async def test_a_queue_that_cannot_be_asked_holds_nothing_back():
@@ -311,7 +313,7 @@ async def test_a_run_by_hand_is_sent_and_its_success_resumes_the_schedule():
         assert isinstance(by_hand, outcome.Delivered)
         await settle(shared)
         assert isinstance(await targets[0].fire(a_firing(hears)), outcome.Delivered)
-        assert (await shared.circuits()).gone == {}
+        assert (await shared.circuits.read()).gone == {}
 
 
 # -- names and verdicts -------------------------------------------------------------------------

@@ -17,7 +17,7 @@ SLOTS = range(1, 600)
 @pytest.fixture
 async def place():
     made = JobWorkplace()
-    await made.queue.open_layout(4, EPOCH)
+    await made.queue.membership.open(4, EPOCH)
     return made
 
 

@@ -40,7 +40,7 @@ async def place():
 
 async def test_a_split_whose_answer_is_lost_is_asked_again_and_fires_at_once(place, monkeypatch):
     await place.arm(every("1s"))
-    split, lost = place.queue.split, []
+    split, lost = place.queue.settlements.split, []
 
     async def answer_lost(claim, splits):
         answer = await split(claim, splits)
@@ -49,7 +49,7 @@ async def test_a_split_whose_answer_is_lost_is_asked_again_and_fires_at_once(pla
             raise errors.QueueUnavailable("the connection broke")
         return answer
 
-    monkeypatch.setattr(place.queue, "split", answer_lost)
+    monkeypatch.setattr(place.queue.settlements, "split", answer_lost)
     async with place.working(place.a_worker()):
         await place.clock.advance(2.5)
     assert lost
@@ -60,14 +60,14 @@ async def test_a_claim_that_could_not_be_split_is_not_kept_from_others(place, mo
     """Its neighbour's long delivery must not hold the points that nobody may fire."""
     await place.arm(every("60s", uid="slow", name="slow"), SLOW)
     await place.arm(every("1m", rule=a_rule("* * * * *"), uid="b", name="b"), SLOW)
-    split, failing = place.queue.split, [True]
+    split, failing = place.queue.settlements.split, [True]
 
     async def unreachable(claim, splits):
         if failing:
             raise errors.QueueUnavailable("not now")
         return await split(claim, splits)
 
-    monkeypatch.setattr(place.queue, "split", unreachable)
+    monkeypatch.setattr(place.queue.settlements, "split", unreachable)
     place.target.hold()
     async with place.working(place.a_worker()):
         await place.clock.advance(60 + LEASE_SECONDS - 1)
@@ -85,14 +85,14 @@ async def test_a_worker_cancelled_while_it_waits_for_the_queue_leaves_no_task_be
 
 async def test_settlements_that_were_given_up_leave_their_claim_to_others(place, monkeypatch):
     known = await place.arm(every("60s"))
-    settle, failing = place.queue.settle, [True]
+    settle, failing = place.queue.settlements.settle, [True]
 
     async def unreachable(claim, settlement):
         if failing:
             raise errors.QueueUnavailable("not now")
         return await settle(claim, settlement)
 
-    monkeypatch.setattr(place.queue, "settle", unreachable)
+    monkeypatch.setattr(place.queue.settlements, "settle", unreachable)
     (claim,) = [
         answer.claim
         for answer in await _claim_at(place, 60)
@@ -108,14 +108,14 @@ async def test_settlements_that_were_given_up_leave_their_claim_to_others(place,
 
 async def test_a_settlement_is_repeated_for_as_long_as_the_claim_is_extended(place, monkeypatch):
     await place.arm(every("60s"))
-    settle, failing = place.queue.settle, [True]
+    settle, failing = place.queue.settlements.settle, [True]
 
     async def unreachable(claim, settlement):
         if failing:
             raise errors.QueueUnavailable("not now")
         return await settle(claim, settlement)
 
-    monkeypatch.setattr(place.queue, "settle", unreachable)
+    monkeypatch.setattr(place.queue.settlements, "settle", unreachable)
     async with place.working(place.a_worker()):
         await place.clock.advance(60 + 3 * LEASE_SECONDS)
         failing.clear()
@@ -127,17 +127,17 @@ async def test_a_settlement_is_repeated_for_as_long_as_the_claim_is_extended(pla
 async def test_a_bug_in_extending_one_claim_ends_the_keeping_of_no_other(place, monkeypatch):
     await place.arm(every("100s", uid="a", name="a"), SLOW)
     await place.arm(every("101s", uid="b", name="b"), SLOW)
-    extend = place.queue.extend
+    extend = place.queue.claims.extend
 
     async def buggy(claim, lease_seconds):
-        known = await place.queue.read_definitions(
+        known = await place.queue.definitions.read_definitions(
             claim.shard, [point.schedule_id for point in claim.points]
         )
         if any(one.name == "a" for one in known.values()):
             raise errors.Bug("too many results to unpack")
         return await extend(claim, lease_seconds)
 
-    monkeypatch.setattr(place.queue, "extend", buggy)
+    monkeypatch.setattr(place.queue.claims, "extend", buggy)
     place.target.hold()
     async with place.working(place.a_worker()):
         await place.clock.advance(101 + 4 * LEASE_SECONDS)
@@ -244,7 +244,7 @@ async def test_a_worker_claims_no_more_than_it_has_room_for(place):
     place.target.hold()
     async with place.working(_with_room(place.a_worker(), 2)):
         await place.clock.advance(12)
-        assert sum(stats.claimed for stats in await place.queue.stats()) == 2
+        assert sum(stats.claimed for stats in await place.queue.counts.stats()) == 2
 
 
 async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place):
@@ -270,13 +270,13 @@ async def test_one_slow_delivery_does_not_take_the_room_of_its_whole_batch(place
 async def test_thousands_of_outcomes_are_settled_in_several_parts(place, monkeypatch):
     await place.arm(every("60s"))
     (claim,) = [answer.claim for answer in await _claim_at(place, 60) if answer.claim]
-    settle, sizes = place.queue.settle, []
+    settle, sizes = place.queue.settlements.settle, []
 
     async def counted(claim, settlement):
         sizes.append(len(settlement.finished))
         return await settle(claim, settlement)
 
-    monkeypatch.setattr(place.queue, "settle", counted)
+    monkeypatch.setattr(place.queue.settlements, "settle", counted)
     settling = settler.Settler(place.queue, place.clock, claim)
     for number in range(2_500):
         settling.add(closing.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
@@ -291,13 +291,13 @@ async def test_chains_with_thousands_of_overdue_slots_are_split_in_several_parts
     rule = a_rule("@every 1s", policy={"catch_up": "All", "catch_up_limit": 400})
     for number in range(6):
         await place.arm(every(rule=rule, uid=f"uid-{number}", name=f"s-{number}", namespace="n"))
-    split, sizes = place.queue.split, []
+    split, sizes = place.queue.settlements.split, []
 
     async def counted(claim, splits):
         sizes.append(sum(len(one.slots) for one in splits))
         return await split(claim, splits)
 
-    monkeypatch.setattr(place.queue, "split", counted)
+    monkeypatch.setattr(place.queue.settlements, "split", counted)
     await place.clock.advance(500)
     async with place.working(place.a_worker()):
         await place.clock.advance(0.5)
@@ -378,9 +378,9 @@ def test_the_log_of_failures_forgets_who_has_stopped_failing(place):
 
 async def _claim_at(place, seconds: float) -> list[messages.Claimed]:
     await place.clock.advance(seconds)
-    layout = await place.queue.layout()
+    layout = await place.queue.layouts.read()
     every_shard = [messages.ShardId(number) for number in range(layout.shards)]
-    return await place.queue.claim(every_shard, worker="w", lease_seconds=LEASE_SECONDS)
+    return await place.queue.claims.claim(every_shard, worker="w", lease_seconds=LEASE_SECONDS)
 
 
 def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
@@ -390,13 +390,13 @@ def _with_room(worker: claimer.Claimer, room: int) -> claimer.Claimer:
 
 async def test_a_worker_that_lost_the_queue_for_a_lease_says_that_it_lives(place, monkeypatch):
     """Three outages in a row must not make a schedule's slot poison."""
-    release, cleared = place.queue.release, []
+    release, cleared = place.queue.claims.release, []
 
     async def note(claim, members=None):
         cleared.append(claim.id)
         return await release(claim, members)
 
-    monkeypatch.setattr(place.queue, "release", note)
+    monkeypatch.setattr(place.queue.claims, "release", note)
     await place.arm(every())
     place.target.hold()
     async with place.working(place.a_worker()):
@@ -441,7 +441,7 @@ async def test_workers_that_die_in_recovery_run_no_slot_that_the_policy_refuses(
     await place.clock.advance(3600 + 120)
     shards = sorted(place.queue.shards)
     for _ in range(2):
-        answers = await place.queue.claim(shards, worker="dies", lease_seconds=LEASE_SECONDS)
+        answers = await place.queue.claims.claim(shards, worker="dies", lease_seconds=LEASE_SECONDS)
         assert any(answer.claim for answer in answers)
         await place.clock.advance(LEASE_SECONDS + 1)
     async with place.working(place.a_worker("heir")):

@@ -31,7 +31,9 @@ async def armed(place, *, generation=1) -> definition.Definition:
 
 async def ask(place, known, generation):
     check = points.check(known.id, known.timing_version, generation)
-    await place.queue.enqueue(known, check, messages.OccurrenceRecord(trigger="Check"), EPOCH)
+    await place.queue.occurrences.enqueue(
+        known, check, messages.OccurrenceRecord(trigger="Check"), EPOCH
+    )
 
 
 async def told(place):
@@ -79,7 +81,7 @@ async def test_a_check_of_an_older_generation_says_nothing(place):
     from duepoint.schedules import actions
     from tests.support.workplace import WEBHOOK
 
-    await place.queue.upsert([(arming, actions.encode(WEBHOOK))], EPOCH)
+    await place.queue.definitions.upsert([(arming, actions.encode(WEBHOOK))], EPOCH)
     await ask(place, newer, 2)
     async with place.working(place.a_worker()):
         await place.clock.advance(100)

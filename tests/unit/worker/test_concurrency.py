@@ -10,7 +10,7 @@ import pytest
 
 from duepoint import telemetry
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import activeruns
+from duepoint.delayqueue.concurrency import activeruns
 from duepoint.kube import jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
@@ -29,7 +29,7 @@ UNREACHABLE = outcomes.Retry(reason=Reason.NETWORK, message="connection refused"
 @pytest.fixture
 async def place():
     made = JobWorkplace()
-    await made.queue.open_layout(4, EPOCH)
+    await made.queue.membership.open(4, EPOCH)
     return made
 
 
@@ -119,7 +119,7 @@ async def test_jobs_are_known_again_after_redis_lost_everything(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
     place.queue.flush()
-    await place.queue.open_layout(4, EPOCH)
+    await place.queue.membership.open(4, EPOCH)
     await place.arm(msgspec.structs.replace(known, not_before_us=NOON + 10 * SECOND), JOB)
     async with place.working(place.a_worker("b")):
         await place.clock.advance(10)
@@ -143,7 +143,7 @@ async def test_a_job_made_before_the_policy_counts(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
         edited = a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Forbid"})
-        await place.queue.upsert(
+        await place.queue.definitions.upsert(
             [
                 (
                     messages.Arming(
@@ -166,7 +166,7 @@ async def test_a_slot_whose_job_exists_already_is_no_other_run(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
     place.queue.flush()
-    await place.queue.open_layout(4, EPOCH)
+    await place.queue.membership.open(4, EPOCH)
     await place.arm(known, JOB)
     async with place.working(place.a_worker("b")):
         await place.clock.advance(1)
@@ -308,7 +308,7 @@ async def test_a_slot_whose_job_exists_already_replaces_nothing(place):
         await place.clock.advance(61)
     before = place.api.stored("jobs", "default", name(60))
     place.queue.flush()
-    await place.queue.open_layout(4, EPOCH)
+    await place.queue.membership.open(4, EPOCH)
     await place.arm(known, JOB)
     async with place.working(place.a_worker("b")):
         await place.clock.advance(5)
@@ -478,8 +478,8 @@ async def test_an_edit_that_lets_nothing_wait_starts_what_catch_up_allows(place,
             rule=a_rule("@every 10s", whole_seconds=True, policy={"concurrency": "Allow", **also}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.upsert([(arming, actions.encode(JOB))], EPOCH)
-        await place.queue.finish(edited, [], EPOCH, every=True)
+        await place.queue.definitions.upsert([(arming, actions.encode(JOB))], EPOCH)
+        await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.active() == [name(slot) for slot in (10, *run)]
     told = await place.told()
@@ -496,8 +496,8 @@ async def test_a_waiting_slot_is_over_its_deadline_after_an_edit_too(place):
             rule=a_rule("@every 5m", whole_seconds=True, policy={"deadline_seconds": 2}),
         )
         arming = messages.Arming(definition=edited, due_us=None, keep_chain=True)
-        await place.queue.upsert([(arming, actions.encode(JOB))], EPOCH)
-        await place.queue.finish(edited, [], EPOCH, every=True)
+        await place.queue.definitions.upsert([(arming, actions.encode(JOB))], EPOCH)
+        await place.queue.concurrency.finish(edited, [], EPOCH, every=True)
         await place.clock.advance(1)
     assert place.jobs_there() == [name(300)]
     assert (600, RunState.MISSED, Reason.DEADLINE_EXCEEDED) in await place.told()
@@ -516,7 +516,7 @@ async def test_what_waits_when_its_schedule_is_suspended_is_counted_as_skipped(p
             rule=msgspec.structs.replace(known.rule, timing=timing),
         )
         place.known = await place.arm(edited, JOB)
-        finished = await place.queue.finish(place.known, [], EPOCH, every=True)
+        finished = await place.queue.concurrency.finish(place.known, [], EPOCH, every=True)
         assert finished.called == 3
         await place.clock.advance(1)
     assert place.jobs_there() == [name(10)]
@@ -554,9 +554,9 @@ async def test_a_deleted_schedule_s_waiting_slots_go_with_it(place):
     known = await place.schedule("Queue")
     async with place.working(place.a_worker()):
         await place.clock.advance(25)
-        await place.queue.remove(known.id, known.uid, known.namespace, EPOCH)
+        await place.queue.definitions.remove(known.id, known.uid, known.namespace, EPOCH)
         place.api.end_job("default", name(10))
-        await place.queue.finish(known, [name(10)], EPOCH)
+        await place.queue.concurrency.finish(known, [name(10)], EPOCH)
         await place.clock.advance(600)
     assert place.jobs_there() == [name(10)]
     assert not any(shard.members for shard in place.queue.shards.values())
@@ -592,8 +592,8 @@ async def test_nothing_is_asked_for_where_everything_is_allowed(place, monkeypat
     async def never(*_):
         raise AssertionError("a schedule that allows everything was judged")
 
-    monkeypatch.setattr(place.queue, "admit", never)
-    monkeypatch.setattr(place.queue, "leave", never)
+    monkeypatch.setattr(place.queue.concurrency, "admit", never)
+    monkeypatch.setattr(place.queue.concurrency, "leave", never)
     await place.schedule("Allow")
     async with place.working(place.a_worker()):
         await place.clock.advance(31)
@@ -608,7 +608,7 @@ async def test_a_stream_s_entries_end_at_once_and_no_policy_holds_them_up(
     async def never(*_):
         raise AssertionError("a stream was judged")
 
-    monkeypatch.setattr(place.queue, "admit", never)
+    monkeypatch.setattr(place.queue.concurrency, "admit", never)
     await place.schedule(policy, STREAM)
     async with place.working(place.a_worker()):
         await place.clock.advance(31)
@@ -620,7 +620,9 @@ async def test_a_run_by_hand_may_have_another_policy(place):
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
         for uid, policy in (("uid-1", ""), ("uid-2", "Allow")):
-            await place.queue.enqueue(known, _manual(known, uid), _record(uid, policy), EPOCH)
+            await place.queue.occurrences.enqueue(
+                known, _manual(known, uid), _record(uid, policy), EPOCH
+            )
         await place.clock.advance(1)
     manual = [one for one in place.jobs_there() if one != name(10)]
     assert len(manual) == 1
@@ -634,7 +636,9 @@ async def test_a_run_by_hand_waits_and_is_found_among_the_jobs(place):
     known = await place.schedule("Queue", schedule="@every 5m")
     async with place.working(place.a_worker()):
         await place.clock.advance(301)
-        await place.queue.enqueue(known, _manual(known, "uid-1"), _record("uid-1", ""), EPOCH)
+        await place.queue.occurrences.enqueue(
+            known, _manual(known, "uid-1"), _record("uid-1", ""), EPOCH
+        )
         await place.clock.advance(10)
         assert place.jobs_there() == [name(300)]
         await place.end(300)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.claims import claimedchains
 from duepoint.delayqueue.definitions import codec
-from duepoint.delayqueue.firing import claimedchains
 from duepoint.schedules import points, slots
 from duepoint.worker import grouping, planning
 from tests.support.builders import a_definition, a_rule, at

@@ -41,7 +41,7 @@ async def _place(count, action):
 
 
 def _entries(place):
-    (entries,) = place.queue.streams.values()
+    (entries,) = place.queue.stream_entries.values()
     return entries
 
 
@@ -80,14 +80,14 @@ async def test_the_entry_of_a_batch_says_what_the_entry_of_one_says(place):
 
 
 async def test_what_a_batch_could_not_deliver_is_tried_alone(place, monkeypatch):
-    deliver = place.queue.deliver
+    deliver = place.queue.settlements.deliver
 
     async def only_few(claim, settlement, *entries):
         if len(settlement.rearmed) > 0:  # as a batch asks
             raise scripting.Refused("full")
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", only_few)
+    monkeypatch.setattr(place.queue.settlements, "deliver", only_few)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     ids = [entry["id"] for entry in _entries(place)]
@@ -106,13 +106,13 @@ async def test_on_a_cluster_entries_go_in_before_their_points_are_settled(place,
 
 async def test_large_payloads_go_in_several_scripts(place, monkeypatch):
     sizes = []
-    deliver = place.queue.deliver
+    deliver = place.queue.settlements.deliver
 
     async def counted(claim, settlement, *entries):
         sizes.append(sum(len(group.members) for group in entries))
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", counted)
+    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
     monkeypatch.setattr(place.queue, "_quotas", quotas.Quotas(streams=1))
     large = actions.Action(target=TICKS.target, payload=msgspec.Raw(b'"' + 60_000 * b"x" + b'"'))
     for number in range(COUNT):
@@ -138,20 +138,20 @@ async def _in_two_streams(place, other):
 
 
 async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch):
-    streams, deliver = [], place.queue.deliver
+    streams, deliver = [], place.queue.settlements.deliver
 
     async def counted(claim, settlement, *entries):
         if settlement.rearmed:  # as a batch asks
             streams.append(sorted(group.name for group in entries))
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", counted)
+    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
     await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     assert streams
     assert all(names == ["ticks", "tocks"] for names in streams)
-    assert {name: len(found) for name, found in place.queue.streams.items()} == {
+    assert {name: len(found) for name, found in place.queue.stream_entries.items()} == {
         "default/ticks": COUNT // 2,
         "default/tocks": COUNT // 2,
     }
@@ -159,7 +159,7 @@ async def test_streams_of_one_claim_are_settled_by_one_script(place, monkeypatch
 
 
 async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypatch):
-    deliver, refused = place.queue.deliver, 0
+    deliver, refused = place.queue.settlements.deliver, 0
 
     async def without_tocks(claim, settlement, *entries):
         nonlocal refused
@@ -173,12 +173,12 @@ async def test_what_one_stream_of_several_refused_is_tried_alone(place, monkeypa
         why = tuple("NOPERM no" if group.name == "tocks" else "" for group in entries)
         return messages.Handed(done=True, refused=why)
 
-    monkeypatch.setattr(place.queue, "deliver", without_tocks)
+    monkeypatch.setattr(place.queue.settlements, "deliver", without_tocks)
     await _in_two_streams(place, actions.Action(target=actions.StreamAction(name="tocks")))
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(61)
     assert refused
-    ids = [entry["id"] for found in place.queue.streams.values() for entry in found]
+    ids = [entry["id"] for found in place.queue.stream_entries.values() for entry in found]
     assert len(ids) == len(set(ids)) == COUNT
     assert len(await place.events()) == COUNT
 
@@ -201,13 +201,13 @@ FEW = 100
 
 async def test_a_small_burst_goes_together_too(monkeypatch):
     place = await _place(FEW, TICKS)
-    deliver, scripts = place.queue.deliver, []
+    deliver, scripts = place.queue.settlements.deliver, []
 
     async def counted(claim, settlement, *entries):
         scripts.append(sum(len(group.members) for group in entries))
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", counted)
+    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(185)
     assert sum(scripts) == 3 * FEW

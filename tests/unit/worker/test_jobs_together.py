@@ -20,7 +20,7 @@ def uid(number: int) -> str:
 
 async def a_burst(count: int = COUNT, action: actions.Action = JOB) -> JobWorkplace:
     place = JobWorkplace()
-    await place.queue.open_layout(1, EPOCH)
+    await place.queue.membership.open(1, EPOCH)
     for number in range(count):
         rule = a_rule("@every 1m", whole_seconds=True)
         known = a_definition(

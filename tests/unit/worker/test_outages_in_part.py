@@ -94,18 +94,18 @@ async def test_one_shard_that_is_gone_alone_is_waited_for_alone(place):
 
 async def test_a_keepalive_without_an_answer_does_not_stop_the_firing(place, monkeypatch):
     here, there = place.shards
-    beat = place.queue.beat
+    beat = place.queue.membership.beat
 
     async def unanswered(worker):
         raise AWAY
 
     async with place.working(place.a_worker()):
         await place.clock.advance(11)
-        monkeypatch.setattr(place.queue, "beat", unanswered)
+        monkeypatch.setattr(place.queue.membership, "beat", unanswered)
         await place.clock.advance(50)
         assert place.health.troubles() == {claimer.PART: str(AWAY)}
         assert _fired(place, here) == _fired(place, there) == [10, 20, 30, 40, 50, 60]
-        monkeypatch.setattr(place.queue, "beat", beat)
+        monkeypatch.setattr(place.queue.membership, "beat", beat)
         await place.clock.advance(claimer.BEAT_SECONDS)
         assert not place.health.troubles()
 

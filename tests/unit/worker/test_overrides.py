@@ -33,9 +33,11 @@ async def wanted(place, *, payload=PAYLOAD, seal=None, state=definition.State.SU
     record = messages.OccurrenceRecord(trigger="Manual", run_uid="run", payload=payload)
     if seal is None:
         sealed = records.sealed(record, known.uid, SLOT, payload)
-        seal = place.queue.digest(known.namespace, sealed)
+        seal = place.queue.definitions.digest(known.namespace, sealed)
     point = points.manual(known.id, SLOT, "run", points.PointKind.MANUAL)
-    await place.queue.enqueue(known, point, dataclasses.replace(record, seal=seal), EPOCH)
+    await place.queue.occurrences.enqueue(
+        known, point, dataclasses.replace(record, seal=seal), EPOCH
+    )
     return known
 
 
@@ -81,17 +83,17 @@ async def test_an_entry_whose_slot_was_withdrawn_is_not_added_and_its_scheduled_
     known = await place.arm(known, ticks)
     point = points.manual(known.id, SLOT, "run", points.PointKind.MANUAL)
     record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
-    await place.queue.enqueue(known, point, record, EPOCH)
-    deliver = place.queue.deliver
+    await place.queue.occurrences.enqueue(known, point, record, EPOCH)
+    deliver = place.queue.settlements.deliver
 
     async def too_late(claim, settlement, *entries):
-        assert await place.queue.withdraw(known, point, EPOCH) is messages.Armed.HELD
+        assert await place.queue.occurrences.withdraw(known, point, EPOCH) is messages.Armed.HELD
         return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue, "deliver", too_late)
+    monkeypatch.setattr(place.queue.settlements, "deliver", too_late)
     async with place.working(place.a_worker()):
         await place.clock.advance(5)
     (event,) = await place.events()
     assert (event.state, event.reason, event.attempts) == (RunState.PENDING, Reason.DELETED, 1)
     assert (event.slot_us, event.run_uid) == (SLOT, "run")
-    assert place.queue.streams == {}
+    assert place.queue.stream_entries == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duepoint.delayqueue.resharding import ownership
+from duepoint.delayqueue import ownership
 from duepoint.kube import errors
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
@@ -39,8 +39,8 @@ async def place():
 
 
 async def opened_by(place: Place, owner: ownership.Owner) -> None:
-    place.queue.belong_to(owner)
-    await place.queue.open_layout(4, EPOCH)
+    place.queue.layouts.belong_to(owner)
+    await place.queue.membership.open(4, EPOCH)
 
 
 async def test_a_worker_makes_no_job_of_another_clusters_schedule(place):

@@ -186,7 +186,7 @@ def test_one_that_was_in_hand_for_long_holds_up_no_other():
 async def place_of_dead():
     """Fifty points of one shard that lost two owners."""
     place = await a_workplace()
-    await place.queue.open_layout(4, messages.Epoch(1))
+    await place.queue.membership.open(4, messages.Epoch(1))
     wanted, number = [], 0
     while len(wanted) < 50:
         number += 1
@@ -196,7 +196,9 @@ async def place_of_dead():
             wanted.append(await place.arm(known, SLOW))
     await place.clock.advance(3600)
     for _ in range(2):
-        await place.queue.claim([messages.ShardId(0)], worker="dead", batch=100, lease_seconds=1.0)
+        await place.queue.claims.claim(
+            [messages.ShardId(0)], worker="dead", batch=100, lease_seconds=1.0
+        )
         await place.clock.advance(1.5)
     return place
 

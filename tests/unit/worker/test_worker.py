@@ -255,7 +255,7 @@ async def test_slots_of_one_catch_up_stay_in_order_over_the_end_of_a_worker(plac
 
 async def test_a_claim_that_arrives_after_the_signal_is_given_back_whole(place, monkeypatch):
     await place.arm(every("10s"))
-    claim, leaving = place.queue.claim, place.a_worker("leaving")
+    claim, leaving = place.queue.claims.claim, place.a_worker("leaving")
 
     async def claim_and_end(*shards, **wishes):
         answers = await claim(*shards, **wishes)
@@ -263,7 +263,7 @@ async def test_a_claim_that_arrives_after_the_signal_is_given_back_whole(place, 
             leaving.drain()
         return answers
 
-    monkeypatch.setattr(place.queue, "claim", claim_and_end)
+    monkeypatch.setattr(place.queue.claims, "claim", claim_and_end)
     async with place.working(leaving) as (task,):
         await place.clock.advance(10.01)
         assert task.done()
@@ -278,7 +278,7 @@ async def test_a_delete_between_claim_and_fire_is_obeyed(place):
     known = await place.arm(every("10s"))
     async with place.working(place.a_worker()):
         await place.clock.advance(9)
-        await place.queue.remove(known.id, known.uid, known.namespace, EPOCH)
+        await place.queue.definitions.remove(known.id, known.uid, known.namespace, EPOCH)
         await place.clock.advance(30)
     assert place.slots_fired() == []
 
@@ -290,10 +290,10 @@ async def test_an_edit_is_used_by_the_very_next_attempt(place):
         await place.clock.advance(15)
         blob = actions.encode(edited)
         newer = msgspec.structs.replace(
-            known, generation=2, target=place.queue.digest(known.namespace, blob)
+            known, generation=2, target=place.queue.definitions.digest(known.namespace, blob)
         )
         arming = messages.Arming(definition=newer, due_us=None, keep_chain=True)
-        await place.queue.upsert([(arming, blob)], EPOCH)
+        await place.queue.definitions.upsert([(arming, blob)], EPOCH)
         await place.clock.advance(6)
     urls = [firing.action.target.url for firing in place.target.fired]
     assert urls == ["https://hooks.example.com/x", "https://new.example.com/"]

@@ -73,7 +73,7 @@ async def _look(chosen: Any, look: Callable[[DelayQueue], Coroutine[Any, Any, in
     async with _opened(chosen) as queue:
         try:
             with telemetry.silence():
-                await queue.layout()
+                await queue.layouts.read()
                 return await look(queue)
         except scripting.Uninitialised as nothing:
             output.complain(str(nothing))

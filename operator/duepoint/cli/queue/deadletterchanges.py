@@ -31,7 +31,7 @@ from duepoint.expressions import durations
 if TYPE_CHECKING:
     from duepoint.delayqueue import messages
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import sights
+    from duepoint.delayqueue.inspection import views as sights
 
 
 _ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
@@ -137,10 +137,10 @@ async def chosen(
     """The chosen letters with their ids; None for an id that is no letter's (any more)."""
     if asked.ids:
         for layout, shard, entry in asked.ids:
-            letter = await opened.letter_of(layout, shard, entry)
+            letter = await opened.dead_letters.find(layout, shard, entry)
             yield f"{layout}.{shard}/{entry}", letter
         return
-    async for letter in opened.letters():
+    async for letter in opened.dead_letters.all():
         row = row_of(letter)
         if asked.has(letter, row, now_us):
             yield row["id"], letter
@@ -250,9 +250,9 @@ def purge(
 
 def why_not(letter: messages.DeadEntry, known: sights.ScheduleSight | None) -> str:
     """Why a letter cannot be replayed; empty where it can."""
-    from duepoint.delayqueue.inspection import replaying  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
 
-    if replaying.slot_of(letter) is None:
+    if deadletters.slot_of(letter) is None:
         return "the letter names no Schedule and slot: its point could not be read"
     return _WHY["absent"] if known is None else ""
 
@@ -271,7 +271,7 @@ def _change(
 
     async def go(opened: DelayQueue) -> int:
         if asked.everything and not dry and not sure:
-            _confirm(await opened.count_letters(), verb)
+            _confirm(await opened.dead_letters.count(), verb)
         await change(opened, asked, told, dry=dry)
         return told.end(verb, dry=dry)
 
@@ -299,18 +299,20 @@ async def _replay(opened: DelayQueue, asked: Choice, told: _Told, *, dry: bool) 
 async def _replay_one(
     opened: DelayQueue, letter: messages.DeadEntry, now_us: int, *, dry: bool
 ) -> tuple[str, str]:
-    from duepoint.delayqueue.inspection import replaying  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
 
-    slot = replaying.slot_of(letter)
-    known = None if slot is None else await opened.schedule_sight(slot.namespace, uid=slot.uid)
+    slot = deadletters.slot_of(letter)
+    known = (
+        None if slot is None else await opened.upcoming.schedule_view(slot.namespace, uid=slot.uid)
+    )
     if why := why_not(letter, known):
         return "not replayed", why
     assert slot is not None  # noqa: S101 - ``why_not`` said so
     assert known is not None  # noqa: S101 - and of this
     if dry:
         return "would be replayed", ""
-    answer = await opened.replay(letter, slot, (known.shard, known.known), now_us)
-    if answer is replaying.Replayed.APPLIED:
+    answer = await opened.dead_letters.replay(letter, slot, (known.shard, known.known), now_us)
+    if answer is deadletters.Replayed.APPLIED:
         return "replayed", ""
     return "not replayed", _WHY[answer.value]
 
@@ -333,7 +335,7 @@ async def _purge_batch(
     opened: DelayQueue, batch: list[messages.DeadEntry], told: _Told, *, dry: bool
 ) -> None:
     if batch and not dry:
-        await opened.purge(batch)
+        await opened.dead_letters.purge(batch)
     for letter in batch:
         told.tell(views.row_of(letter), "would be purged" if dry else "purged")
 

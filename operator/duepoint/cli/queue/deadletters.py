@@ -56,7 +56,7 @@ def list_letters(
     async def look(opened: DelayQueue) -> int:
         rows: list[output.Row] = []
         looked_at = 0
-        async for letter in opened.letters():
+        async for letter in opened.dead_letters.all():
             row = views.row_of(letter)
             if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
                 rows.append(row)
@@ -68,7 +68,7 @@ def list_letters(
                 break
         if not rows:
             output.complain("there is no such dead letter")
-        for of, went in (await opened.dropped_letters()).items():
+        for of, went in (await opened.dead_letters.dropped()).items():
             if namespace in (None, of):
                 output.complain(
                     f"{went} older letters of namespace {of} are gone: it had more than it may keep"
@@ -90,7 +90,7 @@ def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
-        letter = await opened.letter_of(layout, shard, entry)
+        letter = await opened.dead_letters.find(layout, shard, entry)
         if letter is None:
             output.complain(f"there is no dead letter {letter_id}")
             return 0
@@ -139,7 +139,7 @@ async def _replay(opened: DelayQueue, letter: messages.DeadEntry, row: output.Ro
     needed = {name: row[name] for name in ("namespace", "schedule", "uid", "scheduledTime")}
     known = None
     if row["namespace"] and row["uid"]:
-        known = await opened.schedule_sight(row["namespace"], uid=row["uid"])
+        known = await opened.upcoming.schedule_view(row["namespace"], uid=row["uid"])
     why = deadletterchanges.why_not(letter, known)
     return {
         **needed,

@@ -71,9 +71,9 @@ def partition(
 
     async def ask(opened: DelayQueue) -> int:
         if wanted is not None:
-            _check_answer(await opened.ask_partition(wanted), wanted)
+            _check_answer(await opened.resharding.ask(wanted), wanted)
         if status or no_wait:
-            shown.tell(await opened.partitioning())
+            shown.tell(await opened.resharding.progress())
             shown.end()
             return 1
         return await _watch(opened, shown, wanted, patience)
@@ -126,7 +126,7 @@ async def _seen(opened: DelayQueue) -> messages.Partitioning:
     last = time.monotonic() + _AWAY_SECONDS
     while True:
         try:
-            return await opened.partitioning()
+            return await opened.resharding.progress()
         except errors.TryLater:
             if time.monotonic() >= last:
                 raise

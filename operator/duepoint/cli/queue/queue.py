@@ -18,7 +18,7 @@ from duepoint.cli.queue import connection, partition, views
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import sights
+    from duepoint.delayqueue.inspection import views as sights
 
 #: Points that may be asked for: in the worst case each lies in a lane of its own.
 _MOST_POINTS = 1_000
@@ -51,11 +51,11 @@ def stats(by: str | None, form: str | None, **given: str | None) -> None:
     shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
-        seen = await opened.index_sight()
+        seen = await opened.counts.index_view()
         if by == "namespace":
-            rows = _by_namespace(await opened.lane_sights(), seen.now_us)
+            rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
             return output.show_rows(rows, shape, _namespace_cells)
-        shards = await opened.shard_sights()
+        shards = await opened.counts.shard_views()
         if by == "shard":
             rows = [_of_shard(shard, seen.now_us) for shard in shards]
             return output.show_rows(rows, shape, _shard_cells, spare=("claims", "state"))
@@ -216,8 +216,8 @@ def peek(
     async def look(opened: DelayQueue) -> int:
         if namespace is not None and schedule is not None:
             return await _show_schedule(opened, namespace, schedule, shape)
-        found = await opened.next_points(wanted, namespace=namespace)
-        now_us = (await opened.index_sight()).now_us
+        found = await opened.upcoming.next_points(wanted, namespace=namespace)
+        now_us = (await opened.counts.index_view()).now_us
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
         rows = [views.of_point(point, now_us) for point in found]
@@ -294,7 +294,7 @@ def leases(
 
     async def look(opened: DelayQueue) -> int:
         rows: list[output.Row] = []
-        async for lease in opened.leases():
+        async for lease in opened.held_claims.all():
             row = views.of_lease(lease)
             row["points"] = [
                 each for each in row["points"] if views.is_of(each, namespace, schedule)

@@ -18,7 +18,7 @@ from duepoint.schedules.points import PointKind
 if TYPE_CHECKING:
     from duepoint.delayqueue import messages
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import sights
+    from duepoint.delayqueue.inspection import views as sights
 
 
 def shard_number(shard: messages.ShardId) -> int:
@@ -41,10 +41,10 @@ def shard_name(shard: messages.ShardId) -> str:
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:
     """The Schedule of this namespace with this uid or name."""
     if _is_uid(schedule):
-        by_uid = await opened.schedule_sight(namespace, uid=schedule)
+        by_uid = await opened.upcoming.schedule_view(namespace, uid=schedule)
         if by_uid is not None:
             return by_uid
-    return await opened.schedule_sight(namespace, name=schedule)
+    return await opened.upcoming.schedule_view(namespace, name=schedule)
 
 
 def of_point(sight: sights.PointSight, now_us: int) -> output.Row:

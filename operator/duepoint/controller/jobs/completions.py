@@ -14,8 +14,8 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.schedules.workqueue import WorkQueue
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import activeruns
-from duepoint.delayqueue.port import Queue
+from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules.definition import Definition
 
 _WORKERS = 4
@@ -36,7 +36,7 @@ class Completions:
     def __init__(
         self,
         *,
-        queue: Queue,
+        queue: DelayQueue,
         definitions: Definitions,
         is_waited_for: Callable[[Definition], bool],
         epoch: messages.Epoch,
@@ -72,7 +72,9 @@ class Completions:
         try:
             known = await self._definitions(schedule_uid)
             if known is not None and (is_wider or self._is_waited_for(known)):
-                finished = await self._queue.finish(known, ended, self._epoch, every=is_wider)
+                finished = await self._queue.concurrency.finish(
+                    known, ended, self._epoch, every=is_wider
+                )
                 if is_wider and finished.called >= activeruns.MOST_CALLED:
                     self._wider.add(schedule_uid)
                     return _NEXT_SECONDS

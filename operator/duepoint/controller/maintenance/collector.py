@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 
 EVERY_SECONDS = 6 * 3600.0
 _DUTY = 0.05
@@ -21,7 +22,7 @@ class Collector:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         epoch: messages.Epoch,
         clock: Clock,
         every_seconds: float = EVERY_SECONDS,
@@ -35,7 +36,7 @@ class Collector:
         """Look until cancelled; raises scripting.Fenced."""
         while True:
             await self._clock.sleep(self._every_seconds)
-            layout = self._queue.known_layout()
+            layout = self._queue.layouts.known()
             if layout.former is not None:
                 continue  # what a batch on its way needs is referenced nowhere yet
             for shard in sharding.own_shards(layout):
@@ -47,7 +48,7 @@ class Collector:
     async def _look(self, shard: messages.ShardId) -> None:
         removed = texts_removed = 0
         began = self._clock.monotonic()
-        async for step in self._queue.collect(shard, self._epoch):
+        async for step in self._queue.collector.collect(shard, self._epoch):
             removed += step.removed
             texts_removed += step.texts_removed
             spent = self._clock.monotonic() - began

@@ -22,8 +22,9 @@ from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.maintenance import comparing
 from duepoint.controller.termevents import TermEvents
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import seal
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions, points
 from duepoint.schedules.definition import Definition
@@ -64,7 +65,7 @@ class Fallbacks:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         epoch: messages.Epoch,
         knowledge: comparing.Knowledge,
         holds: Holds,
@@ -103,7 +104,7 @@ class Fallbacks:
 
     async def _is_anything_in_doubt(self) -> bool:
         try:
-            return any(one.back_us for one in await self._queue.doubted())
+            return any(one.back_us for one in await self._queue.suspect_points.shards())
         except (errors.TryLater, errors.WorldChanged):
             return False  # the look tells
 
@@ -129,7 +130,7 @@ class Fallbacks:
 
     async def _compare_once(self) -> tuple[int, int]:
         """How many points changed, and how many shards are left to be looked at again."""
-        doubted = await self._queue.doubted()
+        doubted = await self._queue.suspect_points.shards()
         known = self._holds.holds()
         if not doubted and not known:
             return 0, 0
@@ -139,14 +140,14 @@ class Fallbacks:
         changed, left = 0, 0
         for one in doubted:
             changed += await self._compare_shard(one)
-            left += bool(await self._queue.end_doubt(one, self._epoch))
+            left += bool(await self._queue.suspect_points.end(one, self._epoch))
         if known and not left:
             left = await self._end_holds(known)
         return changed, left
 
     async def _compare_shard(self, doubted: messages.Doubted) -> int:
         changed = 0
-        async for part in self._queue.held_points(doubted.shard):
+        async for part in self._queue.suspect_points.held(doubted.shard):
             known = [one.definition for one in part if one.definition is not None]
             has_chains = any(one.point.kind is PointKind.CHAIN for one in part)
             found = comparing.compare(
@@ -158,7 +159,7 @@ class Fallbacks:
             )
             await self._leave_out_known(doubted.shard, found.compared)
             if found.compared:
-                changed += await self._queue.apply_compared(
+                changed += await self._queue.suspect_points.apply(
                     doubted.shard, found.compared, self._epoch
                 )
             self._holds.end_open(found.ended)
@@ -173,7 +174,9 @@ class Fallbacks:
         for namespace, digest in {(one.namespace, one.target) for one in known}:
             if (namespace, digest) not in self._streams:
                 try:
-                    action = actions.decode(await self._queue.blob(namespace, digest, shard))
+                    action = actions.decode(
+                        await self._queue.definitions.blob(namespace, digest, shard)
+                    )
                 except (seal.BlobMissing, seal.BlobForged, msgspec.MsgspecError):
                     continue  # a worker says what is wrong with it
                 target = action.target
@@ -185,7 +188,7 @@ class Fallbacks:
         return frozenset(
             [
                 one.schedule_id
-                async for one in self._queue.all_occurrences(shard)
+                async for one in self._queue.occurrences.all_occurrences(shard)
                 if one.kind is PointKind.HELD
             ]
         )
@@ -199,7 +202,7 @@ class Fallbacks:
             if schedule_id not in slots_of:
                 slots_of[schedule_id] = {
                     one.slot_us
-                    async for one in self._queue.all_occurrences(shard, of=schedule_id)
+                    async for one in self._queue.occurrences.all_occurrences(shard, of=schedule_id)
                     if one.kind not in (points.RUN_KINDS | {PointKind.HELD})
                 }
             if lost.point.slot_us not in slots_of[schedule_id]:
@@ -209,10 +212,10 @@ class Fallbacks:
     async def _end_holds(self, known: dict[str, int]) -> int:
         """Of what no held point is left, watermarks are free; how many are not yet."""
         held: set[str] = set()
-        for shard in sharding.all_shards(self._queue.known_layout()):
+        for shard in sharding.all_shards(self._queue.layouts.known()):
             ids = await self._held_ids(shard)
             if ids:
-                found = await self._queue.read_definitions(
+                found = await self._queue.definitions.read_definitions(
                     shard, {points.ScheduleId(one) for one in ids}
                 )
                 held |= {one.uid for one in found.values()}

@@ -12,7 +12,7 @@ import asyncio
 
 from duepoint import errors, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import port
+from duepoint.delayqueue.delayqueue import DelayQueue
 
 LEAST_SECONDS = 10.0
 _MOST_SECONDS = 3.0
@@ -30,7 +30,7 @@ _GAUGES = (
 class QueueGauges:
     """The service; one for each term of a leader."""
 
-    def __init__(self, *, queue: port.Queue, clock: Clock) -> None:
+    def __init__(self, *, queue: DelayQueue, clock: Clock) -> None:
         self._queue = queue
         self._clock = clock
         self._asked_at: float | None = None
@@ -53,8 +53,8 @@ class QueueGauges:
         self._asked_at = now
         try:
             async with asyncio.timeout(_MOST_SECONDS):
-                totals = await self._queue.totals()
-                known = await self._queue.circuits()
+                totals = await self._queue.counts.totals()
+                known = await self._queue.circuits.read()
         except (TimeoutError, errors.TryLater, errors.WorldChanged):
             return
         telemetry.queue_points.set(totals.points)

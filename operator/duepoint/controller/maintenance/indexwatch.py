@@ -15,8 +15,9 @@ from collections.abc import Callable
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.termevents import TermEvents
-from duepoint.delayqueue import messages, port
-from duepoint.delayqueue.wire import fitness, scripting
+from duepoint.delayqueue import messages, serverhealth
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.wire import scripting
 
 LOOK_SECONDS = 8.0
 #: Looks from one judgement of a fit server to the next; an unfit one is judged at each look.
@@ -37,7 +38,7 @@ class IndexWatch:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         layout: messages.Layout,
         epoch: messages.Epoch,
         outages: Callable[[], int],
@@ -86,25 +87,29 @@ class IndexWatch:
     async def _judge(self, look: int) -> None:
         """Whether the server is fit for what it holds; it is used all the same."""
         if self._is_unfit or look % _LOOKS_PER_JUDGEMENT == 0:
-            problems = await self._queue.problems(fills=True)
+            problems = await self._queue.health.problems(fills=True)
             self._is_unfit = bool(problems)
-            fitness.tell(problems, self._health)
+            serverhealth.tell(problems, self._health)
 
     async def _stay(self, look: int) -> None:
         """No other installation takes the index for one that was left behind."""
-        if self._by and look % _LOOKS_PER_SIGN == 0 and not await self._queue.stay(self._by):
+        if (
+            self._by
+            and look % _LOOKS_PER_SIGN == 0
+            and not await self._queue.membership.stay(self._by)
+        ):
             raise scripting.LayoutChanged("another installation has opened the index")
 
     async def _is_lost(self) -> bool:
         """The index is gone, or shards of it with the server that had them."""
-        missing = await self._queue.keepalive()
+        missing = await self._queue.health.keepalive()
         if missing:
             telemetry.logger.warning("a server was emptied; its shards are made again")
         return await self._is_layout_lost() or bool(missing)
 
     async def _is_layout_lost(self) -> bool:
         try:
-            found = await self._queue.layout()
+            found = await self._queue.layouts.read()
         except scripting.Uninitialised:
             telemetry.logger.warning("the index is gone; it is made again and filled")
             return True
@@ -126,9 +131,9 @@ class IndexWatch:
 
         A server that began anew may have lost what was set on it, too.
         """
-        fitness.tell(await self._queue.problems(fills=True), self._health)
+        serverhealth.tell(await self._queue.health.problems(fills=True), self._health)
         self._adopt(
-            await self._queue.open_layout(
+            await self._queue.membership.open(
                 self._layout.shards, self._epoch, noted=self._layout, by=self._by
             )
         )

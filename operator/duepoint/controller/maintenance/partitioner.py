@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.termevents import TermEvents
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 
 #: A worker says within one beat that it knows the new shards; one that does not is waited for no
@@ -59,7 +60,7 @@ class Partitioner:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         epoch: messages.Epoch,
         clock: Clock,
         health: services.Health,
@@ -76,7 +77,7 @@ class Partitioner:
 
     def look(self) -> None:
         """The layout record was read: there may be something to do."""
-        if self._queue.wanted_shards() or self._queue.known_layout().former is not None:
+        if self._queue.layouts.wanted_shards or self._queue.layouts.known().former is not None:
             self._asked.set()
 
     async def run(self) -> None:
@@ -98,12 +99,12 @@ class Partitioner:
                 waits = services.backoff(first_seconds=0.2, most_seconds=5.0)
 
     async def _turn(self) -> None:
-        layout = await self._queue.layout()
-        wanted = self._queue.wanted_shards()
+        layout = await self._queue.layouts.read()
+        wanted = self._queue.layouts.wanted_shards
         if layout.former is not None:
             await self._go_on(layout)
         elif sharding.is_possible(wanted):
-            layout = await self._queue.announce_partition(wanted, self._epoch)
+            layout = await self._queue.resharding.announce(wanted, self._epoch)
             self._progress = _Progress()
             telemetry.logger.info("partitioning begins", shards=layout.shards)
         else:
@@ -114,32 +115,32 @@ class Partitioner:
         assert layout.former is not None  # noqa: S101 - the caller has looked
         self._events.layout_changed(layout)
         # A new shard that was emptied, or never made, is made before anything is brought to it.
-        await self._queue.open_layout(layout.shards, self._epoch)
+        await self._queue.membership.open(layout.shards, self._epoch)
         await self._wait_for_workers()
         former = sharding.own_shards(layout.former)
-        noted = (await self._queue.partitioning()).moved  # by whoever led before, too
+        noted = (await self._queue.resharding.progress()).moved  # by whoever led before, too
         self._progress = _Progress(moved=max(noted, self._progress.moved))
         for shard in former:
-            if await self._queue.shard_state(shard) != "closed":
-                self._progress.left += await self._queue.count_definitions(shard)
+            if await self._queue.resharding.shard_state(shard) != "closed":
+                self._progress.left += await self._queue.resharding.count_definitions(shard)
         for shard in former:
             await self._empty(shard)
         for shard in former:
             await self._close(shard)
-        ended = await self._queue.end_partition(self._epoch, moved=self._progress.moved)
+        ended = await self._queue.resharding.end(self._epoch, moved=self._progress.moved)
         telemetry.partition_left.set(0)
         telemetry.logger.info("partitioning done", shards=ended.shards, moved=self._progress.moved)
         self._events.layout_changed(ended)
 
     async def _wait_for_workers(self) -> None:
         last = self._clock.monotonic() + AWARENESS_SECONDS
-        while unaware := await self._queue.unaware_workers():
+        while unaware := await self._queue.resharding.unaware_workers():
             if self._clock.monotonic() >= last:
                 telemetry.logger.warning(
                     "workers do not know the new shards; going on", workers=unaware
                 )
                 return
-            await self._queue.note_progress(
+            await self._queue.resharding.record_progress(
                 self._epoch,
                 phase=messages.Phase.ANNOUNCED,
                 moved=0,
@@ -150,7 +151,7 @@ class Partitioner:
 
     async def _empty(self, shard: messages.ShardId) -> None:
         """Pass after pass, until a whole one leaves nothing out."""
-        if await self._queue.shard_state(shard) == "closed":
+        if await self._queue.resharding.shard_state(shard) == "closed":
             return
         for number in itertools.count():
             hold = min(max(0, number - _PATIENT_PASSES) * _HOLD_SECONDS, _LONGEST_HOLD_SECONDS)
@@ -166,7 +167,9 @@ class Partitioner:
         moved = left_out = 0
         while True:
             began = self._clock.monotonic()
-            step = await self._queue.move(shard, cursor, self._epoch, hold_seconds=hold_seconds)
+            step = await self._queue.resharding.move(
+                shard, cursor, self._epoch, hold_seconds=hold_seconds
+            )
             cursor, moved, left_out = step.cursor, moved + step.moved, left_out + step.left_out
             self._note_moved(step.moved)
             if step.damaged:
@@ -179,10 +182,10 @@ class Partitioner:
 
     async def _close(self, shard: messages.ShardId) -> None:
         """Until nobody needs it any more; what turned up meanwhile is moved first."""
-        if await self._queue.shard_state(shard) == "closed":
-            await self._queue.unlink_closed(shard)
+        if await self._queue.resharding.shard_state(shard) == "closed":
+            await self._queue.resharding.unlink_closed(shard)
             return
-        while reason := await self._queue.close_shard(shard, self._epoch):
+        while reason := await self._queue.resharding.close(shard, self._epoch):
             await self._tell(messages.Phase.CLOSING, _WORDS.get(reason, reason), at_once=True)
             await self._clock.sleep(_PAUSE_SECONDS)
             if reason != "outcomes":
@@ -202,7 +205,7 @@ class Partitioner:
         if not is_news and now - progress.told_at < _PROGRESS_SECONDS:
             return
         progress.told_at, progress.waiting = now, waiting
-        await self._queue.note_progress(
+        await self._queue.resharding.record_progress(
             self._epoch,
             phase=phase,
             moved=progress.moved,

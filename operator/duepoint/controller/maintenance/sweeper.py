@@ -20,7 +20,8 @@ from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.schedules import plan
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules.definition import Definition
 
@@ -46,7 +47,7 @@ class Sweeper:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         epoch: messages.Epoch,
         watermark_us: Callable[[str], int],
         clock: Clock,
@@ -89,7 +90,7 @@ class Sweeper:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for shard in sharding.own_shards(self._queue.known_layout()):
+                for shard in sharding.own_shards(self._queue.layouts.known()):
                     group.create_task(one(shard))
         except BaseExceptionGroup as failed:  # the callers know the exceptions, not the group
             raise failed.exceptions[0] from failed
@@ -105,7 +106,9 @@ class Sweeper:
         while fast or not self._is_doubted:
             began = self._clock.monotonic()
             try:
-                swept = await self._queue.sweep(shard, cursor, self._epoch, due_of=self._due_us)
+                swept = await self._queue.sweeper.sweep(
+                    shard, cursor, self._epoch, due_of=self._due_us
+                )
             except (errors.Bug, scripting.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
                 return

@@ -16,8 +16,9 @@ from duepoint import errors
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.inventory import Held
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
-from duepoint.delayqueue import messages, port
+from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.course import Standing
 from duepoint.runs.run import RunEvent
@@ -33,7 +34,7 @@ _TOGETHER = 100
 class Enqueuer:
     """Enqueues and withdraws for the leader of one term."""
 
-    def __init__(self, queue: port.Queue, epoch: messages.Epoch) -> None:
+    def __init__(self, queue: DelayQueue, epoch: messages.Epoch) -> None:
         self._queue = queue
         self._epoch = epoch
 
@@ -60,7 +61,7 @@ class Enqueuer:
                 )
                 for slot_us in slots_us
             ]
-            await self._queue.enqueue_many(known, occurrences, self._epoch)
+            await self._queue.occurrences.enqueue_many(known, occurrences, self._epoch)
         except (scripting.Fenced, scripting.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
@@ -84,7 +85,7 @@ class Enqueuer:
         if not payload:
             return record
         sealed = records.sealed(record, known.uid, slot_us, payload)
-        seal = self._queue.digest(known.namespace, sealed)
+        seal = self._queue.definitions.digest(known.namespace, sealed)
         return dataclasses.replace(record, payload=payload, seal=seal)
 
     async def withdraw(self, run: ScheduleRunState) -> tuple[Held, ...]:
@@ -108,7 +109,7 @@ class Enqueuer:
             [
                 one
                 for one in held
-                if await self._queue.withdraw(one.known, one.point, self._epoch)
+                if await self._queue.occurrences.withdraw(one.known, one.point, self._epoch)
                 is messages.Armed.APPLIED
             ]
         )

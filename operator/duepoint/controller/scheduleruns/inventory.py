@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from duepoint import errors
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
@@ -67,27 +68,27 @@ class Inventory:
         return frozenset(occurrence.slot_us for occurrence in self.by_run.get(run_uid, ()))
 
 
-async def read(queue: port.Queue) -> Inventory:
+async def read(queue: DelayQueue) -> Inventory:
     """All occurrences of ScheduleRuns; raises QueueUnavailable."""
     inventory = Inventory()
     try:
-        for shard in sharding.all_shards(queue.known_layout()):
+        for shard in sharding.all_shards(queue.layouts.known()):
             await _read(queue, shard, inventory)
     except scripting.LayoutChanged as change:
         raise errors.QueueUnavailable(f"the index was resharded meanwhile: {change}") from change
     return inventory
 
 
-async def _read(queue: port.Queue, shard: messages.ShardId, inventory: Inventory) -> None:
+async def _read(queue: DelayQueue, shard: messages.ShardId, inventory: Inventory) -> None:
     occurrences = [
         occurrence
-        async for occurrence in queue.all_occurrences(shard)
+        async for occurrence in queue.occurrences.all_occurrences(shard)
         if occurrence.kind in points.RUN_KINDS
     ]
     for first in range(0, len(occurrences), _CHUNK):
         chunk = occurrences[first : first + _CHUNK]
         ids = {occurrence.schedule_id for occurrence in chunk}
-        known = await queue.read_definitions(shard, ids)
+        known = await queue.definitions.read_definitions(shard, ids)
         for occurrence in chunk:
             if (definition := known.get(occurrence.schedule_id)) is None:
                 continue

@@ -52,7 +52,7 @@ from duepoint.controller.status.acknowledgements import Acknowledgement
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue import port as queue_port
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
@@ -102,7 +102,7 @@ class ScheduleRuns:
         self,
         *,
         api: port.Api,
-        queue: queue_port.Queue,
+        queue: DelayQueue,
         epoch: messages.Epoch,
         definitions: Definitions,
         catch_up: Callable[[], Awaitable[None]],
@@ -225,8 +225,8 @@ class ScheduleRuns:
             await self._withdraw_all(known, leaving)
 
     async def _withdraw_all(self, known: Definition, leaving: _Leaving) -> None:
-        for shard in sharding.homes(known.id, self._queue.known_layout()):
-            async for occurrence in self._queue.all_occurrences(shard, of=known.id):
+        for shard in sharding.homes(known.id, self._queue.layouts.known()):
+            async for occurrence in self._queue.occurrences.all_occurrences(shard, of=known.id):
                 if occurrence.kind not in points.RUN_KINDS:
                     continue
                 record, slot_us = occurrence.record, occurrence.slot_us
@@ -234,7 +234,7 @@ class ScheduleRuns:
                 # Where the answer is lost, or it has just ended, a worker may have held it.
                 leaving.withdrawn[key] = Withdrawn(is_held=True, attempts=record.attempt)
                 point = points.manual(known.id, slot_us, record.run_uid, occurrence.kind)
-                armed = await self._queue.withdraw(known, point, self._epoch)
+                armed = await self._queue.occurrences.withdraw(known, point, self._epoch)
                 if armed is messages.Armed.APPLIED:
                     leaving.withdrawn[key] = Withdrawn(is_held=False, attempts=record.attempt)
         leaving.is_complete = True

@@ -24,7 +24,8 @@ from duepoint.controller.schedules import dryruns, fingerprints, plan, verdicts
 from duepoint.controller.schedules.report import Report
 from duepoint.controller.sighting import Sighting
 from duepoint.controller.status import published
-from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
 from duepoint.schedules import actions, ownstreams, points, spec
@@ -82,7 +83,7 @@ class Reconcile:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         dry_runs: dryruns.DryRuns,
         epoch: messages.Epoch,
         managed_by: str = "",
@@ -90,7 +91,7 @@ class Reconcile:
     ) -> None:
         self._queue = queue
         self._mark = published.mark(managed_by)
-        self._key = queue.digest("", b"fingerprint")
+        self._key = queue.definitions.digest("", b"fingerprint")
         self._dry_runs = dry_runs
         self._epoch = epoch
         self._own_streams = own_streams
@@ -155,7 +156,7 @@ class Reconcile:
         made = [self._new(look) for look in looks]
         wanted = [(one.arming, one.spec.blob) for one in made if one is not None]
         try:
-            answers = iter(await self._queue.upsert(wanted, self._epoch))
+            answers = iter(await self._queue.definitions.upsert(wanted, self._epoch))
         except errors.InvalidSpec:
             return [None] * len(looks)
         return [None if one is None else _applied_new(one, next(answers)) for one in made]
@@ -166,7 +167,7 @@ class Reconcile:
             return None
         try:
             wanted = self._parsed(seen, look.shown)
-            digest = self._queue.digest(wanted.namespace, wanted.blob)
+            digest = self._queue.definitions.digest(wanted.namespace, wanted.blob)
             made = plan.decide(wanted, None, look.shown, look.since_us, target=digest)
         except errors.InvalidSpec:
             return None
@@ -223,14 +224,14 @@ class Reconcile:
     async def _remove(self, seen: Sighting) -> None:
         collision = self.collisions.get(seen.uid, 0)
         schedule_id = points.schedule_id(seen.uid, seen.namespace, collision=collision)
-        await self._queue.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
+        await self._queue.definitions.remove(schedule_id, seen.uid, seen.namespace, self._epoch)
 
     async def stored(self, uid: str, namespace: str) -> Definition | None:
         """What the queue holds for this uid."""
         first = self.collisions.get(uid, 0)
         for collision in range(first, _MOST_COLLISIONS):
             schedule_id = points.schedule_id(uid, namespace, collision=collision)
-            found = await self._queue.definition(self.shard(schedule_id), schedule_id)
+            found = await self._queue.definitions.definition(self.shard(schedule_id), schedule_id)
             if found is None or found.uid == uid:
                 self._note_collision(uid, collision)
                 return found
@@ -241,15 +242,15 @@ class Reconcile:
         return frozenset(
             [
                 one.slot_us
-                for shard in sharding.homes(known.id, self._queue.known_layout())
-                async for one in self._queue.all_occurrences(shard, of=known.id)
+                for shard in sharding.homes(known.id, self._queue.layouts.known())
+                async for one in self._queue.occurrences.all_occurrences(shard, of=known.id)
                 if one.kind in points.RUN_KINDS
             ]
         )
 
     def shard(self, schedule_id: points.ScheduleId) -> messages.ShardId:
         """The shard of an id."""
-        return sharding.home(schedule_id, self._queue.known_layout())
+        return sharding.home(schedule_id, self._queue.layouts.known())
 
     async def _apply(
         self,
@@ -261,7 +262,7 @@ class Reconcile:
         is_absent: bool,
     ) -> Applied:
         blob = wanted.blob
-        digest = self._queue.digest(wanted.namespace, blob)
+        digest = self._queue.definitions.digest(wanted.namespace, blob)
         verdict: dryruns.Verdict | None = None
         # A generation that was accepted is not asked for again.
         is_accepted = shown.has_accepted(wanted.generation)
@@ -331,14 +332,14 @@ class Reconcile:
         """What is stored already counts as applied."""
         if made.arming is None:
             return messages.Armed.APPLIED
-        (armed,) = await self._queue.upsert([(made.arming, blob)], self._epoch)
+        (armed,) = await self._queue.definitions.upsert([(made.arming, blob)], self._epoch)
         return armed
 
     async def _ask_for_check(self, known: Definition) -> None:
         """A worker looks at what this generation refers to; the operator reads no Secret."""
         check = points.check(known.id, known.timing_version, known.generation)
         record = messages.OccurrenceRecord(trigger="Check")
-        await self._queue.enqueue(known, check, record, self._epoch)
+        await self._queue.occurrences.enqueue(known, check, record, self._epoch)
 
     def _parsed(self, seen: Sighting, shown: plan.Shown) -> spec.ScheduleSpec:
         parsed = spec.parse(
@@ -366,7 +367,7 @@ class Reconcile:
         stream = ownstreams.own(wanted.action.target)
         if stream is None or self._has_place(wanted):
             return True
-        taken = await self._queue.enlist_stream(wanted.namespace, stream.name, anyhow=anyhow)
+        taken = await self._queue.streams.enlist(wanted.namespace, stream.name, anyhow=anyhow)
         if taken:
             self._enlisted.add((wanted.namespace, stream.name))
         return taken

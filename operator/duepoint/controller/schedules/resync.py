@@ -28,7 +28,7 @@ from duepoint.clock import Clock
 from duepoint.controller import sighting
 from duepoint.controller.schedules.reconciler import Reconciler
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue import port as queue_port
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import port, schedules
 
 SECOND_LOOK_SECONDS = 60.0
@@ -53,7 +53,7 @@ class Resync:
         self,
         *,
         api: port.Api,
-        queue: queue_port.Queue,
+        queue: DelayQueue,
         reconciler: Reconciler,
         note_collision: NoteCollision,
         namespaces: tuple[str, ...],
@@ -118,8 +118,8 @@ class Resync:
     async def _definitions(self, unwatched: list[messages.Known]) -> dict[str, messages.Known]:
         """By uid; those of other namespaces are put beside."""
         held: dict[str, messages.Known] = {}
-        for shard in sharding.all_shards(self._queue.known_layout()):
-            async for chunk in self._queue.known(shard):
+        for shard in sharding.all_shards(self._queue.layouts.known()):
+            async for chunk in self._queue.definitions.known(shard):
                 for known in chunk:
                     if self._namespaces and known.namespace not in self._namespaces:
                         unwatched.append(known)

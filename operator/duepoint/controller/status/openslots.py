@@ -23,6 +23,7 @@ from duepoint.controller.schedules import plan
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages, port, sharding
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs.openslots import OpenSlot
 from duepoint.schedules.definition import Definition, State
@@ -45,7 +46,7 @@ class OpenSlotReader:
     """Compares the reporter's open slots and watermarks with the index; one for each term."""
 
     def __init__(
-        self, *, queue: port.Queue, states: ScheduleStates, reporter: Reporter, clock: Clock
+        self, *, queue: DelayQueue, states: ScheduleStates, reporter: Reporter, clock: Clock
     ) -> None:
         self._queue = queue
         self._states = states
@@ -58,9 +59,9 @@ class OpenSlotReader:
         """The reporter knows every slot that is open now; raises QueueUnavailable."""
         began_us = self._clock.now_us()
         held: dict[str, list[OpenSlot]] = {}
-        suspect = {doubted.shard for doubted in await self._queue.doubted()}
+        suspect = {doubted.shard for doubted in await self._queue.suspect_points.shards()}
         try:
-            for shard in sharding.all_shards(self._queue.known_layout()):
+            for shard in sharding.all_shards(self._queue.layouts.known()):
                 await self._read(shard, held, began_us, is_suspect=shard in suspect)
         except scripting.LayoutChanged as change:
             raise _resharded(change) from change
@@ -76,13 +77,13 @@ class OpenSlotReader:
     ) -> None:
         occurrences = [
             occurrence
-            async for occurrence in self._queue.all_occurrences(shard)
+            async for occurrence in self._queue.occurrences.all_occurrences(shard)
             if occurrence.kind in _KINDS
         ]
         for first in range(0, len(occurrences), _CHUNK):
             chunk = occurrences[first : first + _CHUNK]
             ids = {occurrence.schedule_id for occurrence in chunk}
-            known = await self._queue.read_definitions(shard, ids)
+            known = await self._queue.definitions.read_definitions(shard, ids)
             for occurrence in chunk:
                 definition = known.get(occurrence.schedule_id)
                 if definition is None or _is_superseded(occurrence, definition):
@@ -128,7 +129,7 @@ class OpenSlotReader:
         passed: list[_Passed] = []
         try:
             for shard in shards:
-                async for chunk in _chunks(self._queue.all_definitions(shard)):
+                async for chunk in _chunks(self._queue.definitions.all_definitions(shard)):
                     passed += await self._passed_of(shard, chunk)
                     await self._clock.sleep(0)  # firing and statuses go on between chunks
         except scripting.LayoutChanged as change:
@@ -138,7 +139,9 @@ class OpenSlotReader:
     async def _passed_of(
         self, shard: messages.ShardId, chunk: list[messages.Stored]
     ) -> list[_Passed]:
-        known = await self._queue.read_definitions(shard, [stored.id for stored in chunk])
+        known = await self._queue.definitions.read_definitions(
+            shard, [stored.id for stored in chunk]
+        )
         passed = []
         for stored in chunk:
             definition = known.get(stored.id)

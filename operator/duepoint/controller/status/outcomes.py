@@ -28,7 +28,8 @@ from duepoint.controller.status.openslots import OpenSlotReader
 from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.termevents import TermEvents
-from duepoint.delayqueue import messages, port
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import run as runs
 
 GROUP = "status"
@@ -58,7 +59,7 @@ class Outcomes:
     def __init__(
         self,
         *,
-        queue: port.Queue,
+        queue: DelayQueue,
         states: ScheduleStates,
         reporter: Reporter,
         open_slots: OpenSlotReader,
@@ -78,7 +79,7 @@ class Outcomes:
         self._reading = asyncio.Lock()
         self._has_begun = asyncio.Event()
         self._outstanding: set[_EntryKey] = set()
-        self._upheavals = queue.upheavals
+        self._upheavals = queue.health.upheavals
         self._queue = queue
         #: The newest entry of each shard that was handed on, now and when a server went back last.
         self._newest: dict[messages.ShardId, _EntryId] = {}
@@ -184,8 +185,11 @@ class Outcomes:
         self._asked_at = self._clock.monotonic()
 
     def _take(self, entries: list[messages.OutcomeEntry], *, replayed: bool) -> None:
-        if self._upheavals != self._queue.upheavals:
-            self._upheavals, self._before_upheaval = self._queue.upheavals, dict(self._newest)
+        if self._upheavals != self._queue.health.upheavals:
+            self._upheavals, self._before_upheaval = (
+                self._queue.health.upheavals,
+                dict(self._newest),
+            )
             self._notes.clear()
         for entry in entries:
             key = (entry.shard, entry.id)

@@ -12,12 +12,12 @@ import contextlib
 import itertools
 import struct
 from collections.abc import Hashable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
-from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import codec, reading
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -34,11 +34,19 @@ _MEMBER = struct.Struct(">Q4s")
 _Place = tuple[messages.ShardId, int]
 
 
-class Briefing(reading.Reading):
-    """read_columns."""
+class Briefing:
+    """Reads the definitions of many claimed chains in short."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        interned: interning.Interned,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._interned = interned
         self._named_buckets: dict[_Place, str] = {}
 
     async def read_columns(self, shard: messages.ShardId, chains: Sequence[bytes]) -> codec.Columns:
@@ -49,8 +57,10 @@ class Briefing(reading.Reading):
         ``read_definitions``.
         """
         numbers, versions = zip(*_MEMBER.iter_unpack(b"".join(chains)), strict=True)
-        by_place = _by_place(numbers, self._buckets)
-        incarnation, found = await self._scripts.run(self._columns_call(shard, chains, by_place))
+        by_place = _by_place(numbers, self._index.buckets)
+        incarnation, found = await self._index.scripts.run(
+            self._columns_call(shard, chains, by_place)
+        )
         self._interned.see(shard, incarnation.decode())
         order = list(itertools.chain.from_iterable(by_place.values()))
         columns = codec.columns(
@@ -78,7 +88,7 @@ class Briefing(reading.Reading):
             self._bucket_name((shard, place), chains[indexes[0]])
             for place, indexes in by_place.items()
         ]
-        return arguments.call("definitions", [self._shard(shard).meta, *buckets])
+        return arguments.call("definitions", [self._index.shard(shard).meta, *buckets])
 
     def _bucket_name(self, place: _Place, chain: bytes) -> str:
         name = self._named_buckets.get(place)
@@ -86,7 +96,7 @@ class Briefing(reading.Reading):
             if len(self._named_buckets) >= _REMEMBERED:
                 self._named_buckets.clear()
             known = points.ScheduleId(chain[:_VERSION_AT])
-            name = self._shard(place[0]).bucket_of(known, self._buckets)
+            name = self._index.shard(place[0]).bucket_of(known, self._index.buckets)
             self._named_buckets[place] = name
         return name
 
@@ -108,14 +118,16 @@ class Briefing(reading.Reading):
     ) -> dict[bytes, codec.Kind | None]:
         """None = one that cannot be read; that is told in the log when it is read whole."""
         numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
-        await self._learn_numbers(shard, set(itertools.chain.from_iterable(numbers_of.values())))
+        await self._reader.learn_numbers(
+            shard, set(itertools.chain.from_iterable(numbers_of.values()))
+        )
         read: dict[bytes, codec.Kind | None] = dict.fromkeys(kinds)
         for kind, (namespace, target, rule) in numbers_of.items():
             with contextlib.suppress(msgspec.DecodeError, *reading.TEXT_TROUBLES):
                 read[kind] = codec.Kind(
-                    self._text(shard, namespace).decode(),
-                    reading.parsed_rule(self._text(shard, rule)),
-                    self._text(shard, target).decode(),
+                    self._reader.text(shard, namespace).decode(),
+                    reading.parsed_rule(self._reader.text(shard, rule)),
+                    self._reader.text(shard, target).decode(),
                 )
         return read
 

@@ -10,15 +10,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.resharding import layouts
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import interning
 from duepoint.delayqueue.wire import scripting
 
 
-class Numbering(layouts.Layouts):
-    """Interning, for those who write definitions."""
+class Numbering:
+    """Gives texts their numbers, for those who write definitions."""
 
-    async def _intern(
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        interned: interning.Interned,
+    ) -> None:
+        self._index = index
+        self._interned = interned
+
+    async def intern(
         self,
         shard: messages.ShardId,
         texts: list[bytes],
@@ -37,10 +46,10 @@ class Numbering(layouts.Layouts):
             return known
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
         arguments.put("texts", arguments.run(missing))
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         call = arguments.call(script, [names.meta, names.interned])
         try:
-            reply = await self._gathered.run(call)
+            reply = await self._index.gathered.run(call)
         except scripting.Refused:
             found = await self._given(shard, missing)
             if found is None:
@@ -49,7 +58,7 @@ class Numbering(layouts.Layouts):
         incarnation = reply[0].decode()
         if self._interned.incarnation(shard) not in (None, incarnation):
             self._interned.see(shard, incarnation)  # what was cached is of a former life
-            return await self._intern(shard, texts, epoch, script=script)
+            return await self.intern(shard, texts, epoch, script=script)
         self._interned.see(shard, incarnation)
         for text, number in zip(missing, reply[1:], strict=True):
             self._interned.learn(shard, number, text)
@@ -58,8 +67,8 @@ class Numbering(layouts.Layouts):
 
     async def _given(self, shard: messages.ShardId, texts: list[bytes]) -> list[Any] | None:
         """As the script replies, without writing; None where a text has no number."""
-        names = self._shard(shard)
-        (layout, incarnation), numbers = await self._read(
+        names = self._index.shard(shard)
+        (layout, incarnation), numbers = await self._index.read(
             "read the numbers of texts",
             ("HMGET", names.meta, "layout", "incarnation"),
             ("HMGET", names.interned, *(b"t:" + text for text in texts)),
@@ -67,7 +76,7 @@ class Numbering(layouts.Layouts):
         is_ours = incarnation and layout == str(sharding.layout_of(shard)).encode()
         if not is_ours or None in numbers:
             return None
-        (stand_for,) = await self._read(
+        (stand_for,) = await self._index.read(
             "read the numbers of texts",
             ("HMGET", names.interned, *(b"n:" + number for number in numbers)),
         )

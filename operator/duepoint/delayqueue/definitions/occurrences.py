@@ -8,25 +8,41 @@ another shard is waited for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from duepoint import errors
-from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, records
-from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, numbering, records
+from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
+#: No member is longer behind its schedule's id than this.
+_AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
+_OCCURRENCES_PER_CHUNK = 500
 #: Occurrences taken out per call of ``remove``: well below what unpack() can carry.
 _REMOVE_BATCH = 500
 #: Occurrences in one script: some 0.3 ms of the server's time.
 _ENQUEUE_BATCH = 100
 
 
-class Occurrences(moving.Moving):
-    """enqueue, enqueue_many, withdraw, remove."""
+class Occurrences:
+    """Occurrences of stored definitions, and what removes both."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        numbering: numbering.Numbering,
+        moves: moves.Moves,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._numbering = numbering
+        self._moves = moves
 
     async def enqueue(
         self,
@@ -56,7 +72,7 @@ class Occurrences(moving.Moving):
         wanted: Sequence[tuple[points.DuePoint, messages.OccurrenceRecord]],
         epoch: messages.Epoch,
     ) -> list[messages.Armed]:
-        reply = await self._where_it_is(
+        reply = await self._layouts.where_it_is(
             definition.id, lambda shard: self._enqueue_at(shard, definition, wanted, epoch)
         )
         if reply == b"GONE":
@@ -69,7 +85,7 @@ class Occurrences(moving.Moving):
         point: points.DuePoint,
         epoch: messages.Epoch,
     ) -> messages.Armed:
-        reply = await self._where_it_is(
+        reply = await self._layouts.where_it_is(
             definition.id, lambda shard: self._withdraw_at(shard, definition, point, epoch)
         )
         return messages.Armed(reply.decode().lower())
@@ -82,8 +98,8 @@ class Occurrences(moving.Moving):
         epoch: messages.Epoch,
     ) -> bytes | None:
         text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
-        lane = (await self._intern(shard, [text], epoch))[text]
-        names = self._shard(shard)
+        lane = (await self._numbering.intern(shard, [text], epoch))[text]
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
         )
@@ -91,7 +107,7 @@ class Occurrences(moving.Moving):
         arguments.put("member", arguments.position(point.member))
         keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), names.leases]
         call = arguments.call("withdraw", keys)
-        reply: bytes = await self._until_free(shard, lambda: self._scripts.run(call))
+        reply: bytes = await self._moves.until_free(shard, lambda: self._index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
 
     async def _enqueue_at(
@@ -102,8 +118,8 @@ class Occurrences(moving.Moving):
         epoch: messages.Epoch,
     ) -> Any:  # noqa: ANN401 - what the script replies
         text = interning.entry(interning.Kind.NAMESPACE, definition.namespace.encode())
-        lane = (await self._intern(shard, [text], epoch))[text]
-        names = self._shard(shard)
+        lane = (await self._numbering.intern(shard, [text], epoch))[text]
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard), epoch=epoch, lane=str(lane)
         )
@@ -111,14 +127,38 @@ class Occurrences(moving.Moving):
         arguments.put("uid", arguments.position(codec.packed_uid(definition.uid)))
         arguments.put("members", arguments.run(point.member for point, _ in wanted))
         arguments.put("records", arguments.run(records.pack(record) for _, record in wanted))
-        bucket = names.bucket_of(definition.id, self._buckets)
+        bucket = names.bucket_of(definition.id, self._index.buckets)
         keys = [
             names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
             bucket, names.leases,
         ]  # fmt: skip
         call = arguments.call("enqueue", keys)
-        reply = await self._until_free(shard, lambda: self._scripts.run(call))
+        reply = await self._moves.until_free(shard, lambda: self._index.scripts.run(call))
         return None if reply == b"ABSENT" else reply
+
+    async def all_occurrences(
+        self, shard: messages.ShardId, of: points.ScheduleId | None = None
+    ) -> AsyncIterator[messages.StoredOccurrence]:
+        names = self._index.shard(shard)
+        begin = b"-" if of is None else b"[" + of
+        end = b"+" if of is None else b"[" + of + b"\xff" * _AFTER_ID
+        while True:
+            (members,) = await self._index.read(
+                "read all occurrences",
+                ("ZRANGE", names.occ, begin, end, "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_CHUNK),
+            )
+            if not members:
+                return
+            (found,) = await self._index.read(
+                "read all occurrences", ("HMGET", names.occrec, *members)
+            )
+            for member, record in zip(members, found, strict=True):
+                point = points.parse_member(member, 0)
+                if point is not None:  # a sentinel keeps the key
+                    yield _as_occurrence(point, record)
+            if len(members) < _OCCURRENCES_PER_CHUNK:
+                return
+            begin = b"(" + members[-1]
 
     async def remove(
         self,
@@ -134,7 +174,7 @@ class Occurrences(moving.Moving):
             removed.append(applied)
             return None if elsewhere else applied
 
-        await self._where_it_is(schedule_id, remove)
+        await self._layouts.where_it_is(schedule_id, remove)
         return messages.Armed.APPLIED if any(removed) else messages.Armed.UNCHANGED
 
     async def _remove_at(
@@ -147,9 +187,9 @@ class Occurrences(moving.Moving):
     ) -> tuple[bool, bool]:
         """Whether there was something, and whether a new shard may have more of it."""
         text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
-        lane = (await self._intern(shard, [text], epoch))[text]
-        names = self._shard(shard)
-        bucket = names.bucket_of(schedule_id, self._buckets)
+        lane = (await self._numbering.intern(shard, [text], epoch))[text]
+        names = self._index.shard(shard)
+        bucket = names.bucket_of(schedule_id, self._index.buckets)
         keys = [names.meta, names.heads, names.occ, names.occrec, names.lane(lane), bucket]
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard), epoch=epoch, lane=lane, batch=_REMOVE_BATCH
@@ -159,9 +199,19 @@ class Occurrences(moving.Moving):
         call = arguments.call("remove", [*keys, names.leases])
         was_there = False
         while True:
-            applied, more, elsewhere = await self._until_free(
-                shard, lambda: self._scripts.run(call)
+            applied, more, elsewhere = await self._moves.until_free(
+                shard, lambda: self._index.scripts.run(call)
             )
             was_there = was_there or applied == b"APPLIED"
             if not more:
                 return was_there, bool(elsewhere)
+
+
+def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.StoredOccurrence:
+    return messages.StoredOccurrence(
+        schedule_id=point.schedule_id,
+        timing_version=point.timing_version,
+        kind=point.kind,
+        slot_us=point.slot_us,
+        record=records.unpack_or_first(record or b""),
+    )

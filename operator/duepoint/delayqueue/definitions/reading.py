@@ -25,9 +25,8 @@ import msgspec
 import structlog
 
 from duepoint import bytescache, errors, telemetry
-from duepoint.delayqueue import core, keys, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, records, seal
-from duepoint.delayqueue.resharding import layouts
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, seal
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -38,12 +37,9 @@ log = structlog.get_logger(__name__)
 _BLOBS_CACHED_BYTES = 8 * 1024 * 1024
 _BUCKETS_PER_ROUND_TRIP = 64
 _SCAN_COUNT = 1_000
-_OCCURRENCES_PER_CHUNK = 500
 #: A text that is lost is looked for again with its definition: a server that went back in time may
 #: have answered the second question only. What lacks it still cannot be read.
 _READINGS = 2
-#: No member is longer behind its schedule's id than this.
-_AFTER_ID = points.TAGGED_OCCURRENCE_LENGTH
 
 parsed_rule = functools.lru_cache(maxsize=50_000)(rules.parse)
 _unpack = functools.lru_cache(maxsize=10_000)(codec.unpack)
@@ -59,11 +55,21 @@ class TextLost(Exception):
 TEXT_TROUBLES = (TextLost, UnicodeDecodeError)
 
 
-class Reading(layouts.Layouts):
-    """read_definitions, definition, known, all_definitions, all_occurrences, blob."""
+class Reader:
+    """Reads definitions, occurrences and blobs."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        interned: interning.Interned,
+        seal: seal.Seal,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._interned = interned
+        self._seal = seal
         self._blobs: bytescache.BytesCache[str, bytes] = bytescache.BytesCache(_BLOBS_CACHED_BYTES)
 
     async def definition(
@@ -72,16 +78,16 @@ class Reading(layouts.Layouts):
         schedule_id: points.ScheduleId,
     ) -> definitions.Definition | None:
         # Which shard was meant is known better here, while the index is cut anew.
-        first, *_ = sharding.homes(schedule_id, self._known_layout())
+        first, *_ = sharding.homes(schedule_id, self._index.known_layout())
         return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
 
     async def read_definitions(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> messages.Found:
-        found = await self._read_definitions(shard, ids)
+        found = await self.read_here(shard, ids)
         absent = [i for i in ids if i not in found and i not in found.unreadable]
         if absent and await self._is_left(shard):
-            for home, moved in (await self._by_home(absent, beyond=shard)).items():
+            for home, moved in (await self._layouts.by_home(absent, beyond=shard)).items():
                 there = await self.read_definitions(home, moved)
                 found.update(there)
                 found.unreadable |= there.unreadable
@@ -92,23 +98,23 @@ class Reading(layouts.Layouts):
 
         Asked after the reading that missed it: a shard never goes back to being open.
         """
-        (state,) = await self._read(
-            "read a shard's state", ("HGET", self._shard(shard).meta, "state")
+        (state,) = await self._index.read(
+            "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
         )
         return state in (b"draining", b"closed")
 
-    async def _read_definitions(
+    async def read_here(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId]
     ) -> messages.Found:
-        by_bucket = self._by_bucket(shard, ids)
+        by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
-            meta, *replies = await self._gathered_reads.run(
-                self._definition_commands(shard, by_bucket)
+            meta, *replies = await self._index.gathered_reads.run(
+                self.definition_commands(shard, by_bucket)
             )
-            self._check_meta(shard, meta)
+            self.check_meta(shard, meta)
             records = dict(_pairs(by_bucket, replies))
             packed = unpacked(records.items())
-            if await self._learn_numbers(shard, _numbers_of(packed.values())):
+            if await self.learn_numbers(shard, _numbers_of(packed.values())):
                 break
         found = messages.Found(self._resolve_all(shard, packed))
         found.unreadable = frozenset(
@@ -116,36 +122,36 @@ class Reading(layouts.Layouts):
         )
         return found
 
-    async def _lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
+    async def lane_of(self, shard: messages.ShardId, namespace: str) -> int | None:
         """The number of a namespace's lane, for a look; None where the shard never met it."""
         text = interning.entry(interning.Kind.NAMESPACE, namespace.encode())
-        (number,) = await self._read(
-            "read the namespaces", ("HGET", self._shard(shard).interned, b"t:" + text)
+        (number,) = await self._index.read(
+            "read the namespaces", ("HGET", self._index.shard(shard).interned, b"t:" + text)
         )
         return int(number) if number is not None and number.isdigit() else None
 
-    def _by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
-        names = self._shard(shard)
+    def by_bucket(self, shard: messages.ShardId, ids: Collection[points.ScheduleId]) -> _Buckets:
+        names = self._index.shard(shard)
         by_bucket: _Buckets = {}
         for schedule_id in dict.fromkeys(ids):
-            bucket = names.bucket_of(schedule_id, self._buckets)
+            bucket = names.bucket_of(schedule_id, self._index.buckets)
             by_bucket.setdefault(bucket, []).append(schedule_id)
         return by_bucket
 
-    def _definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> core.Commands:
+    def definition_commands(self, shard: messages.ShardId, by_bucket: _Buckets) -> index.Commands:
         """``meta`` first: what the others say is worth nothing in another life of the shard."""
         return [
-            ("HMGET", self._shard(shard).meta, "layout", "incarnation", "state"),
+            ("HMGET", self._index.shard(shard).meta, "layout", "incarnation", "state"),
             *(("HMGET", bucket, *members) for bucket, members in by_bucket.items()),
         ]
 
-    def _known_already(
+    def known_already(
         self, shard: messages.ShardId, by_bucket: _Buckets, replies: Sequence[Any]
     ) -> dict[points.ScheduleId, definitions.Definition | None]:
         """Of definitions read on the way those that need no further read; None = there is none."""
         if any(isinstance(reply, errors.DuepointError) for reply in replies):
             return {}
-        self._check_meta(shard, replies[0])
+        self.check_meta(shard, replies[0])
         records = list(_pairs(by_bucket, replies[1:]))
         packed = {
             schedule_id: record
@@ -190,49 +196,27 @@ class Reading(layouts.Layouts):
         self, shard: messages.ShardId, namespaces: Mapping[int, str]
     ) -> AsyncIterator[list[tuple[points.ScheduleId, bytes]]]:
         """Every stored definition of a shard, in chunks; a bucket holds a few hundred at most."""
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         populations = sorted({keys.population_of(name) for name in namespaces.values()})
         buckets = [
             names.bucket(population, number)
             for population in populations
-            for number in range(self._buckets)
+            for number in range(self._index.buckets)
         ]
         for first in range(0, len(buckets), _BUCKETS_PER_ROUND_TRIP):
             chunk = buckets[first : first + _BUCKETS_PER_ROUND_TRIP]
-            replies = await self._read(
+            replies = await self._index.read(
                 "read all definitions", *(("HGETALL", bucket) for bucket in chunk)
             )
             yield [(points.ScheduleId(k), v) for reply in replies for k, v in reply.items()]
 
-    async def all_occurrences(
-        self, shard: messages.ShardId, of: points.ScheduleId | None = None
-    ) -> AsyncIterator[messages.StoredOccurrence]:
-        names = self._shard(shard)
-        begin = b"-" if of is None else b"[" + of
-        end = b"+" if of is None else b"[" + of + b"\xff" * _AFTER_ID
-        while True:
-            (members,) = await self._read(
-                "read all occurrences",
-                ("ZRANGE", names.occ, begin, end, "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_CHUNK),
-            )
-            if not members:
-                return
-            (found,) = await self._read("read all occurrences", ("HMGET", names.occrec, *members))
-            for member, record in zip(members, found, strict=True):
-                point = points.parse_member(member, 0)
-                if point is not None:  # a sentinel keeps the key
-                    yield _as_occurrence(point, record)
-            if len(members) < _OCCURRENCES_PER_CHUNK:
-                return
-            begin = b"(" + members[-1]
-
     async def namespaces(self, shard: messages.ShardId) -> dict[int, str]:
         """Lane numbers of a shard and their namespaces."""
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         found: dict[int, str] = {}
         cursor = 0
         while True:
-            ((cursor, entries),) = await self._read(
+            ((cursor, entries),) = await self._index.read(
                 "read the namespaces",
                 ("HSCAN", names.interned, cursor, "MATCH", "n:*", "COUNT", _SCAN_COUNT),
             )
@@ -256,18 +240,21 @@ class Reading(layouts.Layouts):
 
     async def _sealed_blob(self, digest: str, shard: messages.ShardId) -> bytes | None:
         """As it is stored: in this shard, or where an edit of a schedule that has moved put it."""
-        (value,) = await self._read("read a blob", ("HGET", self._shard(shard).blobs, digest))
+        (value,) = await self._index.read(
+            "read a blob", ("HGET", self._index.shard(shard).blobs, digest)
+        )
         if value is not None:
             return bytes(value)
-        targets = sharding.fed_by(shard, self._known_layout())
+        targets = sharding.fed_by(shard, self._index.known_layout())
         if not targets or shard in targets:
             return None
-        found = await self._read(
-            "read a blob", *(("HGET", self._shard(target).blobs, digest) for target in targets)
+        found = await self._index.read(
+            "read a blob",
+            *(("HGET", self._index.shard(target).blobs, digest) for target in targets),
         )
         return next((bytes(value) for value in found if value is not None), None)
 
-    def _check_meta(self, shard: messages.ShardId, meta: Sequence[bytes | None]) -> None:
+    def check_meta(self, shard: messages.ShardId, meta: Sequence[bytes | None]) -> None:
         layout, incarnation, *_ = meta
         if layout is None or incarnation is None:
             raise scripting.Uninitialised(f"shard {shard} holds no index")
@@ -277,19 +264,19 @@ class Reading(layouts.Layouts):
             raise scripting.LayoutChanged(f"shard {shard} is of layout {int(layout)} now")
         self._interned.see(shard, incarnation.decode())
 
-    async def _learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
+    async def learn_numbers(self, shard: messages.ShardId, numbers: set[int]) -> bool:
         """Whether each stands for a text; which one is in memory then."""
         missing = [n for n in numbers if self._interned.text(shard, n) is None]
         if not missing:
             return True
-        names = self._shard(shard)
-        meta, texts = await self._read(
+        names = self._index.shard(shard)
+        meta, texts = await self._index.read(
             "read interned texts",
             ("HMGET", names.meta, "layout", "incarnation"),
             ("HMGET", names.interned, *(f"n:{number}" for number in missing)),
         )
         before = self._interned.incarnation(shard)
-        self._check_meta(shard, meta)
+        self.check_meta(shard, meta)
         if self._interned.incarnation(shard) != before:
             raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
         for number, text in zip(missing, texts, strict=True):
@@ -297,18 +284,18 @@ class Reading(layouts.Layouts):
                 self._interned.learn(shard, number, text)
         return None not in texts
 
-    def _text(self, shard: messages.ShardId, number: int) -> bytes:
+    def text(self, shard: messages.ShardId, number: int) -> bytes:
         text = self._interned.text(shard, number)
         if text is None:
             raise TextLost(f"number {number} of shard {shard} stands for nothing")
         return text[1:]
 
     def _resolved(self, shard: messages.ShardId, packed: codec.Packed) -> definitions.Definition:
-        text = packed.rule if isinstance(packed.rule, bytes) else self._text(shard, packed.rule)
+        text = packed.rule if isinstance(packed.rule, bytes) else self.text(shard, packed.rule)
         return packed.resolved(
-            namespace=self._text(shard, packed.namespace).decode(),
+            namespace=self.text(shard, packed.namespace).decode(),
             rule=parsed_rule(text),
-            target=self._text(shard, packed.target).decode(),
+            target=self.text(shard, packed.target).decode(),
         )
 
     async def _stored(
@@ -319,11 +306,11 @@ class Reading(layouts.Layouts):
     ) -> list[messages.Stored]:
         if not packed:
             return []
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         by_lane: dict[int, list[points.ScheduleId]] = {}
         for schedule_id, record in packed.items():
             by_lane.setdefault(record.namespace, []).append(schedule_id)
-        replies = await self._read(
+        replies = await self._index.read(
             "read chain points",
             *(
                 ("ZMSCORE", names.lane(lane), *(i + packed[i].timing_version for i in ids))
@@ -362,16 +349,6 @@ def _as_stored(
         state=record.state,
         due_us=None if claimed else due,
         claimed=claimed,
-    )
-
-
-def _as_occurrence(point: points.DuePoint, record: bytes | None) -> messages.StoredOccurrence:
-    return messages.StoredOccurrence(
-        schedule_id=point.schedule_id,
-        timing_version=point.timing_version,
-        kind=point.kind,
-        slot_us=point.slot_us,
-        record=records.unpack_or_first(record or b""),
     )
 
 

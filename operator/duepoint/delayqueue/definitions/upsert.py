@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeVar, cast
 import msgspec
 
 from duepoint import errors
-from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, records
-from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, numbering, records, seal
+from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -102,8 +102,25 @@ class _Numbers(NamedTuple):
     rule: int | None
 
 
-class Upsert(moving.Moving):
-    """upsert."""
+class Upsert:
+    """Stores definitions, their blobs and their chain points."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        numbering: numbering.Numbering,
+        interned: interning.Interned,
+        seal: seal.Seal,
+        moves: moves.Moves,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._numbering = numbering
+        self._interned = interned
+        self._seal = seal
+        self._moves = moves
 
     def digest(self, namespace: str, blob: bytes) -> str:
         return self._seal.digest(namespace, blob)
@@ -155,18 +172,18 @@ class Upsert(moving.Moving):
     ) -> None:
         """Answer every row; no two of them are of one schedule."""
         for _ in range(_ROUNDS):
-            layout = self._known_layout()
+            layout = self._index.known_layout()
             try:
                 if layout.former is not None:
                     rows = await self._store_in(layout.former, rows, answers, epoch)
                 rows = await self._store_in(layout, rows, answers, epoch)
             except scripting.LayoutChanged:
-                if await self.layout() == layout:
+                if await self._layouts.read() == layout:
                     raise
                 rows = [row for row in rows if answers[row.place] is None]
             if not rows:
                 return
-            await self.layout()
+            await self._layouts.read()
         raise scripting.LayoutChanged("the index is cut anew faster than it can be written")
 
     async def _store_in(
@@ -178,9 +195,9 @@ class Upsert(moving.Moving):
     ) -> list[_Row]:
         """Answer the rows that a layout's shards have, or may have; the others are returned."""
         absent: list[_Row] = []
-        for several in _slices(_parts(rows, layout, self._buckets), _PARTS_TOGETHER):
+        for several in _slices(_parts(rows, layout, self._index.buckets), _PARTS_TOGETHER):
             calls = [await self._call(part, epoch) for part in several]
-            replies = await self._gathered_durably.replies(calls)
+            replies = await self._index.gathered_durably.replies(calls)
             for part, reply in zip(several, replies, strict=True):
                 for row, answer in zip(
                     part.rows(), await self._answers(part, reply, epoch), strict=True
@@ -203,14 +220,16 @@ class Upsert(moving.Moving):
             return reply
 
         async def again() -> list[bytes]:
-            answers: list[bytes] = await self._gathered_durably.run(await self._call(part, epoch))
+            answers: list[bytes] = await self._index.gathered_durably.run(
+                await self._call(part, epoch)
+            )
             return answers
 
         try:
-            return await self._until_free(part.shard, again)
+            return await self._moves.until_free(part.shard, again)
         except scripting.LayoutChanged:
             self._interned.forget(part.shard)
-            if sharding.layout_of(part.shard) == self._known_layout().number:
+            if sharding.layout_of(part.shard) == self._index.known_layout().number:
                 raise
             return [_ABSENT for _ in part.rows()]  # a former shard that is closed
 
@@ -218,7 +237,7 @@ class Upsert(moving.Moving):
         shard = part.shard
         kinds = {row.kind for row in part.rows()}
         texts = set(itertools.chain.from_iterable(kind.texts() for kind in kinds))
-        numbers = await self._intern(shard, sorted(texts), epoch)
+        numbers = await self._numbering.intern(shard, sorted(texts), epoch)
         numbers_of = {
             kind: _Numbers(
                 namespace=numbers[kind.namespace],
@@ -240,8 +259,8 @@ class Upsert(moving.Moving):
     def _call_of(
         self, part: _Part, numbers_of: Mapping[_Kind, _Numbers], arguments: scripting.Arguments
     ) -> scripting.Call:
-        names = self._shard(part.shard)
-        used = moving.Keys(
+        names = self._index.shard(part.shard)
+        used = moves.Keys(
             *(names.meta, names.heads, names.blobs, names.wake, names.leases, names.interned),
             *(names.occ, names.occrec),
         )
@@ -251,7 +270,7 @@ class Upsert(moving.Moving):
             first, last = arguments.run(_values(rows, numbers_of))
             groups.append(
                 (
-                    used.position(names.bucket_at(bucket, self._buckets)),
+                    used.position(names.bucket_at(bucket, self._index.buckets)),
                     str(lane),
                     used.position(names.lane(lane)),
                     first,

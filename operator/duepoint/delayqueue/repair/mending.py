@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint.delayqueue import core, messages, port, sharding
+from duepoint.delayqueue import index, messages, port, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -66,10 +66,19 @@ class Findings:
 _KINDS = ("arm", "drop", "add", "forget", "free")
 
 
-class Mending(reading.Reading, core.Core):
-    """What ``sweep`` writes."""
+class Mending:
+    """Writes what a sweep found."""
 
-    async def _chain_dues(
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+
+    async def chain_dues(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
     ) -> Dues:
         """Definitions, and where their chains belong: after what was handed over already."""
@@ -83,12 +92,12 @@ class Mending(reading.Reading, core.Core):
     async def _some_dues(
         self, shard: messages.ShardId, ids: Collection[points.ScheduleId], due_of: DueOf | None
     ) -> Dues:
-        resolved = await self.read_definitions(shard, ids)
+        resolved = await self._reader.read_definitions(shard, ids)
         if due_of is None or not resolved:
             return {schedule_id: (known, None) for schedule_id, known in resolved.items()}
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         found = iter(
-            await self._read(
+            await self._index.read(
                 "sweep chains",
                 *(
                     ("ZRANGE", names.occ, b"[" + head + b"\xff" * 8, b"[" + head,
@@ -106,7 +115,7 @@ class Mending(reading.Reading, core.Core):
             dues[schedule_id] = known, due_of(later)
         return dues
 
-    async def _mend(
+    async def mend(
         self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
     ) -> messages.Swept:
         """What was put right; the caller adds where the sweep goes on."""
@@ -131,7 +140,7 @@ class Mending(reading.Reading, core.Core):
     async def _mend_some(
         self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
     ) -> tuple[int, int, int, list[bytes]]:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         used = [
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
             names.wake,
@@ -145,7 +154,7 @@ class Mending(reading.Reading, core.Core):
             return position[name]
 
         def bucket(schedule_id: bytes) -> int:
-            return key(names.bucket_of(points.ScheduleId(schedule_id), self._buckets))
+            return key(names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets))
 
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
@@ -180,7 +189,9 @@ class Mending(reading.Reading, core.Core):
         arguments.put("records", [put(claim_id) for claim_id in findings.records])
         for name, found in (("add", findings.add), ("forget", findings.forget)):
             arguments.put(name, [(key(names.lane(lane)), put(member)) for lane, member in found])
-        armed, dropped, mended, wanted = await self._scripts.run(arguments.call("sweep", used))
+        armed, dropped, mended, wanted = await self._index.scripts.run(
+            arguments.call("sweep", used)
+        )
         return armed, dropped, mended, wanted
 
 

@@ -142,7 +142,7 @@ async def test_schedules_that_allow_everything_are_not_told_of(monkeypatch):
         async def never(*_):
             raise AssertionError("told of")
 
-        monkeypatch.setattr(world.queue, "finish", never)
+        monkeypatch.setattr(world.queue.concurrency, "finish", never)
         await world.apply_job(schedule="*/5 * * * *")
         await _until(world, 1)
         world.api.end_job(NAMESPACE, name(0))
@@ -188,7 +188,7 @@ async def test_an_edit_whose_call_is_lost_starts_what_waits_once_the_queue_answe
     async with World().leader() as world, workers(world, "a"):
         await world.apply_job(schedule="*/5 * * * *", concurrencyPolicy="Queue")
         await _until(world, 400)
-        finish, failed = world.queue.finish, []
+        finish, failed = world.queue.concurrency.finish, []
 
         async def failing_once(*given, **named):
             if not failed:
@@ -196,7 +196,7 @@ async def test_an_edit_whose_call_is_lost_starts_what_waits_once_the_queue_answe
                 raise errors.QueueUnavailable("no answer")
             return await finish(*given, **named)
 
-        monkeypatch.setattr(world.queue, "finish", failing_once)
+        monkeypatch.setattr(world.queue.concurrency, "finish", failing_once)
         await world.apply_job(schedule="*/5 * * * *")
         await world.clock.advance(2)
         assert failed

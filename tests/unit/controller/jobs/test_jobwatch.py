@@ -352,11 +352,11 @@ async def test_a_manual_job_stays_while_the_queue_still_holds_its_slot():
             run_tag=points.run_tag("run"),
         )
         record = messages.OccurrenceRecord(trigger="Manual", run_uid="run")
-        await world.queue.enqueue(known, point, record, EPOCH)
+        await world.queue.occurrences.enqueue(known, point, record, EPOCH)
         world.api.end_job(NAMESPACE, await a_manual_job(world, made, slot_us))
         await world.clock.advance(60)
         assert len(world.api.all_stored("jobs")) == 1
-        await world.queue.withdraw(known, point, EPOCH)
+        await world.queue.occurrences.withdraw(known, point, EPOCH)
         await world.clock.advance(60)
         assert world.api.all_stored("jobs") == []
 

@@ -80,7 +80,7 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
     monkeypatch,
 ):
     world = RunWorld()
-    enqueue, lost = world.queue.enqueue_many, []
+    enqueue, lost = world.queue.occurrences.enqueue_many, []
 
     async def losing(*args):
         answer = await enqueue(*args)
@@ -90,7 +90,7 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
         return answer
 
     async with world.leader(), world.working():
-        monkeypatch.setattr(world.queue, "enqueue_many", losing)
+        monkeypatch.setattr(world.queue.occurrences, "enqueue_many", losing)
         await a_backfill(world, job=False)
         await to_the_end(world)
     fired = collections.Counter(one.slot_us for one in world.target.fired if one.run_uid)
@@ -100,7 +100,7 @@ async def test_a_hand_over_without_an_answer_is_not_repeated_before_it_is_known_
 
 async def test_a_hand_over_that_never_arrived_is_made_again(monkeypatch):
     world = RunWorld()
-    enqueue, lost = world.queue.enqueue_many, []
+    enqueue, lost = world.queue.occurrences.enqueue_many, []
 
     async def losing(*args):
         if len(lost) < 5:
@@ -109,7 +109,7 @@ async def test_a_hand_over_that_never_arrived_is_made_again(monkeypatch):
         return await enqueue(*args)
 
     async with world.leader(), world.working():
-        monkeypatch.setattr(world.queue, "enqueue_many", losing)
+        monkeypatch.setattr(world.queue.occurrences, "enqueue_many", losing)
         await a_backfill(world, job=False)
         await to_the_end(world)
     assert world.counts() == (SLOTS, SLOTS, SLOTS, 0, 0)
@@ -121,7 +121,7 @@ async def test_an_emptied_index_loses_no_slot_of_a_backfill():
         await a_backfill(world)
         await world.clock.advance(2)
         world.queue.flush()
-        await world.queue.open_layout(world.shards, messages.Epoch(1))
+        await world.queue.membership.open(world.shards, messages.Epoch(1))
         await world.resync.run()
         world.runs.request()
         await world.clock.advance(5)
@@ -209,7 +209,7 @@ async def test_a_former_leader_hands_nothing_over():
     world = RunWorld()
     async with world.leader():
         await a_backfill(world, job=False, maxParallel=1)
-        await world.queue.open_layout(world.shards, messages.Epoch(5))
+        await world.queue.membership.open(world.shards, messages.Epoch(5))
         (task,) = [one for one in world.running if "ScheduleRuns.run" in repr(one)]
         async with world.working():
             await world.clock.advance(5)

@@ -184,7 +184,7 @@ async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_
     monkeypatch,
 ):
     world = RunWorld()
-    withdraw, lost = world.queue.withdraw, []
+    withdraw, lost = world.queue.occurrences.withdraw, []
 
     async def losing(*args):
         answer = await withdraw(*args)
@@ -193,7 +193,7 @@ async def test_a_delivery_under_way_is_waited_for_although_the_answer_that_says_
             raise errors.QueueUnavailable("the reply was lost")
         return answer
 
-    monkeypatch.setattr(world.queue, "withdraw", losing)
+    monkeypatch.setattr(world.queue.occurrences, "withdraw", losing)
     async with world.leader(), world.working():
         world.target.hold()
         await a_backfill(world, maxParallel=2)

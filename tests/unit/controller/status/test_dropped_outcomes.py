@@ -7,7 +7,7 @@ import structlog
 from prometheus_client import REGISTRY
 
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.firing import settling
+from duepoint.delayqueue.claims import settling
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
 from tests.fakes.recordingtarget import RecordingTarget
@@ -30,7 +30,7 @@ def dropped() -> float:
 
 async def lose_the_index(world: World, epoch: int) -> None:
     world.queue.flush()
-    await world.queue.open_layout(world.shards, messages.Epoch(epoch))
+    await world.queue.membership.open(world.shards, messages.Epoch(epoch))
     await world.resync.run()
     await world.clock.settle()
 

@@ -188,7 +188,7 @@ async def test_an_emptied_queue_is_rebuilt_under_a_leader_that_knew_open_slots()
         async with a_worker(world, target):
             await world.clock.advance(700)
         world.queue.flush()
-        await world.queue.open_layout(world.shards, messages.Epoch(1))
+        await world.queue.membership.open(world.shards, messages.Epoch(1))
         await world.resync.run()
         async with a_worker(world, target):
             await world.clock.advance(120)

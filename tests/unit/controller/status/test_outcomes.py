@@ -86,7 +86,7 @@ async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
     """There may be 100,000 of them."""
     clock, stream, asked = FakeClock(), Stream(), []
     stream.clock = clock
-    queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
+    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
     outcomes = outcomes_of(
         stream, None, queue, clock, has_open=lambda: bool(asked.append(clock.monotonic()))
     )
@@ -98,7 +98,7 @@ async def test_schedules_are_not_asked_for_open_slots_with_every_outcome():
 async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken_for_read_ones():
     clock, stream, folded = FakeClock(), Stream(), []
     stream.clock = clock
-    queue = SimpleNamespace(ledger=lambda: stream, upheavals=0)
+    queue = SimpleNamespace(ledger=lambda: stream, health=SimpleNamespace(upheavals=0))
     reporter = SimpleNamespace(event=lambda event, **_: folded.append(event.name))
     outcomes = outcomes_of(stream, reporter, queue, clock)
     async with running(clock, outcomes.run()):
@@ -106,7 +106,7 @@ async def test_outcomes_of_a_promoted_server_whose_clock_is_behind_are_not_taken
         stream.next = [told("1000-0", "first"), told("9000-0", "second")]
         await outcomes.catch_up()
         assert folded == ["first", "second"]
-        queue.upheavals = 1
+        queue.health.upheavals = 1
         stream.next = [told("1000-0", "first"), note("1001-0"), told("1002-0", "third")]
         await outcomes.catch_up()
     assert folded == ["first", "second", "third"]

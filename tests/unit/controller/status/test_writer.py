@@ -293,7 +293,7 @@ async def an_index_watch(
     events.claims_lost.subscribe(lambda _at_us: losses.append(clock.monotonic()))
     return IndexWatch(
         queue=queue,
-        layout=await queue.open_layout(4, EPOCH),
+        layout=await queue.membership.open(4, EPOCH),
         epoch=EPOCH,
         outages=lambda: len(outages or ()),
         clock=clock,
@@ -310,7 +310,7 @@ async def test_an_emptied_index_is_made_again_within_ten_seconds():
         queue.flush()
         await clock.advance(10)
         assert len(doubts) == len(losses) == 1
-        assert (await queue.layout()).shards == 4
+        assert (await queue.layouts.read()).shards == 4
         await clock.advance(60)
         assert len(doubts) == 1
 
@@ -319,7 +319,7 @@ async def test_shards_that_went_with_their_server_are_made_again_and_filled():
     clock = FakeClock()
     queue, doubts, losses = MemoryDelayQueue(clock), [], []
     watch = await an_index_watch(clock, queue, doubts, losses=losses)
-    opened, open_layout = [], queue.open_layout
+    opened, open_layout = [], queue.membership.open
 
     async def missing():
         return () if opened else (messages.ShardId(1),)
@@ -328,7 +328,7 @@ async def test_shards_that_went_with_their_server_are_made_again_and_filled():
         opened.append(args)
         return await open_layout(*args, **named)
 
-    queue.keepalive, queue.open_layout = missing, noting
+    queue.health.keepalive, queue.membership.open = missing, noting
     async with running(clock, watch.run()):
         await clock.advance(10)
         assert len(opened) == 1
@@ -343,22 +343,22 @@ async def test_a_server_that_took_over_is_noticed_at_the_next_look():
     events.index_doubted.subscribe(lambda: doubts.append(clock.monotonic()))
     watch = IndexWatch(
         queue=queue,
-        layout=await queue.open_layout(4, EPOCH),
+        layout=await queue.membership.open(4, EPOCH),
         epoch=EPOCH,
-        outages=lambda: queue.upheavals,
+        outages=lambda: queue.health.upheavals,
         clock=clock,
         health=services.Health(),
         events=events,
     )
 
     async def meets_another():
-        queue.upheavals = 1  # the keepalive is what connects anew
+        queue.health.upheavals = 1  # the keepalive is what connects anew
         return ()
 
     async with running(clock, watch.run()):
         await clock.advance(10)
         assert doubts == []
-        queue.keepalive = meets_another
+        queue.health.keepalive = meets_another
         await clock.advance(8)
         assert len(doubts) == 1
 
@@ -373,7 +373,7 @@ async def test_a_server_that_becomes_unfit_is_told_of_until_it_is_fit_again():
     async def problems(**_):
         return tuple(found)
 
-    queue.problems = problems
+    queue.health.problems = problems
     async with running(clock, watch.run()):
         await clock.advance(10)
         found.append("maxmemory-policy is allkeys-lru")
@@ -417,7 +417,7 @@ async def test_a_newer_leader_at_the_index_ends_the_watch():
     queue, doubts = MemoryDelayQueue(clock), []
     watch = await an_index_watch(clock, queue, doubts)
     async with running(clock, watch.run()) as (task,):
-        await queue.open_layout(4, messages.Epoch(2))
+        await queue.membership.open(4, messages.Epoch(2))
         queue.available = False
         await clock.advance(10)
         queue.available = True
@@ -428,7 +428,7 @@ async def test_a_newer_leader_at_the_index_ends_the_watch():
 async def test_a_sweep_is_made_when_asked_and_nothing_in_between():
     clock = FakeClock()
     queue = MemoryDelayQueue(clock)
-    await queue.open_layout(4, EPOCH)
+    await queue.membership.open(4, EPOCH)
     sweeper = Sweeper(
         queue=queue,
         epoch=EPOCH,

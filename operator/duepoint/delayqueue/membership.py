@@ -10,8 +10,7 @@ from __future__ import annotations
 import secrets
 
 from duepoint import errors
-from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.resharding import layouts
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.wire import scripting
 
 RECORD_FORMAT = 1
@@ -23,10 +22,19 @@ WORKER_TTL_SECONDS = 25.0
 SILENCE_SECONDS = 300.0
 
 
-class Membership(layouts.Layouts):
-    """open_layout, stay, beat, goodbye, time_us."""
+class Membership:
+    """Makes the index, and says who is alive."""
 
-    async def open_layout(
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+
+    async def open(
         self,
         shards: int,
         epoch: messages.Epoch,
@@ -34,15 +42,22 @@ class Membership(layouts.Layouts):
         noted: messages.Layout | None = None,
         by: str = "",
     ) -> messages.Layout:
-        existing = await self._layout_record()
+        """The existing layout, every shard of it initialised; made as ``noted`` when absent.
+
+        Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
+        is a power of two. ``by`` is the installation that opens it, where it says who it is.
+        Raises ``scripting.Foreign`` where the index is of another cluster, or where another
+        installation has opened it and has not been silent for five minutes.
+        """
+        existing = await self._layouts.record()
         if existing is None:
             await self._compare_owner_of_shards(noted or messages.Layout(number=1, shards=shards))
         wanted = existing or noted or messages.Layout(number=1, shards=shards)
-        await self._make_shards(wanted, epoch)
+        await self.make_shards(wanted, epoch)
         arguments = scripting.Arguments(
             layout=wanted.number,
             shards=wanted.shards,
-            buckets=self._buckets,
+            buckets=self._index.buckets,
             epoch=epoch,
             incarnation=_new_incarnation(),
             silence=int(SILENCE_SECONDS * 1_000_000),
@@ -52,39 +67,43 @@ class Membership(layouts.Layouts):
         if wanted.former is not None:
             arguments.put("former", wanted.former.number)
             arguments.put("former_shards", wanted.former.shards)
-        reply = await self._scripts.run(arguments.call("open", [self._keys.layout]))
-        opened = self._remember(reply)
+        reply = await self._index.scripts.run(arguments.call("open", [self._index.keys.layout]))
+        opened = self._layouts.remember(reply)
         if opened != wanted:  # somebody else was first, with another wish
-            await self._make_shards(opened, epoch)
+            await self.make_shards(opened, epoch)
         return opened
 
     async def _compare_owner_of_shards(self, layout: messages.Layout) -> None:
         """The layout record may be lost alone: the shards say whose index it was."""
         names = (
-            self._keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
             for shard in sharding.all_shards(layout)
         )
-        marks = await self._read(
+        marks = await self._index.read(
             "read whose index it is", *(("HGET", name.meta, "owner") for name in names)
         )
         for mark in filter(None, marks):
-            self._compare_owner(mark.decode(errors="replace"))
+            self._layouts.compare_owner(mark.decode(errors="replace"))
 
     async def stay(self, by: str) -> bool:
-        call = scripting.Arguments(by=by).call("stay", [self._keys.layout])
-        return bool(await self._scripts.run(call))
+        """The installation that opened the index lives; False where another one opened it last."""
+        call = scripting.Arguments(by=by).call("stay", [self._index.keys.layout])
+        return bool(await self._index.scripts.run(call))
 
     async def beat(self, worker: str) -> messages.Beat:
-        await self._servers.keepalive()
+        """Say that this worker lives for the next 25 s; who else does, and what the index is."""
+        await self._index.servers.keepalive()
         # A failover and back leaves connections alive, to a server that has lost what it held last.
-        await self._servers.refresh()
+        await self._index.servers.refresh()
         arguments = scripting.Arguments(
             worker=worker,
             ttl=int(WORKER_TTL_SECONDS * 1_000_000),
-            knows=0 if self._layout is None else self._layout.number,
+            knows=0 if self._index.layout is None else self._index.layout.number,
         )
-        reply = await self._scripts.run(
-            arguments.call("beat", [self._keys.layout, self._keys.workers, self._keys.seen])
+        reply = await self._index.scripts.run(
+            arguments.call(
+                "beat", [self._index.keys.layout, self._index.keys.workers, self._index.keys.seen]
+            )
         )
         time_us, incarnation, number, shards, workers, former, former_shards = reply
         was = messages.Layout(number=former, shards=former_shards) if former else None
@@ -97,14 +116,10 @@ class Membership(layouts.Layouts):
             time_us=int(time_us),
         )
 
-    async def time_us(self) -> int:
-        (reply,) = await self._read("read the clock", ("TIME",))
-        return int(reply[0]) * 1_000_000 + int(reply[1])
-
     async def goodbye(self, worker: str) -> None:
-        await self._read("say goodbye", ("ZREM", self._keys.workers, worker))
+        await self._index.read("say goodbye", ("ZREM", self._index.keys.workers, worker))
 
-    async def _make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
+    async def make_shards(self, layout: messages.Layout, epoch: messages.Epoch) -> None:
         """Every shard exists; of a former layout those that are closed are left so."""
         shards = sharding.all_shards(layout)
         calls = []
@@ -118,9 +133,9 @@ class Membership(layouts.Layouts):
                 group=STATUS_GROUP,
                 state="draining" if is_former else "filling" if layout.former else "open",
             )
-            names = self._keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+            names = self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
             calls.append(arguments.call("init", fixed_keys(names)))
-        for shard, reply in zip(shards, await self._scripts.run_many(calls), strict=True):
+        for shard, reply in zip(shards, await self._index.scripts.run_many(calls), strict=True):
             is_closed = isinstance(reply, scripting.LayoutChanged)
             if isinstance(reply, errors.DuepointError) and not (
                 is_closed and sharding.layout_of(shard) != layout.number

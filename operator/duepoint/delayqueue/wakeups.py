@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duepoint import clock as clocks
-from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.firing import alarms
+from duepoint.delayqueue import alarms, keys, messages, sharding
 from duepoint.delayqueue.wire import serverclock, subscription
 from duepoint.delayqueue.wire import servers as servers_
 from duepoint.schedules import points

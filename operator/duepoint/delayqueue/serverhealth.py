@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from duepoint import errors, services, telemetry
-from duepoint.delayqueue import core, sharding
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.wire import connecting, scripting
 
 #: Longest hash value that a bucket keeps in its compact form (the record of a schedule with the
@@ -66,8 +66,15 @@ def tell(problems: Sequence[str], health: services.Health) -> None:
         telemetry.logger.error("unfit queue server", problems=list(problems))
 
 
-class Fitness(core.Core):
-    """problems."""
+class ServerHealth:
+    """Whether the servers are there, and fit to hold the index."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+    ) -> None:
+        self._index = index
 
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:
         """One line for each thing that is wrong; none when the server is fit.
@@ -75,7 +82,7 @@ class Fitness(core.Core):
         Args:
             fills: ask for the rights of the operator instead of a worker's.
         """
-        nodes = await self._servers.everywhere([("INFO", "server"), ("INFO", "memory")])
+        nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
         told = scripting.of_those_there(nodes, "read what the server is")
         found = {
             "version": _first(connecting.version_problem(server) for server, _ in told),
@@ -87,6 +94,41 @@ class Fitness(core.Core):
         for check in CHECKS:
             telemetry.queue_problems.labels(check).set(found[check] is not None)
         return tuple(line for line in found.values() if line)
+
+    async def keepalive(self) -> tuple[messages.ShardId, ...]:
+        """Ask every server on every idle connection; shards that are gone, one for each server.
+
+        A connection that died without an error is closed; the map of a cluster and the number of
+        replicas are read again. A server that was emptied has lost all of its shards.
+        """
+        await self._index.servers.keepalive()
+        await self._index.servers.refresh()
+        if self._index.layout is None:
+            return ()
+        shards = {
+            self._index.shard(shard).meta: shard
+            for shard in sharding.all_shards(self._index.layout)
+        }
+        asked = [names[0] for names in self._index.servers.homes(tuple(shards)).values()]
+        replies = await self._index.servers.exchange([("HGET", meta, "layout") for meta in asked])
+        scripting.good(replies, "look for the shards")
+        return tuple(
+            shards[meta] for meta, found in zip(asked, replies, strict=True) if found is None
+        )
+
+    async def time_us(self) -> int:
+        """What time it is by the server's clock, UTC in microseconds."""
+        (reply,) = await self._index.read("read the clock", ("TIME",))
+        return int(reply[0]) * 1_000_000 + int(reply[1])
+
+    @property
+    def upheavals(self) -> int:
+        """How often a server turned out not to be the one it was: writes may be lost."""
+        return self._index.servers.upheavals
+
+    def hosts(self) -> tuple[connecting.Host, ...]:
+        """Hosts and ports of the servers that were found out about, beside those of the URL."""
+        return self._index.servers.hosts()
 
     # -- compact hashes ----------------------------------------------------------------------------
 
@@ -114,7 +156,7 @@ class Fitness(core.Core):
         for key in self._probes():
             arguments = scripting.Arguments(value=LISTPACK_VALUE_BYTES, entries=LISTPACK_ENTRIES)
             calls.append(arguments.call("compact", [key]))
-        replies = await self._scripts.run_many(calls)
+        replies = await self._index.scripts.run_many(calls)
         found = [reply for reply in replies if not isinstance(reply, errors.DuepointError)]
         return [
             name
@@ -124,24 +166,26 @@ class Fitness(core.Core):
 
     def _probes(self) -> list[str]:
         """A key on each server, as far as shards are known; else on that of the layout."""
-        if self._layout is None:
-            return [self._keys.probe]
-        shards = (self._shard(shard).probe for shard in sharding.all_shards(self._layout))
-        return [names[0] for names in self._servers.homes(tuple(shards)).values()]
+        if self._index.layout is None:
+            return [self._index.keys.probe]
+        shards = (
+            self._index.shard(shard).probe for shard in sharding.all_shards(self._index.layout)
+        )
+        return [names[0] for names in self._index.servers.homes(tuple(shards)).values()]
 
     async def _everywhere(self, attempted: str, command: tuple[Any, ...]) -> list[list[Any]]:
-        nodes = await self._servers.everywhere([command])
+        nodes = await self._index.servers.everywhere([command])
         return [scripting.good(replies, attempted) for replies in nodes]
 
     # -- rights ------------------------------------------------------------------------------------
 
     async def _rights_problem(self, needed: Sequence[str]) -> str | None:
-        key = self._keys.layout
+        key = self._index.keys.layout
         arguments = scripting.Arguments(commands=[_example(name, key) for name in needed])
-        refused = await self._scripts.run(arguments.call("rights", [key]))
+        refused = await self._index.scripts.run(arguments.call("rights", [key]))
         if not refused:
             return None
-        prefix = self._keys.prefix
+        prefix = self._index.keys.prefix
         missing = " ".join(f"+{needed[position - 1].lower()}" for position in refused)
         return (
             f"this Redis user may not do what it has to on {prefix}* (keys and channels); let it"

@@ -8,17 +8,22 @@ What is counted of a namespace's letters goes with them.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+import heapq
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue import index, keys, messages, sharding
 from duepoint.delayqueue.definitions import codec, reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
+_LETTERS_TOGETHER = 200
 #: Letters that one script removes; their payloads are not in them, so this is quick.
 PURGED_TOGETHER = 500
 
@@ -91,8 +96,71 @@ def _record(entry: Mapping[str, str]) -> messages.OccurrenceRecord:
     )
 
 
-class Replaying(reading.Reading):
-    """replay, purge, count_letters."""
+class DeadLetters:
+    """Dead letters: reading, replaying and purging them."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+
+    async def all(self) -> AsyncIterator[messages.DeadEntry]:
+        """Every dead letter, newest first, read as it is asked for."""
+        shards = sharding.all_shards(self._index.known_layout())
+        read = await asyncio.gather(*(self._some_letters(shard, "+") for shard in shards))
+        unread = dict(zip(shards, read, strict=True))
+        newest = [(_age(found[0]), shard) for shard, found in unread.items() if found]
+        heapq.heapify(newest)
+        while newest:
+            _, shard = heapq.heappop(newest)
+            letter = unread[shard].pop(0)
+            yield letter
+            if not unread[shard]:
+                unread[shard] = await self._some_letters(shard, f"({letter.id}")
+            if unread[shard]:
+                heapq.heappush(newest, (_age(unread[shard][0]), shard))
+
+    async def dropped(self) -> dict[str, int]:
+        """How many letters of each namespace went because it had more than it may keep."""
+        shards = sharding.all_shards(self._index.known_layout())
+        found = await self._index.read(
+            "read how many dead letters went",
+            *(("HGETALL", self._index.shard(shard).letter_sums) for shard in shards),
+        )
+        dropped: Counter[str] = Counter()
+        for raw in found:
+            for name, count in _fields(raw).items():
+                if name.startswith(b"d:"):
+                    dropped[name[2:].decode(errors="replace")] += int(count)
+        return dict(sorted(dropped.items()))
+
+    async def find(
+        self, layout: int, shard_number: int, entry_id: str
+    ) -> messages.DeadEntry | None:
+        """The letter with this id; None where it is not there (any more)."""
+        wanted = (layout, shard_number)
+        for shard in sharding.all_shards(self._index.known_layout()):
+            if (sharding.layout_of(shard), sharding.index_of(shard)) == wanted:
+                return await self._letter(shard, entry_id)
+        return None
+
+    async def _letter(self, shard: messages.ShardId, entry_id: str) -> messages.DeadEntry | None:
+        (found,) = await self._index.read(
+            "read a dead letter", ("XRANGE", self._index.shard(shard).dead, entry_id, entry_id)
+        )
+        return _letter(shard, *found[0]) if found else None
+
+    async def _some_letters(self, shard: messages.ShardId, before: str) -> list[messages.DeadEntry]:
+        """Newest first, from ``before`` (an id after a bracket, or ``+``) on."""
+        (found,) = await self._index.read(
+            "read dead letters",
+            ("XREVRANGE", self._index.shard(shard).dead, before, "-", "COUNT", _LETTERS_TOGETHER),
+        )
+        return [_letter(shard, entry_id, fields) for entry_id, fields in found]
 
     async def replay(
         self, letter: messages.DeadEntry, slot: Slot, where: Where, now_us: int
@@ -105,12 +173,14 @@ class Replaying(reading.Reading):
             now_us: from here on its age counts anew.
         """
         shard, known = where
-        if self._servers.is_cluster and shard != letter.shard:
+        if self._index.servers.is_cluster and shard != letter.shard:
             return Replayed.BUSY  # the letter follows its schedule when the move is over
-        lane = await self._lane_of(shard, known.namespace)
+        lane = await self._reader.lane_of(shard, known.namespace)
         if lane is None:
             return Replayed.GONE
-        reply: bytes = await self._scripts.run(self._replay_call(letter, slot, where, lane, now_us))
+        reply: bytes = await self._index.scripts.run(
+            self._replay_call(letter, slot, where, lane, now_us)
+        )
         return Replayed.BUSY if reply == b"ABSENT" else Replayed[reply.decode()]
 
     async def purge(self, letters: Sequence[messages.DeadEntry]) -> int:
@@ -122,20 +192,20 @@ class Replaying(reading.Reading):
         for shard, ids in by_shard.items():
             for first in range(0, len(ids), PURGED_TOGETHER):
                 part = ids[first : first + PURGED_TOGETHER]
-                removed += await self._scripts.run(self._purge_call(shard, part))
+                removed += await self._index.scripts.run(self._purge_call(shard, part))
         return removed
 
     def _purge_call(self, shard: messages.ShardId, ids: Sequence[str]) -> scripting.Call:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
         arguments.put("letters", arguments.run(ids))
         return arguments.call("purge", [names.meta, *_letter_keys(names)])
 
-    async def count_letters(self) -> int:
+    async def count(self) -> int:
         """How many dead letters there are."""
-        shards = sharding.all_shards(self._known_layout())
-        counts = await self._read(
-            "count dead letters", *(("XLEN", self._shard(shard).dead) for shard in shards)
+        shards = sharding.all_shards(self._index.known_layout())
+        counts = await self._index.read(
+            "count dead letters", *(("XLEN", self._index.shard(shard).dead) for shard in shards)
         )
         return sum(counts)
 
@@ -143,7 +213,7 @@ class Replaying(reading.Reading):
         self, letter: messages.DeadEntry, slot: Slot, where: Where, lane: int, now_us: int
     ) -> scripting.Call:
         shard, known = where
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         point = points.DuePoint(
             schedule_id=known.id,
             timing_version=known.timing_version,
@@ -162,8 +232,8 @@ class Replaying(reading.Reading):
         arguments.put("record", arguments.position(records.pack(record)))
         named = [
             names.meta, names.heads, names.occ, names.occrec, names.wake, names.lane(lane),
-            names.bucket_of(known.id, self._buckets), names.leases,
-            *_letter_keys(self._shard(letter.shard)),
+            names.bucket_of(known.id, self._index.buckets), names.leases,
+            *_letter_keys(self._index.shard(letter.shard)),
         ]  # fmt: skip
         return arguments.call("replay", named)
 
@@ -174,3 +244,26 @@ def _letter_keys(names: keys.ShardKeys) -> tuple[str, str, str]:
 
 def _whole(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+def _age(letter: messages.DeadEntry) -> tuple[int, int]:
+    milliseconds, _, number = letter.id.partition("-")
+    return -int(milliseconds), -int(number or 0)
+
+
+def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
+    return dict(raw) if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+
+
+def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401 - the library parses some commands
+    fields = _fields(raw)
+    member = fields.pop(b"member", b"")
+    return messages.DeadEntry(
+        shard=shard,
+        id=entry_id.decode(),
+        member=member,
+        entry={
+            name.decode(errors="replace"): value.decode(errors="replace")
+            for name, value in fields.items()
+        },
+    )

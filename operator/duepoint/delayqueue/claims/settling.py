@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import messages, quotas, sharding
+from duepoint.delayqueue import index, layouts, messages, quotas, sharding
+from duepoint.delayqueue.claims import claimedchains, nextdues, prefetch, retrylimit
 from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.firing import claimedchains, crowding, rearming
 from duepoint.delayqueue.keys import ShardKeys
-from duepoint.delayqueue.resharding import layouts
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -52,16 +51,29 @@ class _LanePart:
     sources: list[bytes | str] = field(default_factory=list)
 
 
-class Settling(layouts.Layouts):
-    """settle, deliver, plan, split, append."""
+class Settlements:
+    """Ends claims: settle, deliver, plan, split; appends entries of users' streams."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        prefetch: prefetch.Foresight,
+        quotas: quotas.Quotas,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._prefetch = prefetch
+        self._quotas = quotas
 
     async def settle(
         self, claim: messages.Claim, settlement: messages.Settlement
     ) -> messages.Settled:
         try:
-            reply = await self._gathered.run(self._settle_call(claim, settlement))
+            reply = await self._index.gathered.run(self._settle_call(claim, settlement))
         except (scripting.LayoutChanged, scripting.Uninitialised):
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return await self._settle_nowhere(claim, settlement)
         if reply[0] == b"lost":
@@ -81,33 +93,36 @@ class Settling(layouts.Layouts):
 
     def _foresee(self, shard: messages.ShardId, settlement: messages.Settlement) -> None:
         for chain in settlement.chains:
-            self._foresight.expect(shard, chain.schedule_id, chain.due_us)
+            self._prefetch.expect(shard, chain.schedule_id, chain.due_us)
         if len(settlement.rearmed) <= _MOST_FORESEEN:
             for member, due_us in settlement.rearmed:
-                self._foresight.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
+                self._prefetch.expect(shard, points.ScheduleId(member[:_ID_LENGTH]), due_us)
 
     async def plan(
         self, claim: messages.Claim, planning: messages.Planning
     ) -> tuple[messages.Occurrence, ...] | None:
+        """The slots are occurrences of this claim now, the chain moved on; None = lost.
+
+        The chain point is not the claim's any more: settle the slots, not the chain.
+        """
         (held,) = await self.split(claim, [planning])
         return planning.slots if held else None
 
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
     ) -> tuple[bool, ...]:
+        """``plan`` for many chain points in one script; False where the chain was not held."""
         try:
-            reply = await self._gathered.run(self._plan_call(claim, splits))
+            reply = await self._index.gathered.run(self._plan_call(claim, splits))
         except scripting.LayoutChanged:
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return (False,) * len(splits)
         if reply[0] == b"lost":
             return (False,) * len(splits)
         for planning in splits:
             if planning.next_due_us is not None:
-                self._foresight.expect(
-                    claim.shard, planning.chain.schedule_id, planning.next_due_us
-                )
+                self._prefetch.expect(claim.shard, planning.chain.schedule_id, planning.next_due_us)
         return tuple(answer == 1 for answer in reply[1:])
 
     async def _settle_nowhere(
@@ -115,25 +130,33 @@ class Settling(layouts.Layouts):
     ) -> messages.Settled:
         """The claim's shard is no more, and so is the claim; its outcomes count all the same."""
         if settlement.outcomes:
-            shard = sharding.own_shards(self._known_layout())[0]
+            shard = sharding.own_shards(self._index.known_layout())[0]
             late = dataclasses.replace(claim, shard=shard)
             told = messages.Settlement(outcomes=settlement.outcomes, number=settlement.number)
-            await self._gathered.run(self._settle_call(late, told))
+            await self._index.gathered.run(self._settle_call(late, told))
         return messages.Settled(lost=True, applied=0, remaining=0)
 
     @property
     def settles_entries(self) -> bool:
-        return not self._servers.is_cluster
+        """Whether ``deliver`` is to be had: not on a cluster, where streams lie on other nodes."""
+        return not self._index.servers.is_cluster
 
     async def deliver(
         self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
     ) -> messages.Handed:
+        """Entries and settlement in one step, exactly once; repeated under its number it is safe.
+
+        The settlement names the members of the entries, and its outcomes are theirs: they are
+        written only with the entries. Of several streams one may refuse: its members stay with
+        the claim. Raises ``scripting.WrongType`` and ``scripting.Refused`` where the server has
+        said no and nothing was done; after any other TryLater it may have been.
+        """
         count = sum(len(group.members) for group in entries)
         lost = messages.Handed(done=False, held=(False,) * count, lost=True)
         try:
-            reply = await self._gathered.run(self._settle_call(claim, settlement, entries))
+            reply = await self._index.gathered.run(self._settle_call(claim, settlement, entries))
         except (scripting.LayoutChanged, scripting.Uninitialised):
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return lost
         if reply[0] == b"lost":
@@ -150,16 +173,23 @@ class Settling(layouts.Layouts):
         )
 
     async def append(self, entries: messages.Entries) -> list[str]:
+        """The entries by themselves, all or none, in one script; their ids.
+
+        For a cluster, where they cannot go in with a settlement. Raises ``scripting.WrongType``,
+        and QueueUnavailable where they may be in or not.
+        """
         arguments = scripting.Arguments()
         group = _entries(arguments, entries, key=1)
         arguments.put("entries", [{**group, "most_bytes": self._quotas.of_stream}])
         keys = self._stream_keys(entries.namespace, entries.name)
-        ids = await self._gathered_appends.run(arguments.call("append", keys))
+        ids = await self._index.gathered_appends.run(arguments.call("append", keys))
         return [id_.decode() for id_ in ids]
 
     def _stream_keys(self, namespace: str, name: str) -> tuple[str, str]:
         """The stream, and what is counted of it."""
-        return self._keys.stream(namespace, name), self._keys.stream_state(namespace, name)
+        return self._index.keys.stream(namespace, name), self._index.keys.stream_state(
+            namespace, name
+        )
 
     def _settle_call(
         self,
@@ -167,7 +197,7 @@ class Settling(layouts.Layouts):
         settlement: messages.Settlement,
         entries: Sequence[messages.Entries] = (),
     ) -> scripting.Call:
-        names = self._shard(claim.shard)
+        names = self._index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
         if settlement.whole:
             _check_whole(claim, settlement)
@@ -178,7 +208,7 @@ class Settling(layouts.Layouts):
             whole=is_whole,
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
-            runs_bytes=runs_bytes(self._known_layout().shards),
+            runs_bytes=runs_bytes(self._index.known_layout().shards),
             runs_age=RUNS_AGE_SECONDS * 1000,
         )
         if any(one.point.due_us == points.HELD_US for one in settlement.occurrences):
@@ -232,7 +262,7 @@ class Settling(layouts.Layouts):
     def _letters(self, names: ShardKeys, keys: list[str]) -> dict[str, int]:
         """Where letters are buried, and how many."""
         keys += (names.letters, names.letter_sums)
-        share = self._quotas.of_shard(self._known_layout().shards)
+        share = self._quotas.of_shard(self._index.known_layout().shards)
         return {
             "order": len(keys) - 1,
             "sums": len(keys),
@@ -260,7 +290,7 @@ class Settling(layouts.Layouts):
         for schedule_id in settlement.ended:
             if schedule_id not in chains:
                 raise errors.Bug("a schedule was ended whose chain is not in the claim")
-            keys.append(self._shard(claim.shard).bucket_of(schedule_id, self._buckets))
+            keys.append(self._index.shard(claim.shard).bucket_of(schedule_id, self._index.buckets))
             ended.append(
                 (
                     len(keys),
@@ -281,7 +311,7 @@ class Settling(layouts.Layouts):
         counted = []
         for member in settlement.counted:
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
-            keys.append(self._shard(claim.shard).bucket_of(schedule_id, self._buckets))
+            keys.append(self._index.shard(claim.shard).bucket_of(schedule_id, self._index.buckets))
             at_id, at_member = arguments.position(schedule_id), arguments.position(member)
             counted.append((len(keys), at_id, at_member))
         return counted
@@ -289,10 +319,10 @@ class Settling(layouts.Layouts):
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
     ) -> scripting.Call:
-        names = self._shard(claim.shard)
+        names = self._index.shard(claim.shard)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(claim.shard),
-            runs_bytes=runs_bytes(self._known_layout().shards),
+            runs_bytes=runs_bytes(self._index.known_layout().shards),
             runs_age=RUNS_AGE_SECONDS * 1000,
         )
         arguments.put("id", arguments.position(claim.id))
@@ -310,7 +340,7 @@ class Settling(layouts.Layouts):
             schedule_id = planning.chain.schedule_id
             plan = _plan(arguments, planning, key_of[claim.lanes[schedule_id]])
             if planning.next_due_us is None:
-                keys.append(names.bucket_of(schedule_id, self._buckets))
+                keys.append(names.bucket_of(schedule_id, self._index.buckets))
                 plan.update(bucket=len(keys), id=arguments.position(schedule_id))
             plans.append(plan)
         arguments.put("plans", plans)
@@ -359,7 +389,7 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
         raise errors.Bug("only a claim of chains can be finished whole, and only at once")
 
 
-def _rearm(claim: messages.Claim, rearmed: rearming.Rearmed, parts: dict[int, _LanePart]) -> None:
+def _rearm(claim: messages.Claim, rearmed: nextdues.Rearmed, parts: dict[int, _LanePart]) -> None:
     """Many chains at their next dues, of which few differ."""
     if len(parts) == 1:
         (part,) = parts.values()
@@ -408,7 +438,7 @@ def _parts(
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
     if settlement.rearmed:
-        rearmed = rearming.columns(settlement.rearmed)
+        rearmed = nextdues.columns(settlement.rearmed)
         _rearm(claim, rearmed, parts)
         named.update(rearmed.members)
     for occurrence in settlement.occurrences:
@@ -454,7 +484,7 @@ def _crowds(
     for schedule_id, occurrence in tried_again.items():
         lane = claim.lanes[schedule_id]
         position = arguments.position(schedule_id)
-        entry = crowding.entry(occurrence)
+        entry = retrylimit.entry(occurrence)
         first, last = arguments.run(part for pair in entry.items() for part in pair)
         most = occurrence.most_open
         crowds.append((str(lane), key_of[lane], position, first, last, most))

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from duepoint import errors
-from duepoint.delayqueue import core
+from duepoint.delayqueue import index
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit, run
 
@@ -24,10 +24,17 @@ MOST_KNOWN = 10_000
 _HOST, _GONE = b"h", b"g"
 
 
-class Circuits(core.Core):
-    """tell_circuits, circuits."""
+class Circuits:
+    """What all workers know of receivers in trouble."""
 
-    async def tell_circuits(
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+    ) -> None:
+        self._index = index
+
+    async def report(
         self,
         news: Sequence[circuit.News] = (),
         gone: Sequence[circuit.Gone] = (),
@@ -55,14 +62,16 @@ class Circuits(core.Core):
                 for one in news
             ],
         )
-        reply = await self._gathered.run(
-            arguments.call("circuits", [self._keys.circuits, self._keys.troubled])
+        reply = await self._index.gathered.run(
+            arguments.call("circuits", [self._index.keys.circuits, self._index.keys.troubled])
         )
         return _board(reply, known)
 
-    async def circuits(self) -> circuit.Board:
+    async def read(self) -> circuit.Board:
         """All that is known, for those who only look."""
-        (found,) = await self._read("read the circuits", ("HGETALL", self._keys.circuits))
+        (found,) = await self._index.read(
+            "read the circuits", ("HGETALL", self._index.keys.circuits)
+        )
         pairs = (
             found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
         )

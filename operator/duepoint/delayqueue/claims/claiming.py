@@ -21,11 +21,11 @@ from typing import Any
 import structlog
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import messages, port, sharding
-from duepoint.delayqueue.definitions import briefing, records
-from duepoint.delayqueue.firing import claimedchains
-from duepoint.delayqueue.resharding import moving
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import index, layouts, messages, port, sharding
+from duepoint.delayqueue.claims import claimedchains, prefetch
+from duepoint.delayqueue.definitions import reading, records
+from duepoint.delayqueue.resharding import moves
+from duepoint.delayqueue.wire import scripting, serverclock
 from duepoint.schedules import points
 
 #: How far this machine's clock may be ahead of the server's before it delays a due.
@@ -54,11 +54,25 @@ _NO_MARK: _Mark = (0, -math.inf)
 _Buckets = dict[str, list[points.ScheduleId]]
 
 
-class Claiming(moving.Moving, briefing.Briefing):
-    """claim, extend, release, isolate."""
+class Claims:
+    """Takes due points under a lease: claim, extend, release, isolate."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        reader: reading.Reader,
+        moves: moves.Moves,
+        prefetch: prefetch.Foresight,
+        server_clock: serverclock.ServerClock,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._reader = reader
+        self._moves = moves
+        self._prefetch = prefetch
+        self._server_clock = server_clock
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
@@ -75,6 +89,13 @@ class Claiming(moving.Moving, briefing.Briefing):
         standby: Collection[messages.ShardId] = (),
         wary: bool = False,
     ) -> list[messages.Claimed]:
+        """Look at these shards in one round trip; one answer per shard, in their order.
+
+        Shards in ``standby`` have another preferred worker: their dues are taken only when
+        200-500 ms late, their expired claims 0-100 ms late. ``wary``: what has lost two owners
+        already is left alone, and the answer says so. A shard that cannot be looked at says why
+        in its answer, and is raised only where none of them can be.
+        """
         if self._is_outdated:
             self._is_outdated = False
             raise scripting.LayoutChanged("the index has been cut anew")
@@ -82,14 +103,14 @@ class Claiming(moving.Moving, briefing.Briefing):
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
         dues = self._foreseen(shards)
-        expected = {shard: self._by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
+        expected = {shard: self._reader.by_bucket(shard, tuple(ids)) for shard, ids in dues.items()}
         for _ in range(_ROUNDS):
             if not asked:
                 break
             ids = [messages.ClaimId(os.urandom(12)) for _ in asked]
             foreseen = {shard: expected[shard] for shard in asked if shard in expected}
-            started = self._clock.monotonic()
-            replies = await self._scripts.run_many(
+            started = self._index.clock.monotonic()
+            replies = await self._index.scripts.run_many(
                 [
                     *(
                         self._claim_call(
@@ -106,7 +127,7 @@ class Claiming(moving.Moving, briefing.Briefing):
                     *(
                         scripting.Read(command)
                         for shard, by_bucket in foreseen.items()
-                        for command in self._definition_commands(shard, by_bucket)
+                        for command in self._reader.definition_commands(shard, by_bucket)
                     ),
                 ]
             )
@@ -119,7 +140,7 @@ class Claiming(moving.Moving, briefing.Briefing):
                     self._lanes[shard] = reply[1]
                     again.append(shard)
                 elif reply[0] == b"move":
-                    await self._finish_overdue(shard, reply[1])
+                    await self._moves.finish_overdue(shard, reply[1])
                     again.append(shard)
                 else:
                     answers[shard] = self._answer(shard, id_, reply, started, known.get(shard, {}))
@@ -128,18 +149,21 @@ class Claiming(moving.Moving, briefing.Briefing):
             raise next(iter(failed.values()))
         for shard, taken in dues.items():
             if (answer := answers.get(shard)) is not None and answer.claim is None:
-                self._foresight.give_back(shard, taken)
+                self._prefetch.give_back(shard, taken)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         troubles = failed.values()
         self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in troubles)
         return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
+        """The shards of servers that hold none of these; none where there is one server."""
         by_meta = {
-            self._shard(shard).meta: shard for shard in sharding.all_shards(self._known_layout())
+            self._index.shard(shard).meta: shard
+            for shard in sharding.all_shards(self._index.known_layout())
         }
         homes = [
-            [by_meta[meta] for meta in at] for at in self._servers.homes(tuple(by_meta)).values()
+            [by_meta[meta] for meta in at]
+            for at in self._index.servers.homes(tuple(by_meta)).values()
         ]
         return tuple(shard for home in homes if not {*home} & {*shards} for shard in home)
 
@@ -165,8 +189,8 @@ class Claiming(moving.Moving, briefing.Briefing):
     def _foreseen(
         self, shards: Sequence[messages.ShardId]
     ) -> dict[messages.ShardId, dict[points.ScheduleId, int]]:
-        until_us = self._clock.now_us() + CLOCK_TOLERANCE_US
-        return {shard: ids for shard in shards if (ids := self._foresight.take(shard, until_us))}
+        until_us = self._index.clock.now_us() + CLOCK_TOLERANCE_US
+        return {shard: ids for shard in shards if (ids := self._prefetch.take(shard, until_us))}
 
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
@@ -177,22 +201,23 @@ class Claiming(moving.Moving, briefing.Briefing):
         for shard, by_bucket in foreseen.items():
             own = list(itertools.islice(answers, 1 + len(by_bucket)))
             with contextlib.suppress(errors.WorldChanged, errors.TryLater):
-                known[shard] = self._known_already(shard, by_bucket, own)
+                known[shard] = self._reader.known_already(shard, by_bucket, own)
         return known
 
     async def extend(self, claim: messages.Claim, lease_seconds: float) -> messages.Claim | None:
-        names = self._shard(claim.shard)
+        """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
+        names = self._index.shard(claim.shard)
         arguments = self._claim_arguments(
             claim, lease=_us(lease_seconds), latest=_us(2 * port.LONGEST_LEASE_SECONDS)
         )
         lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
-        started = self._clock.monotonic()
+        started = self._index.clock.monotonic()
         try:
-            reply = await self._scripts.run(
+            reply = await self._index.scripts.run(
                 arguments.call("extend", [names.meta, names.claims, *lanes])
             )
         except scripting.LayoutChanged:
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return None
         if reply[0] == b"lost":
@@ -203,7 +228,14 @@ class Claiming(moving.Moving, briefing.Briefing):
         )
 
     async def release(self, claim: messages.Claim, members: Collection[bytes] | None = None) -> int:
-        names = self._shard(claim.shard)
+        """These members (None = all still held) are there for others at once; how many.
+
+        Occurrences are due again at their dues. Chains keep when they were claimed first, and have
+        lost no owner (``Claim.first_us``, ``reclaimed``).
+        Where the claim was lost, its owner says with None that it lives and could not reach the
+        queue: none of its points is suspected any more of having ended it (``Claim.alone``).
+        """
+        names = self._index.shard(claim.shard)
         lanes = claimedchains.lanes_of(claim)
         arguments = self._claim_arguments(
             claim, all=members is None, lanes=[str(lane) for lane in lanes]
@@ -217,22 +249,27 @@ class Claiming(moving.Moving, briefing.Briefing):
         keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
         keys += [names.lane(lane) for lane in lanes]
         try:
-            released, _ = await self._scripts.run(arguments.call("release", keys))
+            released, _ = await self._index.scripts.run(arguments.call("release", keys))
         except scripting.LayoutChanged:
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return 0
         return int(released)
 
     async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
-        names = self._shard(claim.shard)
+        """Note whether this worker has nothing in hand but the claim; False = the claim is lost.
+
+        A point is suspected of having ended its owner only if that was noted when the claim ran
+        out and the point was all that was left of it (``Claim.alone``).
+        """
+        names = self._index.shard(claim.shard)
         arguments = self._claim_arguments(claim, alone=alone)
         try:
-            held = await self._scripts.run(
+            held = await self._index.scripts.run(
                 arguments.call("alone", [names.meta, names.claims, names.leases])
             )
         except scripting.LayoutChanged:
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return False
         return bool(held)
@@ -261,21 +298,21 @@ class Claiming(moving.Moving, briefing.Briefing):
         standby: bool,
         wary: bool,
     ) -> scripting.Call:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         lanes = self._lanes.get(shard, [])
         mark, told_at = self._marks.get(shard, _NO_MARK)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             worker=worker,
             lease=_us(lease_seconds),
-            cap=self._clock.now_us() + CLOCK_TOLERANCE_US,
+            cap=self._index.clock.now_us() + CLOCK_TOLERANCE_US,
             batch=min(batch, _MOST_POINTS),
             lanes=[lane.decode() for lane in lanes],
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
             wary=wary,
             mark=mark,
-            **({"mark_age": _us(self._clock.monotonic() - told_at)} if mark else {}),
+            **({"mark_age": _us(self._index.clock.monotonic() - told_at)} if mark else {}),
             ran=names.ran,
         )
         arguments.put("id", arguments.position(claim_id))
@@ -293,7 +330,7 @@ class Claiming(moving.Moving, briefing.Briefing):
         known: messages.KnownDefinitions,
     ) -> messages.Claimed:
         # The wait was computed about half way between question and answer.
-        passed = (self._clock.monotonic() - started) / 2
+        passed = (self._index.clock.monotonic() - started) / 2
         self._puzzling.discard(shard)
         if reply[0] == b"idle":
             self._lanes[shard] = _lanes_among(reply[2])
@@ -307,7 +344,7 @@ class Claiming(moving.Moving, briefing.Briefing):
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
         lanes, left, first, mark, back = others
         if int(mark) >= self._marks.get(shard, _NO_MARK)[0]:
-            self._marks[shard] = int(mark), self._clock.monotonic()
+            self._marks[shard] = int(mark), self._index.clock.monotonic()
         self._lanes[shard] = _lanes_among(lanes)
         claim = messages.Claim(
             id=claim_id,

@@ -13,9 +13,9 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from duepoint import errors
-from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.definitions import records
-from duepoint.delayqueue.inspection import counting, sights
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import reading, records
+from duepoint.delayqueue.inspection import counts, views
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
 
@@ -29,14 +29,25 @@ class TooMany(errors.DuepointError):
     """What was asked for would cost a walk through too much."""
 
 
-class Peeking(counting.Counting):
-    """next_points, schedule_sight."""
+class Upcoming:
+    """Single points: the next ones, and those of one schedule."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        counts: counts.Counts,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._counts = counts
 
     async def next_points(
         self, count: int, *, namespace: str | None = None
-    ) -> list[sights.PointSight]:
+    ) -> list[views.PointSight]:
         """The ``count`` points that are due first, in that order, of those that nobody holds."""
-        heads = await self._of_each_shard(lambda shard: self._heads(shard, count, namespace))
+        heads = await self._counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
         # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
         first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))
         chunk = max(8, 2 * count // max(1, len(first)))
@@ -56,9 +67,9 @@ class Peeking(counting.Counting):
                 heapq.heappush(queue, (walk.buffer[0][1], index))
         return await self._described(found)
 
-    async def schedule_sight(
+    async def schedule_view(
         self, namespace: str, *, name: str | None = None, uid: str | None = None
-    ) -> sights.ScheduleSight | None:
+    ) -> views.ScheduleSight | None:
         """The schedule of this namespace with this uid or this name; None = not in the queue.
 
         Raises TooMany where a name is looked for among more than ``NAMES_READ`` definitions.
@@ -71,66 +82,66 @@ class Peeking(counting.Counting):
         if found is None:
             return None
         shard, known = found
-        return await self._schedule_sight(shard, known)
+        return await self._schedule_view(shard, known)
 
     # -- points ------------------------------------------------------------------------------------
 
     async def _heads(
         self, shard: messages.ShardId, count: int, namespace: str | None
     ) -> list[tuple[float, messages.ShardId, int]]:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         if namespace is None:
-            (found,) = await self._read(
+            (found,) = await self._index.read(
                 "look at the heads", ("ZRANGE", names.heads, 0, count, "WITHSCORES")
             )
-            return [(due, shard, lane) for lane, due in counting.lanes_of(counting.scored(found))]
-        number = await self._lane_of(shard, namespace)
+            return [(due, shard, lane) for lane, due in counts.lanes_of(counts.scored(found))]
+        number = await self._reader.lane_of(shard, namespace)
         if number is None:
             return []
-        (score,) = await self._read("look at the heads", ("ZSCORE", names.heads, str(number)))
-        return [] if score is None else [(counting.finite(score), shard, number)]
+        (score,) = await self._index.read("look at the heads", ("ZSCORE", names.heads, str(number)))
+        return [] if score is None else [(counts.finite(score), shard, number)]
 
     async def points_of_lane(
         self, shard: messages.ShardId, lane: int, offset: int, count: int
     ) -> list[tuple[bytes, int]]:
         """Unclaimed members of a lane with their dues, from the ``offset``-th on."""
-        (found,) = await self._read(
+        (found,) = await self._index.read(
             "look at the points",
             (
-                "ZRANGE", self._shard(shard).lane(lane), "-inf", f"({_CLAIMED}", "BYSCORE",
+                "ZRANGE", self._index.shard(shard).lane(lane), "-inf", f"({_CLAIMED}", "BYSCORE",
                 "LIMIT", offset, count, "WITHSCORES",
             ),
         )  # fmt: skip
-        return [(member, int(score)) for member, score in counting.scored(found) if member]
+        return [(member, int(score)) for member, score in counts.scored(found) if member]
 
     async def _described(
         self, found: Sequence[tuple[messages.ShardId, int, bytes, int]]
-    ) -> list[sights.PointSight]:
+    ) -> list[views.PointSight]:
         """What stands behind (shard, lane, member, due), in the same order."""
         by_shard: dict[messages.ShardId, list[tuple[int, bytes, int]]] = {}
         for shard, lane, member, due in found:
             by_shard.setdefault(shard, []).append((lane, member, due))
-        seen: dict[tuple[messages.ShardId, bytes], sights.PointSight] = {}
+        seen: dict[tuple[messages.ShardId, bytes], views.PointSight] = {}
         for shard, members in by_shard.items():
-            for member, sight in await self._describe(shard, members):
+            for member, sight in await self.describe(shard, members):
                 seen[shard, member] = sight
         return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
 
-    async def _describe(
+    async def describe(
         self, shard: messages.ShardId, found: Sequence[tuple[int, bytes, int]]
-    ) -> list[tuple[bytes, sights.PointSight]]:
+    ) -> list[tuple[bytes, views.PointSight]]:
         parsed = [
             (lane, member, due, points.parse_member(member, due)) for lane, member, due in found
         ]
-        known = await self.read_definitions(
+        known = await self._reader.read_definitions(
             shard, {point.schedule_id for *_, point in parsed if point is not None}
         )
-        namespaces = await self._names_of(shard, sorted({lane for lane, *_ in parsed}))
+        namespaces = await self._counts.names_of(shard, sorted({lane for lane, *_ in parsed}))
         states = await self._records_of(shard, [member for _, member, *_ in parsed])
         return [
             (
                 member,
-                sights.PointSight(
+                views.PointSight(
                     shard=shard,
                     namespace=namespaces.get(lane, ""),
                     point=point,
@@ -149,8 +160,8 @@ class Peeking(counting.Counting):
         occurrences = [member for member in members if len(member) > points.CHAIN_LENGTH]
         if not occurrences:
             return {}
-        (found,) = await self._read(
-            "look at the occurrences", ("HMGET", self._shard(shard).occrec, *occurrences)
+        (found,) = await self._index.read(
+            "look at the occurrences", ("HMGET", self._index.shard(shard).occrec, *occurrences)
         )
         known: dict[bytes, messages.OccurrenceRecord] = {}
         for member, record in zip(occurrences, found, strict=True):
@@ -174,8 +185,8 @@ class Peeking(counting.Counting):
     async def _find_id(
         self, schedule_id: points.ScheduleId
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
-        for shard in sharding.homes(schedule_id, self._known_layout()):
-            known = (await self._read_definitions(shard, [schedule_id])).get(schedule_id)
+        for shard in sharding.homes(schedule_id, self._index.known_layout()):
+            known = (await self._reader.read_here(shard, [schedule_id])).get(schedule_id)
             if known is not None:
                 return shard, known
         return None
@@ -185,19 +196,19 @@ class Peeking(counting.Counting):
     ) -> tuple[messages.ShardId, definitions.Definition] | None:
         wanted = name.encode()
         read = 0
-        for shard in sharding.all_shards(self._known_layout()):
-            lane = await self._lane_of(shard, namespace)
+        for shard in sharding.all_shards(self._index.known_layout()):
+            lane = await self._reader.lane_of(shard, namespace)
             if lane is None:
                 continue
-            buckets = self._bucket_names(shard, [namespace])
+            buckets = self._counts.bucket_names(shard, [namespace])
             for first in range(0, len(buckets), _BUCKETS_TOGETHER):
                 chunk = buckets[first : first + _BUCKETS_TOGETHER]
-                replies = await self._read(
+                replies = await self._index.read(
                     "look for a name", *(("HGETALL", each) for each in chunk)
                 )
                 read += sum(len(reply) for reply in replies)
                 for schedule_id in _ending_with(replies, wanted):
-                    known = await self.definition(shard, schedule_id)
+                    known = await self._reader.definition(shard, schedule_id)
                     if known and (known.namespace, known.name) == (namespace, name):
                         return shard, known
                 if read > NAMES_READ:
@@ -208,13 +219,13 @@ class Peeking(counting.Counting):
                     )
         return None
 
-    async def _schedule_sight(
+    async def _schedule_view(
         self, shard: messages.ShardId, known: definitions.Definition
-    ) -> sights.ScheduleSight:
-        names = self._shard(shard)
-        lane = await self._lane_of(shard, known.namespace)
+    ) -> views.ScheduleSight:
+        names = self._index.shard(shard)
+        lane = await self._reader.lane_of(shard, known.namespace)
         last = known.id + b"\xff" * 18
-        time, occurrences = await self._read(
+        time, occurrences = await self._index.read(
             "look at a schedule",
             ("TIME",),
             (
@@ -223,25 +234,25 @@ class Peeking(counting.Counting):
             ),
         )  # fmt: skip
         members = [known.id + known.timing_version, *occurrences]
-        (scores,) = await self._read(
+        (scores,) = await self._index.read(
             "look at a schedule", ("ZMSCORE", names.lane(lane or 0), *members)
         )
         there = [
-            (lane or 0, member, int(counting.finite(score)))
+            (lane or 0, member, int(counts.finite(score)))
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]
-        described = [_without_band(sight) for _, sight in await self._describe(shard, there)]
+        described = [_without_band(sight) for _, sight in await self.describe(shard, there)]
         described.sort(key=lambda sight: sight.due_us or 0)
-        return sights.ScheduleSight(
-            shard=shard, known=known, points=tuple(described), now_us=counting.time_us(time)
+        return views.ScheduleSight(
+            shard=shard, known=known, points=tuple(described), now_us=counts.time_us(time)
         )
 
 
 class _Walk:
     """One lane's unclaimed points, in pieces."""
 
-    def __init__(self, queue: Peeking, shard: messages.ShardId, lane: int, chunk: int) -> None:
+    def __init__(self, queue: Upcoming, shard: messages.ShardId, lane: int, chunk: int) -> None:
         self.shard = shard
         self.lane = lane
         self.buffer: list[tuple[bytes, int]] = []
@@ -266,11 +277,11 @@ def _ending_with(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[poi
     ]
 
 
-def _without_band(sight: sights.PointSight) -> sights.PointSight:
+def _without_band(sight: views.PointSight) -> views.PointSight:
     """A held point's score is its lease, not its due."""
     if sight.due_us is None or sight.due_us < _CLAIMED:
         return sight
-    return sights.PointSight(
+    return views.PointSight(
         shard=sight.shard,
         namespace=sight.namespace,
         point=sight.point,

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import reading, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -22,13 +22,26 @@ _PAGE = 5_000
 _HELD = b"held"
 
 
-class Doubts(reading.Reading):
-    """doubted, held_points, apply_compared, end_doubt."""
+class SuspectPoints:
+    """Points that wait for a comparison after their server went back."""
 
-    async def doubted(self) -> tuple[messages.Doubted, ...]:
-        shards = sharding.all_shards(self._known_layout())
-        named = [self._shard(shard) for shard in shards]
-        replies = await self._servers.exchange(
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+
+    async def shards(self) -> tuple[messages.Doubted, ...]:
+        """The shards of a server that went back, or that still hold what waited for that.
+
+        A claim finds out and marks its shard; what was due by then is held from there on.
+        """
+        shards = sharding.all_shards(self._index.known_layout())
+        named = [self._index.shard(shard) for shard in shards]
+        replies = await self._index.servers.exchange(
             [
                 *(("HMGET", names.meta, "back", "state") for names in named),
                 *(("ZSCORE", names.claims, _HELD) for names in named),
@@ -44,15 +57,16 @@ class Doubts(reading.Reading):
                 found.append(messages.Doubted(shard=shard, back_us=back_us))
         return tuple(found)
 
-    async def held_points(
-        self, shard: messages.ShardId
-    ) -> AsyncIterator[Sequence[messages.HeldPoint]]:
-        names = self._shard(shard)
+    async def held(self, shard: messages.ShardId) -> AsyncIterator[Sequence[messages.HeldPoint]]:
+        """Every point of a shard that waits to be compared, in parts."""
+        names = self._index.shard(shard)
         held: list[tuple[int, points.DuePoint]] = []
-        for lane in await self.namespaces(shard):
+        for lane in await self._reader.namespaces(shard):
             for first in itertools.count(0, _PAGE):
                 band = (points.HELD_US, points.HELD_US, "BYSCORE", "LIMIT", first, _PAGE)
-                (page,) = await self._read("read what waits", ("ZRANGE", names.lane(lane), *band))
+                (page,) = await self._index.read(
+                    "read what waits", ("ZRANGE", names.lane(lane), *band)
+                )
                 parsed = (points.parse_member(member, points.HELD_US) for member in page)
                 held += [(lane, point) for point in parsed if point is not None]
                 if len(page) < _PAGE:
@@ -64,10 +78,10 @@ class Doubts(reading.Reading):
         self, shard: messages.ShardId, held: Sequence[tuple[int, points.DuePoint]]
     ) -> list[messages.HeldPoint]:
         members = [point.member for _, point in held]
-        (stored,) = await self._read(
-            "read what waits", ("HMGET", self._shard(shard).occrec, *members)
+        (stored,) = await self._index.read(
+            "read what waits", ("HMGET", self._index.shard(shard).occrec, *members)
         )
-        known = await self.read_definitions(shard, {point.schedule_id for _, point in held})
+        known = await self._reader.read_definitions(shard, {point.schedule_id for _, point in held})
         return [
             messages.HeldPoint(
                 lane=lane,
@@ -78,10 +92,11 @@ class Doubts(reading.Reading):
             for (lane, point), packed in zip(held, stored, strict=True)
         ]
 
-    async def apply_compared(
+    async def apply(
         self, shard: messages.ShardId, compared: messages.Compared, epoch: messages.Epoch
     ) -> int:
-        names = self._shard(shard)
+        """What the comparison says of one part is true; how many points changed by it."""
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
         keys = [names.meta, names.heads, names.occ, names.occrec, names.wake]
         moved = [*(one for one, _ in compared.due), *(one for one, _ in compared.chains)]
@@ -111,15 +126,16 @@ class Doubts(reading.Reading):
         arguments.put("chains", [(*place(one), at_us) for one, at_us in compared.chains])
         started = []
         for schedule_id, count in compared.started:
-            keys.append(names.bucket_of(schedule_id, self._buckets))
+            keys.append(names.bucket_of(schedule_id, self._index.buckets))
             started.append((len(keys), arguments.position(schedule_id), count))
         arguments.put("started", started)
-        (changed,) = await self._scripts.run(arguments.call("compared", keys))
+        (changed,) = await self._index.scripts.run(arguments.call("compared", keys))
         return int(changed)
 
-    async def end_doubt(self, doubted: messages.Doubted, epoch: messages.Epoch) -> str:
-        names = self._shard(doubted.shard)
-        lanes = list(await self.namespaces(doubted.shard))
+    async def end(self, doubted: messages.Doubted, epoch: messages.Epoch) -> str:
+        """Nothing is in doubt any more: empty text; else what is left: due, held or claimed."""
+        names = self._index.shard(doubted.shard)
+        lanes = list(await self._reader.namespaces(doubted.shard))
         arguments = scripting.Arguments(
             layout=sharding.layout_of(doubted.shard),
             epoch=epoch,
@@ -127,7 +143,7 @@ class Doubts(reading.Reading):
             lanes=[str(lane) for lane in lanes],
         )
         keys = [names.meta, names.claims, names.leases, *(names.lane(lane) for lane in lanes)]
-        said: bytes = await self._scripts.run(arguments.call("endoubt", keys))
+        said: bytes = await self._index.scripts.run(arguments.call("endoubt", keys))
         return "" if said == b"ended" else said.decode()
 
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.delayqueue.inspection import counting
+from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.wire import scripting
 
 #: How long a blob has to be unused: as long as a delivery may be retried.
@@ -29,8 +29,19 @@ _TEXTS_TOGETHER = 300
 _DIGEST_LENGTH = 24
 
 
-class Collecting(counting.Counting):
-    """collect."""
+class Collector:
+    """Removes what no definition uses any more."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        counts: counts.Counts,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._counts = counts
 
     async def collect(
         self,
@@ -42,14 +53,14 @@ class Collecting(counting.Counting):
         """One look at a shard, in small steps: the caller rests between them."""
         used: set[int] = set()
         targets: set[int] = set()
-        buckets = self._bucket_names(shard, (await self.namespaces(shard)).values())
+        buckets = self._counts.bucket_names(shard, (await self._reader.namespaces(shard)).values())
         for first in range(0, len(buckets), _BUCKETS_TOGETHER):
             chunk = buckets[first : first + _BUCKETS_TOGETHER]
-            replies = await self._read(
+            replies = await self._index.read(
                 "look for what is used", *(("HGETALL", each) for each in chunk)
             )
             found = _numbers(record for reply in replies for record in reply.values())
-            if found is None or self._known_layout().former is not None:
+            if found is None or self._index.known_layout().former is not None:
                 return
             used |= found[0]
             targets |= found[1]
@@ -65,9 +76,9 @@ class Collecting(counting.Counting):
             yield messages.Collected()
         cursor = 0
         while True:
-            ((cursor, blobs),) = await self._read(
+            ((cursor, blobs),) = await self._index.read(
                 "look at the blobs",
-                ("HSCAN", self._shard(shard).blobs, cursor, "COUNT", _BLOBS_TOGETHER),
+                ("HSCAN", self._index.shard(shard).blobs, cursor, "COUNT", _BLOBS_TOGETHER),
             )
             for names in _parts(sorted(blobs)):
                 yield await self._mark(shard, epoch, names, digests, patience_seconds)
@@ -84,10 +95,10 @@ class Collecting(counting.Counting):
         patience_seconds: float,
     ) -> AsyncIterator[messages.Collected]:
         """Rules and digests that no definition names; a namespace's number is its lane's, too."""
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         cursor = 0
         while True:
-            ((cursor, fields),) = await self._read(
+            ((cursor, fields),) = await self._index.read(
                 "look at the texts", ("HSCAN", names.interned, cursor, "COUNT", _TEXTS_TOGETHER)
             )
             numbers = {
@@ -104,16 +115,16 @@ class Collecting(counting.Counting):
                     used=used_again,
                 )
                 call = arguments.call("collecttexts", [names.meta, names.interned])
-                _, removed = await self._scripts.run(call)
+                _, removed = await self._index.scripts.run(call)
                 yield messages.Collected(texts_removed=removed)
             if int(cursor) == 0:
                 return
 
     async def _digests(self, shard: messages.ShardId, numbers: list[int]) -> set[bytes] | None:
         """The names behind numbers; None where one is not known (any more)."""
-        (texts,) = await self._read(
+        (texts,) = await self._index.read(
             "look for what is used",
-            ("HMGET", self._shard(shard).interned, *(f"n:{number}" for number in numbers)),
+            ("HMGET", self._index.shard(shard).interned, *(f"n:{number}" for number in numbers)),
         )
         kind = interning.Kind.TARGET.encode()
         if not all(text is not None and text.startswith(kind) for text in texts):
@@ -138,8 +149,8 @@ class Collecting(counting.Counting):
         )
         arguments.put("unused", arguments.run(sorted(unused)))
         arguments.put("used", arguments.run(sorted(used_again)))
-        keys = [self._shard(shard).meta, self._shard(shard).blobs]
-        newly, removed, _ = await self._scripts.run(arguments.call("collect", keys))
+        keys = [self._index.shard(shard).meta, self._index.shard(shard).blobs]
+        newly, removed, _ = await self._index.scripts.run(arguments.call("collect", keys))
         return messages.Collected(marked=newly, removed=removed)
 
 

@@ -12,15 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
 from duepoint import telemetry
-from duepoint.delayqueue import keys, messages, port, sharding
-from duepoint.delayqueue.definitions import codec
-from duepoint.delayqueue.inspection import counting
-from duepoint.delayqueue.resharding import moving
+from duepoint.delayqueue import index, keys, messages, port, sharding
+from duepoint.delayqueue.definitions import codec, reading
+from duepoint.delayqueue.inspection import counts
+from duepoint.delayqueue.resharding import moves
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -44,11 +43,19 @@ _ID_LENGTH = 8
 _Group = tuple[int, str, list[bytes]]
 
 
-class Emptying(moving.Moving):
-    """move."""
+class Export:
+    """Gives away what a draining shard holds."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        moves: moves.Moves,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._moves = moves
         self._namespaces_of: dict[messages.ShardId, dict[int, str]] = {}
 
     async def move(
@@ -71,6 +78,10 @@ class Emptying(moving.Moving):
         more = await self._move_letters(shard, epoch)
         return messages.Moved(cursor="x0" if more else None)
 
+    def forget(self, shard: messages.ShardId) -> None:
+        """The shard is closed: no pass goes over it again."""
+        self._namespaces_of.pop(shard, None)
+
     # -- steps of a pass ---------------------------------------------------------------------------
 
     async def _begin(
@@ -79,10 +90,10 @@ class Emptying(moving.Moving):
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard), epoch=epoch, hold=int(hold_seconds * 1_000_000)
         )
-        await self._scripts.run(arguments.call("drain", [self._shard(shard).meta]))
-        await self._clock.sleep(hold_seconds / 2)
-        await self.finish_moves(shard)
-        self._namespaces_of[shard] = await self.namespaces(shard)
+        await self._index.scripts.run(arguments.call("drain", [self._index.shard(shard).meta]))
+        await self._index.clock.sleep(hold_seconds / 2)
+        await self._moves.finish(shard)
+        self._namespaces_of[shard] = await self._reader.namespaces(shard)
 
     async def _move_buckets(
         self,
@@ -91,11 +102,11 @@ class Emptying(moving.Moving):
         epoch: messages.Epoch,
         namespaces: dict[int, str],
     ) -> messages.Moved:
-        buckets = self._all_buckets(shard, namespaces)
+        buckets = self.all_buckets(shard, namespaces)
         done = _Done()
         scans = dict.fromkeys(buckets[first : first + _BUCKETS_PER_STEP], 0)
         while scans:
-            replies = await self._read(
+            replies = await self._index.read(
                 "read definitions to move",
                 *(("HSCAN", name, scan, "COUNT", _SCAN_COUNT) for name, scan in scans.items()),
             )
@@ -117,13 +128,15 @@ class Emptying(moving.Moving):
         namespaces: dict[int, str],
     ) -> messages.Moved:
         """Occurrences that a worker held when their definition went, and points of nobody."""
-        names, lanes = self._shard(shard), sorted(namespaces)
+        names, lanes = self._index.shard(shard), sorted(namespaces)
         chunk = lanes[first : first + _LANES_PER_STEP]
         groups: list[_Group] = []
         for lane, members in zip(chunk, await self._points_of_nobody(shard, chunk), strict=True):
             by_bucket: dict[str, list[bytes]] = {}
             for member in members:
-                bucket = names.bucket_of(points.ScheduleId(member[:_ID_LENGTH]), self._buckets)
+                bucket = names.bucket_of(
+                    points.ScheduleId(member[:_ID_LENGTH]), self._index.buckets
+                )
                 by_bucket.setdefault(bucket, []).append(member)
             groups += [(lane, bucket, some) for bucket, some in by_bucket.items()]
         done = _Done()
@@ -136,9 +149,9 @@ class Emptying(moving.Moving):
         self, shard: messages.ShardId, lanes: Sequence[int]
     ) -> list[list[bytes]]:
         """Of each lane some points that wait, and some that no claim holds; the script decides."""
-        names, most = self._shard(shard), ("LIMIT", 0, _POINTS_PER_LANE)
+        names, most = self._index.shard(shard), ("LIMIT", 0, _POINTS_PER_LANE)
         limit = points.DUE_LIMIT_US
-        time, claims, *found = await self._read(
+        time, claims, *found = await self._index.read(
             "read points to move",
             ("TIME",),
             ("ZRANGE", names.claims, 0, -1, "WITHSCORES"),
@@ -152,13 +165,13 @@ class Emptying(moving.Moving):
                 )
             ),
         )
-        latest = counting.time_us(time) + _LATEST_US
-        held = {limit + expiry for _, expiry in counting.scored(claims) if expiry <= latest}
+        latest = counts.time_us(time) + _LATEST_US
+        held = {limit + expiry for _, expiry in counts.scored(claims) if expiry <= latest}
         waiting, claimed, endless = found[::3], found[1::3], found[2::3]
         return [
             [
                 *some,
-                *(member for member, score in counting.scored(band) if score not in held),
+                *(member for member, score in counts.scored(band) if score not in held),
                 *filter(None, last),
             ]
             for some, band, last in zip(waiting, claimed, endless, strict=True)
@@ -173,8 +186,8 @@ class Emptying(moving.Moving):
         followers: Sequence[_Group] = (),
     ) -> messages.Moved:
         """Move one batch, as far as nobody holds it."""
-        names = self._shard(shard)
-        used = moving.Keys(
+        names = self._index.shard(shard)
+        used = moves.Keys(
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
             names.dead,
         )  # fmt: skip
@@ -199,12 +212,14 @@ class Emptying(moving.Moving):
                     for lane, bucket, members in groups
                 ],
             )
-        left_out, taken, buried = await self._scripts.run(arguments.call("export", used.names))
+        left_out, taken, buried = await self._index.scripts.run(
+            arguments.call("export", used.names)
+        )
         if buried:
             telemetry.unreadable_total.labels("definition").inc(buried)
             log.warning("points without a readable schedule are dead letters", count=buried)
-        travellers = [moving.Traveller.of(one) for one in taken]
-        lost = await self._bring(shard, batch, travellers) if travellers else 0
+        travellers = [moves.Traveller.of(one) for one in taken]
+        lost = await self._moves.bring(shard, batch, travellers) if travellers else 0
         unarmed = sum(one.record[:2] == codec.ARMED and not one.due for one in travellers)
         return messages.Moved(
             cursor=None,
@@ -215,8 +230,8 @@ class Emptying(moving.Moving):
 
     async def _move_letters(self, shard: messages.ShardId, epoch: messages.Epoch) -> bool:
         """Some dead letters lie in the new shards; whether there may be more."""
-        names = self._shard(shard)
-        (found,) = await self._read(
+        names = self._index.shard(shard)
+        (found,) = await self._index.read(
             "read dead letters", ("XRANGE", names.dead, "-", "+", "COUNT", _LETTERS_PER_STEP)
         )
         if not found:
@@ -226,7 +241,7 @@ class Emptying(moving.Moving):
             fields = raw if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
             by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
         for home, letters in by_home.items():
-            target = self._shard(home)
+            target = self._index.shard(home)
             arguments = scripting.Arguments(
                 layout=sharding.layout_of(home), epoch=epoch, source=names.tag
             )
@@ -235,17 +250,17 @@ class Emptying(moving.Moving):
                 for letter, fields in letters
             ]
             arguments.put("letters", listed)
-            await self._gathered_durably.run(
+            await self._index.gathered_durably.run(
                 arguments.call("rebury", [
                     target.meta, target.dead, target.imported, target.letters, target.letter_sums,
                 ])
             )  # fmt: skip
         ids = [letter for letter, _ in found]
-        await self._read("forget dead letters", ("XDEL", names.dead, *ids))
+        await self._index.read("forget dead letters", ("XDEL", names.dead, *ids))
         return len(found) == _LETTERS_PER_STEP
 
     def _letter_home(self, shard: messages.ShardId, fields: dict[bytes, bytes]) -> messages.ShardId:
-        layout, member = self._known_layout(), fields.get(b"member", b"")
+        layout, member = self._index.known_layout(), fields.get(b"member", b"")
         if len(member) >= points.CHAIN_LENGTH:
             schedule_id = points.ScheduleId(member[:8])
         else:
@@ -258,25 +273,25 @@ class Emptying(moving.Moving):
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def _all_buckets(self, shard: messages.ShardId, namespaces: dict[int, str]) -> list[str]:
-        names = self._shard(shard)
+    def all_buckets(self, shard: messages.ShardId, namespaces: dict[int, str]) -> list[str]:
+        names = self._index.shard(shard)
         populations = sorted({keys.population_of(name) for name in namespaces.values()})
         return [
             names.bucket(population, number)
             for population in populations
-            for number in range(self._buckets)
+            for number in range(self._index.buckets)
         ]
 
-    async def _is_any_definition_left(
+    async def is_any_definition_left(
         self, shard: messages.ShardId, namespaces: dict[int, str]
     ) -> bool:
         """Records that nobody can read do not count: they are written anew from their objects."""
-        for chunk in chunks(self._all_buckets(shard, namespaces), _COUNTED_AT_ONCE):
-            counts = await self._read("count", *(("HLEN", bucket) for bucket in chunk))
+        for chunk in chunks(self.all_buckets(shard, namespaces), _COUNTED_AT_ONCE):
+            counts = await self._index.read("count", *(("HLEN", bucket) for bucket in chunk))
             for bucket, count in zip(chunk, counts, strict=True):
                 if not count:
                     continue
-                ((_, found),) = await self._read(
+                ((_, found),) = await self._index.read(
                     "read definitions", ("HSCAN", bucket, 0, "COUNT", _SCAN_COUNT)
                 )
                 if self._groups(shard, [(bucket, found)]):
@@ -287,12 +302,12 @@ class Emptying(moving.Moving):
         self, shard: messages.ShardId, found: Iterable[tuple[str, dict[bytes, bytes]]]
     ) -> list[_Group]:
         """Definitions by lane; without what cannot be read or is not in the bucket of its id."""
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         groups: list[_Group] = []
         for bucket, records in found:
             by_lane: dict[int, list[bytes]] = {}
             for schedule_id, record in records.items():
-                place = names.bucket_of(points.ScheduleId(schedule_id), self._buckets)
+                place = names.bucket_of(points.ScheduleId(schedule_id), self._index.buckets)
                 if len(schedule_id) != _ID_LENGTH or place != bucket:
                     continue
                 try:

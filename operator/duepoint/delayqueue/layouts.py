@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from duepoint import errors
-from duepoint.delayqueue import core, messages, sharding
+from duepoint.delayqueue import index, messages, ownership, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -28,73 +28,92 @@ _MOST_BUCKETS = 1 << 20
 Answer = TypeVar("Answer")
 
 
-class Layouts(core.Core):
-    """layout, known_shards."""
+class Layouts:
+    """Reads the layout of the index and says where a schedule is."""
 
-    async def layout(self) -> messages.Layout:
-        found = await self._layout_record()
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+    ) -> None:
+        self._index = index
+        self._owner: ownership.Owner | None = None
+        #: The number of shards that was asked for, by the last look at the layout; 0: none.
+        self.wanted_shards = 0
+
+    async def read(self) -> messages.Layout:
+        """Read the layout again; raises ``scripting.Uninitialised`` when there is none yet."""
+        found = await self.record()
         if found is None:
             raise scripting.Uninitialised("there is no index yet: the operator makes it")
         return found
 
-    def known_layout(self) -> messages.Layout:
-        return self._known_layout()
+    def belong_to(self, owner: ownership.Owner) -> None:
+        """The index must be of this cluster from now on; before this call any index will do.
+
+        Where it is not, ``read``, ``beat`` and whatever changes a shard raise ``Foreign`` and
+        change nothing.
+        """
+        self._owner = owner
+        self._index.scripts.owner = owner.mark  # or the mark that the layout turns out to have
+
+    def known(self) -> messages.Layout:
+        """As it was read last; raises Uninitialised where it never was."""
+        return self._index.known_layout()
 
     async def newest_epoch(self) -> int:
         """The newest term that this index has seen; 0 where there is no index."""
-        (epoch,) = await self._read("read the newest epoch", ("HGET", self._keys.layout, "epoch"))
+        (epoch,) = await self._index.read(
+            "read the newest epoch", ("HGET", self._index.keys.layout, "epoch")
+        )
         return number_of(epoch)
 
-    async def _layout_record(self) -> messages.Layout | None:
-        (reply,) = await self._read(
+    async def record(self) -> messages.Layout | None:
+        (reply,) = await self._index.read(
             "read the layout",
-            ("HMGET", self._keys.layout, *RECORD_FIELDS, "wanted", "owner", "by"),
+            ("HMGET", self._index.keys.layout, *RECORD_FIELDS, "wanted", "owner", "by"),
         )
         if reply[0] is None:
-            self._wanted_shards = 0
+            self.wanted_shards = 0
             return None
-        self._compare_owner(_text(reply[7]), by=_text(reply[8]))
+        self.compare_owner(_text(reply[7]), by=_text(reply[8]))
         try:
-            self._wanted_shards = number_of(reply[6])
-            return self._remember(reply)
+            self.wanted_shards = number_of(reply[6])
+            return self.remember(reply)
         except (ValueError, TypeError) as garbage:
             raise errors.QueueUnavailable(
-                f"what {self._keys.layout} says cannot be read; remove that key, and the operator"
-                " makes it again"
+                f"what {self._index.keys.layout} says cannot be read; remove that key, and the"
+                " operator makes it again"
             ) from garbage
 
-    def _compare_owner(self, mark: str, *, by: str = "") -> None:
+    def compare_owner(self, mark: str, *, by: str = "") -> None:
         """Raise Foreign where the index is of another cluster; else its mark goes with scripts."""
         if self._owner is None:
             return
         if mark and not self._owner.is_of(mark):
-            self._scripts.owner = self._owner.mark
+            self._index.scripts.owner = self._owner.mark
             opened = f", opened by the installation {by}" if by else ""
             raise scripting.Foreign(
                 f"the index in this Redis is of another cluster ({mark}{opened}), not of this one"
                 f" ({self._owner.mark}); {scripting.OTHER_INDEX}"
             )
-        self._scripts.owner = mark or self._owner.mark
+        self._index.scripts.owner = mark or self._owner.mark
 
-    def wanted_shards(self) -> int:
-        """The number of shards that somebody asked for, by the last look at the layout; 0: none."""
-        return self._wanted_shards
-
-    def _remember(self, reply: Sequence[Any]) -> messages.Layout:
+    def remember(self, reply: Sequence[Any]) -> messages.Layout:
         former = None if reply[4] is None else _checked(int(reply[4]), int(reply[5]))
         newest, buckets = _checked(int(reply[0]), int(reply[1])), int(reply[2])
         if not 1 <= buckets <= _MOST_BUCKETS:
             raise ValueError(f"{buckets} buckets")
         layout = messages.Layout(number=newest.number, shards=newest.shards, former=former)
-        self._buckets = buckets
-        self._layout = layout
+        self._index.buckets = buckets
+        self._index.layout = layout
         return layout
 
-    async def _may_hold(self, shard: messages.ShardId) -> bool:
+    async def may_hold(self, shard: messages.ShardId) -> bool:
         """Whether the layout, read again, has this shard."""
-        return shard in sharding.all_shards(await self.layout())
+        return shard in sharding.all_shards(await self.read())
 
-    async def _where_it_is(
+    async def where_it_is(
         self,
         schedule_id: points.ScheduleId,
         attempt: Callable[[messages.ShardId], Awaitable[Answer | None]],
@@ -104,29 +123,29 @@ class Layouts(core.Core):
         None is "not here and never again"; so is a former shard that is closed.
         """
         for _ in range(_ROUNDS):
-            layout = self._known_layout()
+            layout = self._index.known_layout()
             for shard in sharding.homes(schedule_id, layout):
                 try:
                     answer = await attempt(shard)
                 except scripting.LayoutChanged:
                     if sharding.layout_of(shard) == layout.number:
-                        if await self.layout() == layout:
+                        if await self.read() == layout:
                             raise
                         break
                 else:
                     if answer is not None:
                         return answer
             else:
-                await self.layout()
+                await self.read()
         raise scripting.LayoutChanged("the index is cut anew faster than it can be read")
 
-    async def _by_home(
+    async def by_home(
         self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId
     ) -> dict[messages.ShardId, list[points.ScheduleId]]:
         """Where schedules have gone that a shard of an older layout has lost."""
-        layout = self._known_layout()
+        layout = self._index.known_layout()
         if layout.number <= sharding.layout_of(beyond):
-            layout = await self.layout()
+            layout = await self.read()
         by_home: dict[messages.ShardId, list[points.ScheduleId]] = {}
         for schedule_id in ids:
             for shard in sharding.homes(schedule_id, layout):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from duepoint import errors, telemetry
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, numbering, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
@@ -61,65 +61,77 @@ class Traveller:
         return cls(int(lane), points.ScheduleId(schedule_id), record, due, tuple(occurrences))
 
 
-class Moving(numbering.Numbering, reading.Reading):
-    """finish_moves, and waiting for them."""
+class Moves:
+    """Finishes batches of schedules on their way, and waits for them."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        reader: reading.Reader,
+        numbering: numbering.Numbering,
+        interned: interning.Interned,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._reader = reader
+        self._numbering = numbering
+        self._interned = interned
         self._blobs_there: set[tuple[messages.ShardId, str | None, bytes]] = set()
 
-    async def finish_moves(self, shard: messages.ShardId, batch: bytes | None = None) -> int:
+    async def finish(self, shard: messages.ShardId, batch: bytes | None = None) -> int:
         """Whatever is on its way from this shard (or one batch) arrives; how many batches."""
         finished = 0
         while moves := await self._moves(shard, batch):
             for name, taken in moves:
-                await self._bring(shard, name, [Traveller.of(one) for one in taken])
+                await self.bring(shard, name, [Traveller.of(one) for one in taken])
             finished += len(moves)
         return finished
 
-    async def _finish_overdue(self, shard: messages.ShardId, batch: bytes) -> None:
+    async def finish_overdue(self, shard: messages.ShardId, batch: bytes) -> None:
         """For who meets a batch that was left behind; another time if it cannot be done now."""
         try:
-            await self.finish_moves(shard, batch)
+            await self.finish(shard, batch)
         except (errors.TryLater, errors.WorldChanged) as trouble:
             log.warning("move not finished", shard=shard, error=str(trouble))
 
-    async def _until_free(
+    async def until_free(
         self, shard: messages.ShardId, run: Callable[[], Awaitable[Reply]]
     ) -> Reply:
         """The reply of a script that refuses schedules on their way, once it does not."""
-        began = self._clock.monotonic()
+        began = self._index.clock.monotonic()
         while True:
             reply = await run()
             if (reply[0] if isinstance(reply, list) else reply) != b"BUSY":
                 return reply
-            if self._clock.monotonic() - began > PATIENCE_SECONDS:
-                await self.finish_moves(shard)
-                began = self._clock.monotonic()
-            await self._clock.sleep(BUSY_SECONDS)
+            if self._index.clock.monotonic() - began > PATIENCE_SECONDS:
+                await self.finish(shard)
+                began = self._index.clock.monotonic()
+            await self._index.clock.sleep(BUSY_SECONDS)
 
     async def _moves(self, shard: messages.ShardId, batch: bytes | None) -> list[Any]:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), most=_MOST_BATCHES)
         if batch is not None:
             arguments.put("batch", arguments.position(batch))
         call = arguments.call("moves", [names.meta, names.claims, names.leases])
-        moves: list[Any] = await self._scripts.run(call)
+        moves: list[Any] = await self._index.scripts.run(call)
         return moves
 
     # -- the second and the third step ----------------------------------------------------------
 
-    async def _bring(
+    async def bring(
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
     ) -> int:
         """The batch is in its new shards, and nothing of it in the former one.
 
         How many of it name a text that is lost: they arrive as unreadable as they were.
         """
-        (meta,) = await self._read(
-            "read a shard's life", ("HMGET", self._shard(shard).meta, "layout", "incarnation")
+        (meta,) = await self._index.read(
+            "read a shard's life", ("HMGET", self._index.shard(shard).meta, "layout", "incarnation")
         )
-        self._check_meta(shard, meta)
+        self._reader.check_meta(shard, meta)
         texts = await self._texts_of(shard, batch, _numbers(travellers))
         for home, group in (await self._homes(shard, travellers)).items():
             await self._import(shard, home, batch, group, texts)
@@ -134,7 +146,7 @@ class Moving(numbering.Numbering, reading.Reading):
         self, shard: messages.ShardId, batch: bytes, numbers: set[int]
     ) -> dict[int, bytes]:
         """What the numbers of a batch stand for; without those that stand for nothing."""
-        is_whole = await self._learn_numbers(shard, numbers)
+        is_whole = await self._reader.learn_numbers(shard, numbers)
         texts = {number: self._interned.text(shard, number) for number in numbers}
         known = {number: text for number, text in texts.items() if text is not None}
         # A server that went back in time has neither the texts nor the batch.
@@ -145,7 +157,7 @@ class Moving(numbering.Numbering, reading.Reading):
     async def _homes(
         self, shard: messages.ShardId, travellers: Sequence[Traveller]
     ) -> dict[messages.ShardId, list[Traveller]]:
-        by_home = await self._by_home((one.id for one in travellers), beyond=shard)
+        by_home = await self._layouts.by_home((one.id for one in travellers), beyond=shard)
         known = {one.id: one for one in travellers}
         return {home: [known[i] for i in ids] for home, ids in by_home.items()}
 
@@ -157,16 +169,16 @@ class Moving(numbering.Numbering, reading.Reading):
         travellers: Sequence[Traveller],
         known: Mapping[int, bytes],
     ) -> None:
-        epoch = messages.Epoch(await self.newest_epoch())
+        epoch = messages.Epoch(await self._layouts.newest_epoch())
         texts = {n: known[n] for n in _numbers(travellers) & known.keys()}
         for last in (False, True):
             wanted = sorted(set(texts.values()))
-            numbers = await self._intern(home, wanted, epoch, script="adopt")
+            numbers = await self._numbering.intern(home, wanted, epoch, script="adopt")
             numbered = {former: numbers[text] for former, text in texts.items()}
             blobs = await self._blobs_to_bring(shard, home, texts.values())
             try:
                 # It is forgotten where it was next: a replica has it first, where there is one.
-                await self._gathered_durably.run(
+                await self._index.gathered_durably.run(
                     self._import_call(home, batch, travellers, numbered, blobs)
                 )
             except scripting.LayoutChanged:
@@ -190,7 +202,9 @@ class Moving(numbering.Numbering, reading.Reading):
         )
         if not digests:
             return {}
-        (found,) = await self._read("read blobs", ("HMGET", self._shard(shard).blobs, *digests))
+        (found,) = await self._index.read(
+            "read blobs", ("HMGET", self._index.shard(shard).blobs, *digests)
+        )
         return {
             digest: blob for digest, blob in zip(digests, found, strict=True) if blob is not None
         }
@@ -209,7 +223,7 @@ class Moving(numbering.Numbering, reading.Reading):
         numbered: Mapping[int, int],
         blobs: dict[bytes, bytes],
     ) -> scripting.Call:
-        names = self._shard(home)
+        names = self._index.shard(home)
         keys = Keys(
             names.meta, names.heads, names.blobs, names.occ, names.occrec, names.wake,
             names.imported,
@@ -227,7 +241,7 @@ class Moving(numbering.Numbering, reading.Reading):
                 (
                     str(lane),
                     keys.position(names.lane(lane)),
-                    keys.position(names.bucket_of(one.id, self._buckets)),
+                    keys.position(names.bucket_of(one.id, self._index.buckets)),
                     arguments.position(one.id),
                     arguments.position(record) if record else 0,
                     int(one.due) if one.due else False,
@@ -240,7 +254,7 @@ class Moving(numbering.Numbering, reading.Reading):
     async def _forget(
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
     ) -> None:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         keys = Keys(names.meta, names.claims, names.leases, names.occ, names.occrec)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
         arguments.put("batch", arguments.position(batch))
@@ -249,12 +263,12 @@ class Moving(numbering.Numbering, reading.Reading):
             [
                 (
                     arguments.position(one.id),
-                    keys.position(names.bucket_of(one.id, self._buckets)),
+                    keys.position(names.bucket_of(one.id, self._index.buckets)),
                 )
                 for one in travellers
             ],
         )
-        await self._scripts.run(arguments.call("forget", keys.names))
+        await self._index.scripts.run(arguments.call("forget", keys.names))
 
 
 class Keys:

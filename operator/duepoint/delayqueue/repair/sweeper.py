@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue import index, keys, messages, sharding
 from duepoint.delayqueue.definitions import codec, reading
 from duepoint.delayqueue.repair import mending, sweepplan
 from duepoint.schedules import points
@@ -34,11 +34,19 @@ _CLAIMED_PER_LANE = 10_000
 _Records = dict[bytes, bytes]
 
 
-class Sweeping(mending.Mending):
-    """sweep."""
+class Sweeper:
+    """Compares the index with itself, step by step."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:  # noqa: ANN401 - Core's own
-        super().__init__(*args, **named)
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+        mending: mending.Mending,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+        self._mending = mending
         self._sweeps: dict[messages.ShardId, sweepplan.Plan] = {}
 
     async def sweep(
@@ -49,7 +57,11 @@ class Sweeping(mending.Mending):
         *,
         due_of: mending.DueOf | None = None,
     ) -> messages.Swept:
-        if sharding.layout_of(shard) != self._known_layout().number:
+        """One bounded step of the repair; start with None, go on with ``Swept.cursor``.
+
+        ``due_of`` names the chain's due for an armed definition that lost it (None: leave it).
+        """
+        if sharding.layout_of(shard) != self._index.known_layout().number:
             return messages.Swept(cursor=None)  # it is being emptied; what it lacks has moved on
         plan = self._sweeps.get(shard)
         if cursor is None or plan is None:
@@ -66,14 +78,18 @@ class Sweeping(mending.Mending):
             findings, following = await self._sweep_occurrences(shard, at[1:], plan)
         if following is None:
             self._sweeps.pop(shard, None)
-        swept = await self._mend(shard, findings, epoch)
+        swept = await self._mending.mend(shard, findings, epoch)
         return dataclasses.replace(swept, cursor=following)
 
     async def _sweep_plan(self, shard: messages.ShardId) -> sweepplan.Plan:
-        namespaces = await self.namespaces(shard)
-        names = self._shard(shard)
-        counts = await self._read("sweep", *(("ZCARD", names.lane(lane)) for lane in namespaces))
-        return sweepplan.plan(namespaces, dict(zip(namespaces, counts, strict=True)), self._buckets)
+        namespaces = await self._reader.namespaces(shard)
+        names = self._index.shard(shard)
+        counts = await self._index.read(
+            "sweep", *(("ZCARD", names.lane(lane)) for lane in namespaces)
+        )
+        return sweepplan.plan(
+            namespaces, dict(zip(namespaces, counts, strict=True)), self._index.buckets
+        )
 
     async def _sweep_step(
         self,
@@ -98,19 +114,21 @@ class Sweeping(mending.Mending):
     async def _sweep_whole(
         self, shard: messages.ShardId, step: sweepplan.Whole, due_of: mending.DueOf | None
     ) -> mending.Findings:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         buckets = [
             names.bucket(population, number)
             for population in step.populations
-            for number in range(self._buckets)
+            for number in range(self._index.buckets)
         ]
-        sizes = await self._read("sweep", *(("ZCARD", names.lane(lane)) for lane in step.lanes))
+        sizes = await self._index.read(
+            "sweep", *(("ZCARD", names.lane(lane)) for lane in step.lanes)
+        )
         pages = [
             ("ZRANGE", names.lane(lane), first, first + _POINTS_PER_COMMAND - 1)
             for lane, size in zip(step.lanes, sizes, strict=True)
             for first in range(0, size + 1, _POINTS_PER_COMMAND)
         ]
-        replies = await self._read(
+        replies = await self._index.read(
             "sweep",
             *(("HGETALL", bucket) for bucket in buckets),
             *pages,
@@ -149,8 +167,8 @@ class Sweeping(mending.Mending):
     async def _sweep_buckets(
         self, shard: messages.ShardId, step: sweepplan.Buckets, due_of: mending.DueOf | None
     ) -> mending.Findings:
-        names = self._shard(shard)
-        replies = await self._read(
+        names = self._index.shard(shard)
+        replies = await self._index.read(
             "sweep definitions",
             *(
                 ("HGETALL", names.bucket(step.population, number))
@@ -168,7 +186,7 @@ class Sweeping(mending.Mending):
         findings = mending.Findings(looked_at=len(records))
         if not chains:
             return findings
-        scores = await self._read(
+        scores = await self._index.read(
             "sweep chains", *(("ZMSCORE", names.lane(lane), *chains) for lane in step.lanes)
         )
         found = [any(score is not None for score in of) for of in zip(*scores, strict=True)]
@@ -187,7 +205,7 @@ class Sweeping(mending.Mending):
         if not lost:
             return
         packed = reading.unpacked((points.ScheduleId(i), record) for i, record in lost.items())
-        dues = await self._chain_dues(shard, packed, due_of)
+        dues = await self._mending.chain_dues(shard, packed, due_of)
         for schedule_id, (definition, due) in dues.items():
             if due is None:
                 findings.unarmed.append(schedule_id)
@@ -199,18 +217,18 @@ class Sweeping(mending.Mending):
 
     async def _find_records(self, shard: messages.ShardId, findings: mending.Findings) -> None:
         """Records of claims that are no more; there are as many records as claims, a few."""
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         ids: set[bytes] = set()
         cursor = 0
         while True:
-            ((cursor, fields),) = await self._read(
+            ((cursor, fields),) = await self._index.read(
                 "sweep claims", ("HSCAN", names.leases, cursor, "COUNT", _SCAN_COUNT)
             )
             ids.update(field[:_CLAIM_ID_LENGTH] for field in fields if field)
             if int(cursor) == 0:
                 break
         if ids:
-            (scores,) = await self._read("sweep claims", ("ZMSCORE", names.claims, *ids))
+            (scores,) = await self._index.read("sweep claims", ("ZMSCORE", names.claims, *ids))
             gone = [id_ for id_, score in zip(ids, scores, strict=True) if score is None]
             findings.records += gone[:_RECORDS_PER_STEP]
 
@@ -219,8 +237,8 @@ class Sweeping(mending.Mending):
     async def _sweep_lane(
         self, shard: messages.ShardId, lane: int, scan: str, due_of: mending.DueOf | None
     ) -> tuple[mending.Findings, str]:
-        names = self._shard(shard)
-        ((following, found),) = await self._read(
+        names = self._index.shard(shard)
+        ((following, found),) = await self._index.read(
             "sweep points", ("ZSCAN", names.lane(lane), scan, "COUNT", _SCAN_COUNT)
         )
         scores = {member: float(score) for member, score in found if member}
@@ -232,8 +250,8 @@ class Sweeping(mending.Mending):
         return findings, str(int(following))
 
     async def _records(self, shard: messages.ShardId, ids: Iterable[bytes]) -> _Records:
-        by_bucket = self._by_bucket(shard, [points.ScheduleId(i) for i in ids])
-        replies = await self._read(
+        by_bucket = self._reader.by_bucket(shard, [points.ScheduleId(i) for i in ids])
+        replies = await self._index.read(
             "sweep points", *(("HMGET", bucket, *of) for bucket, of in by_bucket.items())
         )
         return {
@@ -263,10 +281,10 @@ class Sweeping(mending.Mending):
                 findings.drop.append((lane, schedule_id, member))
             elif not is_chain:
                 occurrences.append(member)
-        occ = self._shard(shard).occ
+        occ = self._index.shard(shard).occ
         for first in range(0, len(occurrences), _OCCURRENCES_PER_STEP):
             some = occurrences[first : first + _OCCURRENCES_PER_STEP]
-            (listed,) = await self._read("sweep points", ("ZMSCORE", occ, *some))
+            (listed,) = await self._index.read("sweep points", ("ZMSCORE", occ, *some))
             findings.add += [
                 (lane, member) for member, score in zip(some, listed, strict=True) if score is None
             ]
@@ -283,8 +301,8 @@ class Sweeping(mending.Mending):
         limit = points.DUE_LIMIT_US
         bands = {score for score in scores.values() if score >= limit}
         ends = sorted(band for band in bands if math.isfinite(band))
-        names = self._shard(shard)
-        counts = await self._read(
+        names = self._index.shard(shard)
+        counts = await self._index.read(
             "sweep claims",
             *(("ZCOUNT", names.claims, int(end - limit), int(end - limit)) for end in ends),
         )
@@ -296,7 +314,7 @@ class Sweeping(mending.Mending):
         orphans = {m: s for m, s in scores.items() if s in orphaned and m not in dropped}
         chains = {m for m in orphans if len(m) == points.CHAIN_LENGTH}
         ids = {points.ScheduleId(member[:_ID_LENGTH]) for member in chains}
-        dues = await self._chain_dues(shard, ids, due_of) if ids else {}
+        dues = await self._mending.chain_dues(shard, ids, due_of) if ids else {}
         for member, score in orphans.items():
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             if member not in chains:
@@ -315,15 +333,15 @@ class Sweeping(mending.Mending):
     async def _sweep_occurrences(
         self, shard: messages.ShardId, at: str, plan: sweepplan.Plan
     ) -> tuple[mending.Findings, str | None]:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         begin = b"(" + bytes.fromhex(at)
-        (members,) = await self._read(
+        (members,) = await self._index.read(
             "sweep occurrences",
             ("ZRANGE", names.occ, begin, "+", "BYLEX", "LIMIT", 0, _OCCURRENCES_PER_STEP),
         )
         findings = mending.Findings(looked_at=len(members))
         asked = [(member, lane) for member in members for lane in plan.lanes_of_member(member)]
-        scores = await self._read(
+        scores = await self._index.read(
             "sweep occurrences", *(("ZSCORE", names.lane(lane), m) for m, lane in asked)
         )
         there = {m for (m, _), score in zip(asked, scores, strict=True) if score is not None}

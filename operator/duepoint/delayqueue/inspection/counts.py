@@ -12,10 +12,9 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.definitions import reading
-from duepoint.delayqueue.inspection import sights
-from duepoint.delayqueue.resharding import layouts
+from duepoint.delayqueue.inspection import views
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -36,24 +35,33 @@ _NEVER = 2.0 * _CLAIMED
 T = TypeVar("T")
 
 
-class Counting(reading.Reading):
-    """index_sight, shard_sights, totals, lane_sights."""
+class Counts:
+    """Counts what is in the index."""
 
-    async def index_sight(self) -> sights.IndexSight:
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        reader: reading.Reader,
+    ) -> None:
+        self._index = index
+        self._reader = reader
+
+    async def index_view(self) -> views.IndexSight:
         """Raises ``scripting.Uninitialised`` when there is no index."""
-        record, time, workers = await self._read(
+        record, time, workers = await self._index.read(
             "look at the index",
-            ("HMGET", self._keys.layout, "layout", "shards", "state", "epoch"),
+            ("HMGET", self._index.keys.layout, "layout", "shards", "state", "epoch"),
             ("TIME",),
-            ("ZRANGE", self._keys.workers, 0, -1, "WITHSCORES"),
+            ("ZRANGE", self._index.keys.workers, 0, -1, "WITHSCORES"),
         )
         if record[0] is None:
             raise scripting.Uninitialised("there is no index yet: the operator makes it")
         now = time_us(time)
-        nodes = await self._servers.everywhere([("INFO", "server"), ("INFO", "memory")])
+        nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
         told = [scripting.good(replies, "look at the servers") for replies in nodes]
         memories = [memory for _, memory in told]
-        return sights.IndexSight(
+        return views.IndexSight(
             layout=messages.Layout(number=int(record[0]), shards=int(record[1])),
             state=(record[2] or b"stable").decode(errors="replace"),
             epoch=layouts.number_of(record[3]),
@@ -69,11 +77,12 @@ class Counting(reading.Reading):
             memory_limit=_sum_of(memories, "maxmemory"),
         )
 
-    async def shard_sights(self) -> list[sights.ShardSight]:
-        return await self._of_each_shard(self._shard_sight)
+    async def shard_views(self) -> list[views.ShardSight]:
+        return await self.of_each_shard(self._shard_view)
 
     async def totals(self) -> messages.Totals:
-        found = await self._of_each_shard(self._totals_of_shard)
+        """The same for the whole index, cheap enough to be asked for every few seconds."""
+        found = await self.of_each_shard(self._totals_of_shard)
         return messages.Totals(
             points=sum(each.points for each in found),
             due=sum(each.due for each in found),
@@ -82,26 +91,61 @@ class Counting(reading.Reading):
             lag_us=max((each.lag_us for each in found), default=0),
         )
 
-    async def lane_sights(self) -> list[sights.LaneSight]:
+    async def lane_views(self) -> list[views.LaneSight]:
         """Every namespace that has unclaimed points, shard by shard."""
-        found = await self._of_each_shard(self._lanes_of_shard)
+        found = await self.of_each_shard(self._lanes_of_shard)
         return [lane for lanes in found for lane in lanes]
+
+    async def stats(self) -> list[messages.ShardStats]:
+        return [
+            await self._shard_stats(shard)
+            for shard in sharding.all_shards(self._index.known_layout())
+        ]
+
+    async def _shard_stats(self, shard: messages.ShardId) -> messages.ShardStats:
+        names = self._index.shard(shard)
+        lanes = [names.lane(lane) for lane in await self._reader.namespaces(shard)]
+        limit = points.DUE_LIMIT_US
+        time, claims, outcomes, dead, head, *counts = await self._index.read(
+            "read the statistics",
+            ("TIME",),
+            ("ZCARD", names.claims),
+            ("XLEN", names.runs),
+            ("XLEN", names.dead),
+            ("ZRANGE", names.heads, 0, 0, "WITHSCORES"),
+            *(("ZCOUNT", lane, "-inf", "(+inf") for lane in lanes),
+            *(("ZCOUNT", lane, limit, "(+inf") for lane in lanes),
+        )
+        now = time_us(time)
+        due = await self._index.read(
+            "read the statistics", *(("ZCOUNT", lane, "-inf", now) for lane in lanes)
+        )
+        return messages.ShardStats(
+            shard=shard,
+            points=sum(counts[: len(lanes)]),
+            due=sum(due),
+            claimed=sum(counts[len(lanes) :]),
+            claims=max(0, claims - 1),  # the sentinel
+            outcomes=outcomes,
+            dead=dead,
+            lag_us=_lag(head, now),
+        )
 
     # -- shards ------------------------------------------------------------------------------------
 
-    async def _of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
+    async def of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
         async def one(shard: messages.ShardId) -> T:
             async with room:
                 return await look(shard)
 
-        shards = sharding.all_shards(self._known_layout())
+        shards = sharding.all_shards(self._index.known_layout())
         return list(await asyncio.gather(*(one(shard) for shard in shards)))
 
-    async def _shard_sight(self, shard: messages.ShardId) -> sights.ShardSight:
-        names = self._shard(shard)
-        state, time, claims, occurrences, runs, dead, kinds = await self._read(
+    async def _shard_view(self, shard: messages.ShardId) -> views.ShardSight:
+        names = self._index.shard(shard)
+        state, time, claims, occurrences, runs, dead, kinds = await self._index.read(
             "look at a shard",
             ("HGET", names.meta, "state"),
             ("TIME",),
@@ -119,7 +163,7 @@ class Counting(reading.Reading):
         if occurrences > _KINDS_COUNTED:
             retries = round(retries * occurrences / _KINDS_COUNTED)
         oldest = [lane.oldest_due_us for lane in lanes if lane.oldest_due_us is not None]
-        return sights.ShardSight(
+        return views.ShardSight(
             shard=shard,
             state=(state or b"empty").decode(errors="replace"),
             definitions=definitions_,
@@ -136,8 +180,8 @@ class Counting(reading.Reading):
         )
 
     async def _totals_of_shard(self, shard: messages.ShardId) -> messages.Totals:
-        names = self._shard(shard)
-        time, runs, dead, heads = await self._read(
+        names = self._index.shard(shard)
+        time, runs, dead, heads = await self._index.read(
             "count what waits",
             ("TIME",),
             ("XLEN", names.runs),
@@ -146,11 +190,11 @@ class Counting(reading.Reading):
         )
         now = time_us(time)
         waiting = [(names.lane(lane), due) for lane, due in lanes_of(scored(heads))]
-        counts = await self._read_all(
+        counts = await self.read_all(
             "count what waits", [("ZCOUNT", lane, "-inf", f"({_CLAIMED}") for lane, _ in waiting]
         )
         late = [lane for lane, due in waiting if due <= now]
-        overdue = await self._read_all(
+        overdue = await self.read_all(
             "count what is due", [("ZCOUNT", lane, "-inf", now) for lane in late]
         )
         oldest = min((due for _, due in waiting), default=now)
@@ -162,32 +206,32 @@ class Counting(reading.Reading):
             lag_us=max(0, now - int(oldest)),
         )
 
-    async def _lanes_of_shard(self, shard: messages.ShardId) -> list[sights.LaneSight]:
-        ((seconds, micros), heads) = await self._read(
+    async def _lanes_of_shard(self, shard: messages.ShardId) -> list[views.LaneSight]:
+        ((seconds, micros), heads) = await self._index.read(
             "look at the namespaces",
             ("TIME",),
-            ("ZRANGE", self._shard(shard).heads, 0, -1, "WITHSCORES"),
+            ("ZRANGE", self._index.shard(shard).heads, 0, -1, "WITHSCORES"),
         )
-        namespaces = await self._names_of(shard, [lane for lane, _ in lanes_of(scored(heads))])
+        namespaces = await self.names_of(shard, [lane for lane, _ in lanes_of(scored(heads))])
         return await self._lane_counts(shard, namespaces, time_us((seconds, micros)))
 
     async def _known_namespaces(self, shard: messages.ShardId) -> tuple[dict[int, str], bool]:
         """Lanes of a shard with their namespaces, and whether these are all."""
-        names = self._shard(shard)
-        texts, heads = await self._read(
+        names = self._index.shard(shard)
+        texts, heads = await self._index.read(
             "look at the namespaces", ("HLEN", names.interned), ("ZRANGE", names.heads, 0, -1)
         )
         if texts <= _TEXTS_WALKED:
-            return await self.namespaces(shard), True
+            return await self._reader.namespaces(shard), True
         lanes = [int(lane) for lane in heads if lane.isdigit()]
-        return await self._names_of(shard, lanes), False
+        return await self.names_of(shard, lanes), False
 
-    async def _names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
+    async def names_of(self, shard: messages.ShardId, lanes: Sequence[int]) -> dict[int, str]:
         if not lanes:
             return {}
-        (texts,) = await self._read(
+        (texts,) = await self._index.read(
             "read the namespaces",
-            ("HMGET", self._shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
+            ("HMGET", self._index.shard(shard).interned, *(f"n:{lane}" for lane in lanes)),
         )
         return {
             lane: text[1:].decode(errors="replace")
@@ -197,8 +241,8 @@ class Counting(reading.Reading):
 
     async def _lane_counts(
         self, shard: messages.ShardId, namespaces: dict[int, str], now_us: int
-    ) -> list[sights.LaneSight]:
-        names = self._shard(shard)
+    ) -> list[views.LaneSight]:
+        names = self._index.shard(shard)
         commands: list[tuple[Any, ...]] = []
         for lane in namespaces:
             key = names.lane(lane)
@@ -208,13 +252,13 @@ class Counting(reading.Reading):
                 ("ZCOUNT", key, _CLAIMED, "(+inf"),
                 ("ZRANGE", key, 0, 0, "WITHSCORES"),
             ]
-        replies = await self._read_all("count the points", commands)
+        replies = await self.read_all("count the points", commands)
         counted = []
-        for index, (_, namespace) in enumerate(namespaces.items()):
-            total, due, claimed, first = replies[4 * index : 4 * index + 4]
+        for number, (_, namespace) in enumerate(namespaces.items()):
+            total, due, claimed, first = replies[4 * number : 4 * number + 4]
             oldest = next((int(score) for member, score in scored(first) if member), None)
             counted.append(
-                sights.LaneSight(
+                views.LaneSight(
                     shard=shard,
                     namespace=namespace,
                     points=total,
@@ -229,28 +273,30 @@ class Counting(reading.Reading):
         self, shard: messages.ShardId, namespaces: Iterable[str]
     ) -> tuple[int, bool]:
         """How many definitions a shard holds, and whether all buckets were counted."""
-        buckets = self._bucket_names(shard, namespaces)
+        buckets = self.bucket_names(shard, namespaces)
         chosen = buckets
         if len(buckets) > _BUCKETS_COUNTED:
             chosen = random.sample(buckets, _BUCKETS_SAMPLED)
-        counts = await self._read_all("count the definitions", [("HLEN", each) for each in chosen])
+        counts = await self.read_all("count the definitions", [("HLEN", each) for each in chosen])
         if len(chosen) == len(buckets):
             return sum(counts), True
         return round(sum(counts) * len(buckets) / len(chosen)), False
 
-    def _bucket_names(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
-        names = self._shard(shard)
+    def bucket_names(self, shard: messages.ShardId, namespaces: Iterable[str]) -> list[str]:
+        names = self._index.shard(shard)
         return [
             names.bucket(population, number)
             for population in sorted({keys.population_of(name) for name in namespaces})
-            for number in range(self._buckets)
+            for number in range(self._index.buckets)
         ]
 
-    async def _read_all(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+    async def read_all(self, attempted: str, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Any number of commands, in pieces that keep nobody waiting."""
         replies: list[Any] = []
         for first in range(0, len(commands), _COMMANDS_TOGETHER):
-            replies += await self._read(attempted, *commands[first : first + _COMMANDS_TOGETHER])
+            replies += await self._index.read(
+                attempted, *commands[first : first + _COMMANDS_TOGETHER]
+            )
         return replies
 
 
@@ -289,3 +335,13 @@ def _server_name(info: dict[str, Any]) -> str:
 
 def _sum_of(infos: Iterable[dict[str, Any]], name: str) -> int:
     return sum(int(info.get(name, 0)) for info in infos)
+
+
+def _lag(head: list[Any], now_us: int) -> int:
+    pairs = (
+        head if head and isinstance(head[0], tuple | list) else [tuple(head[:2])] if head else []
+    )
+    for member, score in pairs:
+        if member:
+            return max(0, now_us - int(float(score)))
+    return 0

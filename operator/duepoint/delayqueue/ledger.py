@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from duepoint.delayqueue import keys, messages, sharding
-from duepoint.delayqueue.firing import crowding
+from duepoint.delayqueue.claims import retrylimit
 from duepoint.delayqueue.wire import scripting, subscription
 from duepoint.delayqueue.wire import servers as servers_
 
@@ -238,7 +238,7 @@ def _packed(fields: dict[bytes, bytes]) -> bytes:
         return fields[b"o"]
     member, record = fields.pop(b"member", b""), fields.pop(b"record", b"")
     named = {_text(name): _text(value) for name, value in fields.items()}
-    return crowding.news(named, member, record)
+    return retrylimit.news(named, member, record)
 
 
 def _dead_entry(shard: messages.ShardId, entry_id: bytes, raw: Any) -> messages.DeadEntry:  # noqa: ANN401

@@ -9,23 +9,36 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.inspection import counting, peeking, sights
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.inspection import counts, upcoming, views
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
 _CLAIMED = points.DUE_LIMIT_US
 
 
-class Holding(peeking.Peeking):
-    """leases."""
+class HeldClaims:
+    """Claims that have not ended."""
 
-    async def leases(self, *, per_shard: int = 1_000) -> AsyncIterator[sights.LeaseSight]:
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        counts: counts.Counts,
+        upcoming: upcoming.Upcoming,
+    ) -> None:
+        self._index = index
+        self._counts = counts
+        self._upcoming = upcoming
+
+    async def all(self, *, per_shard: int = 1_000) -> AsyncIterator[views.LeaseSight]:
         """Claims that have not ended, those that run out first first.
 
         Their points are read as they are asked for; a claim that ended meanwhile is left out.
         """
-        found = await self._of_each_shard(lambda shard: self._claims_of_shard(shard, per_shard))
+        found = await self._counts.of_each_shard(
+            lambda shard: self._claims_of_shard(shard, per_shard)
+        )
         claims = [(shard, now, claim) for shard, now, claims in found for claim in claims]
         for shard, now, claim in sorted(claims, key=lambda each: float(each[2][1])):
             lease = await self._lease(shard, now, claim)
@@ -35,27 +48,27 @@ class Holding(peeking.Peeking):
     async def _claims_of_shard(
         self, shard: messages.ShardId, count: int
     ) -> tuple[messages.ShardId, int, list[Any]]:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), count=count)
-        now, *found = await self._scripts.run(
+        now, *found = await self._index.scripts.run(
             arguments.call("leases", [names.meta, names.claims, names.leases])
         )
         return shard, int(now), found
 
     async def _lease(
         self, shard: messages.ShardId, now_us: int, claim: list[Any]
-    ) -> sights.LeaseSight:
+    ) -> views.LeaseSight:
         claim_id, expiry, worker, attempts, by_lane = claim
-        until = int(counting.finite(expiry))
+        until = int(counts.finite(expiry))
         band = _CLAIMED + until
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         lanes = [int(lane) for lane in by_lane[::2]]
         dues = {
-            member: int(counting.finite(due))
+            member: int(counts.finite(due))
             for found in by_lane[1::2]
             for member, due in zip(found[::2], found[1::2], strict=True)
         }
-        held = await self._read_all(
+        held = await self._counts.read_all(
             "look at a claim",
             [("ZRANGE", names.lane(lane), band, band, "BYSCORE") for lane in lanes],
         )
@@ -64,8 +77,8 @@ class Holding(peeking.Peeking):
             for lane, found in zip(lanes, held, strict=True)
             for member in found
         ]
-        described = [sight for _, sight in await self._describe(shard, members)]
-        return sights.LeaseSight(
+        described = [sight for _, sight in await self._upcoming.describe(shard, members)]
+        return views.LeaseSight(
             shard=shard,
             id=messages.ClaimId(claim_id),
             worker=worker.decode(errors="replace"),

@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue import messages, sharding
+from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import interning, numbering, records
-from duepoint.delayqueue.firing import activeruns, settling
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -32,15 +32,30 @@ class _Told:
     every: bool = False
 
 
-class Admitting(settling.Settling, numbering.Numbering):
-    """admit, leave, finish."""
+class Concurrency:
+    """Says which claimed slots may start, and which runs are over."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        numbering: numbering.Numbering,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._numbering = numbering
 
     async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+        """Whether a claimed occurrence may start beside the active runs of its schedule.
+
+        If so it is one of them from here on; asking again is harmless.
+        """
         try:
             entry = await self._vouched(claim, entry)
-            reply = await self._gathered.run(self._admit_call(claim, entry))
+            reply = await self._index.gathered.run(self._admit_call(claim, entry))
         except scripting.LayoutChanged:
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return activeruns.Admission(verdict=activeruns.Verdict.LOST)
         verdict = activeruns.Verdict(reply[0].decode())
@@ -57,7 +72,7 @@ class Admitting(settling.Settling, numbering.Numbering):
         look = facts.look
         for part in first:
             call = self._vouch_call(claim.shard, points.ScheduleId(entry.member[:8]), part, look)
-            (look,) = await self._gathered.run(call)
+            (look,) = await self._index.gathered.run(call)
         return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
 
     async def leave(
@@ -69,12 +84,17 @@ class Admitting(settling.Settling, numbering.Numbering):
         jobs: Collection[str] = (),
         look: activeruns.Run | None = None,
     ) -> activeruns.Finished:
+        """These runs, or the runs of these Jobs, have ended; slots that wait are due instead.
+
+        A run that is still an occurrence is being tried, and stays; one whose Job is told of stays
+        only if it was replaced meanwhile. ``look`` asks how that run stands.
+        """
         told = _Told(runs=runs, jobs=jobs, look=look)
         call = self._finish_call(claim.shard, known, claim.lanes[known.id], told)
         try:
-            return _finished(await self._gathered.run(call))
+            return _finished(await self._index.gathered.run(call))
         except scripting.LayoutChanged:
-            if await self._may_hold(claim.shard):
+            if await self._layouts.may_hold(claim.shard):
                 raise
             return activeruns.Finished()
 
@@ -86,14 +106,18 @@ class Admitting(settling.Settling, numbering.Numbering):
         *,
         every: bool = False,
     ) -> activeruns.Finished:
+        """The same for who holds no claim: these Jobs have ended.
+
+        ``every``: there is more room than by these ends, so all slots that wait are called up.
+        """
         removed = called = 0
-        for shard in sharding.homes(known.id, self._known_layout()):
+        for shard in sharding.homes(known.id, self._index.known_layout()):
             try:
                 for told in _in_parts(jobs, every=every):
                     found = await self._finish_at(shard, known, told, epoch)
                     removed, called = removed + found.removed, called + found.called
             except scripting.LayoutChanged:
-                if shard == sharding.home(known.id, await self.layout()):
+                if shard == sharding.home(known.id, await self._layouts.read()):
                     raise  # otherwise it is a former shard that is closed
         return activeruns.Finished(removed=removed, called=called)
 
@@ -105,12 +129,12 @@ class Admitting(settling.Settling, numbering.Numbering):
         epoch: messages.Epoch,
     ) -> activeruns.Finished:
         text = interning.entry(interning.Kind.NAMESPACE, known.namespace.encode())
-        lane = (await self._intern(shard, [text], epoch))[text]
+        lane = (await self._numbering.intern(shard, [text], epoch))[text]
         call = self._finish_call(shard, known, lane, told)
-        return _finished(await self._gathered.run(call))
+        return _finished(await self._index.gathered.run(call))
 
     def _admit_call(self, claim: messages.Claim, entry: activeruns.Entry) -> scripting.Call:
-        names, schedule_id = self._shard(claim.shard), points.ScheduleId(entry.member[:8])
+        names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         lane, facts = claim.lanes[schedule_id], entry.facts
         arguments = scripting.Arguments(
             layout=sharding.layout_of(claim.shard),
@@ -146,7 +170,7 @@ class Admitting(settling.Settling, numbering.Numbering):
         facts: activeruns.Facts,
         look: int,
     ) -> scripting.Call:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), look=look)
         _put_found(arguments, facts)
         return arguments.call(
@@ -160,7 +184,7 @@ class Admitting(settling.Settling, numbering.Numbering):
         lane: int,
         told: _Told,
     ) -> scripting.Call:
-        names = self._shard(shard)
+        names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), lane=str(lane))
         arguments.put("id", arguments.position(known.id))
         arguments.put("version", arguments.position(known.timing_version))

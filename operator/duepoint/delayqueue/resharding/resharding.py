@@ -13,35 +13,56 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from duepoint import errors
-from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.resharding import emptying, layouts, membership
+from duepoint.delayqueue import index, layouts, membership, messages, sharding
+from duepoint.delayqueue.definitions import reading
+from duepoint.delayqueue.resharding import export
 from duepoint.delayqueue.wire import scripting
 
 _COUNTED_AT_ONCE = 500
 
 
-class Partitioning(membership.Membership, emptying.Emptying):
-    """ask_partition, partitioning, and the leader's steps."""
+class Resharding:
+    """Changes the number of shards while everything runs."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        membership: membership.Membership,
+        reader: reading.Reader,
+        export: export.Export,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._membership = membership
+        self._reader = reader
+        self._export = export
 
     # -- asking -----------------------------------------------------------------------------------
 
-    async def ask_partition(self, shards: int) -> messages.Asked:
+    async def ask(self, shards: int) -> messages.Asked:
+        """Wish for another number of shards; raises InvalidSetting for one that cannot be.
+
+        Anybody's. The leader sees it at its next look and begins.
+        """
         if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
                 "shards",
                 f"{shards} is no power of two up to {sharding.MOST_SHARDS};"
                 f" write {_nearest_power(shards)}",
             )
-        call = scripting.Arguments(shards=shards).call("ask", [self._keys.layout])
-        answer, _ = await self._scripts.run(call)
+        call = scripting.Arguments(shards=shards).call("ask", [self._index.keys.layout])
+        answer, _ = await self._index.scripts.run(call)
         return messages.Asked(answer.decode())
 
-    async def partitioning(self) -> messages.Partitioning:
-        (reply,) = await self._read(
+    async def progress(self) -> messages.Partitioning:
+        """How far it is."""
+        (reply,) = await self._index.read(
             "read the layout",
             (
-                "HMGET", self._keys.layout, "layout", "shards", "former_shards", "wanted", "phase",
-                "moved", "left", "waiting",
+                "HMGET", self._index.keys.layout,
+                "layout", "shards", "former_shards", "wanted", "phase", "moved", "left", "waiting",
             ),
         )  # fmt: skip
         if reply[0] is None:
@@ -61,20 +82,22 @@ class Partitioning(membership.Membership, emptying.Emptying):
 
     # -- the layout record -------------------------------------------------------------------------
 
-    async def announce_partition(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+    async def announce(self, shards: int, epoch: messages.Epoch) -> messages.Layout:
+        """A new layout that is filled from the one there is; made already, it is only read."""
         arguments = scripting.Arguments(epoch=epoch, shards=shards)
-        reply = await self._scripts.run(arguments.call("announce", [self._keys.layout]))
-        self._wanted_shards = 0
-        layout = self._remember(reply)
-        await self._make_shards(layout, epoch)
+        reply = await self._index.scripts.run(arguments.call("announce", [self._index.keys.layout]))
+        self._layouts.wanted_shards = 0
+        layout = self._layouts.remember(reply)
+        await self._membership.make_shards(layout, epoch)
         return layout
 
     async def unaware_workers(self) -> tuple[str, ...]:
-        workers, seen, layout = await self._read(
+        """Living workers that have not said that they know the newest layout."""
+        workers, seen, layout = await self._index.read(
             "read who knows the layout",
-            ("ZRANGE", self._keys.workers, 0, -1),
-            ("HGETALL", self._keys.seen),
-            ("HGET", self._keys.layout, "layout"),
+            ("ZRANGE", self._index.keys.workers, 0, -1),
+            ("HGETALL", self._index.keys.seen),
+            ("HGET", self._index.keys.layout, "layout"),
         )
         newest = layouts.number_of(layout)
         return tuple(
@@ -83,7 +106,7 @@ class Partitioning(membership.Membership, emptying.Emptying):
             if layouts.number_of(seen.get(worker)) < newest
         )
 
-    async def note_progress(
+    async def record_progress(
         self,
         epoch: messages.Epoch,
         *,
@@ -92,78 +115,106 @@ class Partitioning(membership.Membership, emptying.Emptying):
         left: int,
         waiting: str = "",
     ) -> None:
-        await self._note_progress(epoch, phase=phase, moved=moved, left=left, waiting=waiting)
+        """Tell those who ask."""
+        await self._record_progress(epoch, phase=phase, moved=moved, left=left, waiting=waiting)
 
-    async def end_partition(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
-        layout = self._known_layout()
+    async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
+        """Every former shard is closed: the new layout stands alone."""
+        layout = self._index.known_layout()
         calls = []
         for shard in sharding.own_shards(layout):
-            names = self._shard(shard)
+            names = self._index.shard(shard)
             arguments = scripting.Arguments(layout=layout.number, epoch=epoch)
             calls.append(arguments.call("filled", [names.meta, names.imported]))
-        _raise_first(await self._scripts.run_many(calls))
-        reply = await self._note_progress(
+        _raise_first(await self._index.scripts.run_many(calls))
+        reply = await self._record_progress(
             epoch, phase=messages.Phase.STABLE, moved=moved, left=0, waiting="", done=True
         )
-        return self._remember(reply)
+        return self._layouts.remember(reply)
 
-    async def _note_progress(
+    async def _record_progress(
         self, epoch: messages.Epoch, *, phase: messages.Phase, done: bool = False, **named: object
     ) -> list[bytes]:
         arguments = scripting.Arguments(
-            epoch=epoch, layout=self._known_layout().number, phase=phase.value, done=done, **named
+            epoch=epoch,
+            layout=self._index.known_layout().number,
+            phase=phase.value,
+            done=done,
+            **named,
         )
-        reply: list[bytes] = await self._scripts.run(
-            arguments.call("progress", [self._keys.layout])
+        reply: list[bytes] = await self._index.scripts.run(
+            arguments.call("progress", [self._index.keys.layout])
         )
         return reply
 
     # -- one former shard --------------------------------------------------------------------------
 
     async def shard_state(self, shard: messages.ShardId) -> str:
-        (state,) = await self._read(
-            "read a shard's state", ("HGET", self._shard(shard).meta, "state")
+        """``open``, ``filling``, ``draining`` or ``closed``."""
+        (state,) = await self._index.read(
+            "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
         )
         if state is None:
             raise scripting.Uninitialised(f"shard {shard} holds no index")
         return bytes(state).decode(errors="replace")
 
     async def count_definitions(self, shard: messages.ShardId) -> int:
-        buckets = self._all_buckets(shard, await self.namespaces(shard))
+        buckets = self._export.all_buckets(shard, await self._reader.namespaces(shard))
         counted = 0
-        for chunk in emptying.chunks(buckets, _COUNTED_AT_ONCE):
-            counted += sum(await self._read("count", *(("HLEN", bucket) for bucket in chunk)))
+        for chunk in export.chunks(buckets, _COUNTED_AT_ONCE):
+            counted += sum(await self._index.read("count", *(("HLEN", bucket) for bucket in chunk)))
         return counted
 
-    async def close_shard(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
-        names, namespaces = self._shard(shard), await self.namespaces(shard)
-        if await self._is_any_definition_left(shard, namespaces):
+    async def move(
+        self,
+        shard: messages.ShardId,
+        cursor: str | None,
+        epoch: messages.Epoch,
+        *,
+        hold_seconds: float = 0.0,
+    ) -> messages.Moved:
+        """One bounded step of emptying a former shard; start with None, go on with the cursor.
+
+        What nobody holds goes to its new shard; a schedule is claimable in one of the two at any
+        time but for the moment of its own batch. At the begin of a pass the shard may be held:
+        for so long nobody claims in it, and the pass begins after half of it.
+        """
+        return await self._export.move(shard, cursor, epoch, hold_seconds=hold_seconds)
+
+    async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
+        """The former shard is closed and its keys are gone: empty text; else why not yet.
+
+        ``definitions``, ``points``, ``moving``, ``outcomes`` or ``dead``.
+        """
+        names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
+        if await self._export.is_any_definition_left(shard, namespaces):
             return "definitions"
         lanes = [names.lane(lane) for lane in namespaces]
-        for chunk in emptying.chunks(lanes, _COUNTED_AT_ONCE):
-            counts = await self._read(
+        for chunk in export.chunks(lanes, _COUNTED_AT_ONCE):
+            counts = await self._index.read(
                 "count", *(("ZCOUNT", lane, "-inf", "(+inf") for lane in chunk)
             )
             if any(counts):
                 return "points"
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
         keys_ = [names.meta, names.claims, names.runs, names.dead]
-        answer = (await self._scripts.run(arguments.call("close", keys_))).decode()
+        answer = (await self._index.scripts.run(arguments.call("close", keys_))).decode()
         if answer == "closed":
             await self.unlink_closed(shard)
             return ""
         return str(answer)
 
     async def unlink_closed(self, shard: messages.ShardId) -> None:
-        names, namespaces = self._shard(shard), await self.namespaces(shard)
+        """What a crash after the closing has left is gone."""
+        names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
         gone = [names.lane(lane) for lane in namespaces]
-        gone += self._all_buckets(shard, namespaces)
+        gone += self._export.all_buckets(shard, namespaces)
         gone += [name for name in membership.fixed_keys(names) if name != names.meta]
         gone.remove(names.interned)
         # The names of all lanes stand in it: whoever goes on after a crash needs them.
-        for chunk in (*emptying.chunks(gone, _COUNTED_AT_ONCE), [names.interned]):
-            await self._read("unlink a closed shard", ("UNLINK", *chunk))
-        self._namespaces_of.pop(shard, None)
+        for chunk in (*export.chunks(gone, _COUNTED_AT_ONCE), [names.interned]):
+            await self._index.read("unlink a closed shard", ("UNLINK", *chunk))
+        self._export.forget(shard)
 
 
 def _raise_first(replies: Iterable[object]) -> None:

@@ -1,0 +1,1 @@
+"""Due points under a lease: claiming, planning and settling them."""

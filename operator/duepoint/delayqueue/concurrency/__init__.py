@@ -1,0 +1,1 @@
+"""Concurrency policies: which claimed slots may start beside the active runs of their schedule."""

@@ -1,1 +1,0 @@
-"""From a due point to its end: alarms, claims, admission, settlement."""

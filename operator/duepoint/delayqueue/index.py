@@ -1,0 +1,94 @@
+"""The index as one process reaches it: servers, scripts, names of keys, and the layout read last.
+
+Every service of the queue has this object. It owns the connections and what is known of the index
+(layout, number of buckets), and gives plain replies: errors of the library are translated here and
+in ``wire.scripting``. What is remembered of it is memory of this process: a service reads the
+layout again when a shard says that it has changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import redis.asyncio
+
+from duepoint import clock as clocks
+from duepoint import errors
+from duepoint.delayqueue import keys, messages, sharding
+from duepoint.delayqueue.wire import gathering, scripting, servers
+
+#: Plain reading commands that one caller wants answered together.
+Commands = Sequence[tuple[Any, ...]]
+
+
+class Index:
+    """What the services share.
+
+    Attributes:
+        gathered: pipelines of script calls made in one turn of the event loop.
+        gathered_appends: the same for entries of users' streams.
+        gathered_durably: the same for what arms; replies wait for a replica.
+        gathered_reads: the same for groups of plain reading commands.
+        layout: as it was read last; None = never.
+        buckets: of a new index; one that exists says its own number.
+    """
+
+    def __init__(
+        self, opened: servers.Servers, names: keys.Keys, clock: clocks.Clock, *, buckets: int
+    ) -> None:
+        self.servers = opened
+        self.scripts = scripting.Scripts(opened)
+        self.keys = names
+        self.clock = clock
+        self.gathered = gathering.Gathering(self.scripts.run_many)
+        self.gathered_appends = gathering.Gathering(self.scripts.run_many)
+        self.gathered_durably = gathering.Gathering(self.scripts.run_many_durably)
+        self.gathered_reads = gathering.Gathering(self._read_each)
+        self.layout: messages.Layout | None = None
+        self.buckets = buckets
+
+    async def start(self) -> None:
+        """Connect and load the scripts; raises QueueUnavailable when no server answers."""
+        await self.scripts.load()
+
+    async def close(self) -> None:
+        await self.servers.close()
+
+    @property
+    def client(self) -> redis.asyncio.Redis:
+        """The client of a single server, for tests that look at the keys themselves."""
+        return cast("servers.OneServer", self.servers).node.client
+
+    def known_layout(self) -> messages.Layout:
+        """As it was read last; raises Uninitialised where it never was."""
+        if self.layout is None:
+            raise scripting.Uninitialised("the layout has not been read: call layouts.read() first")
+        return self.layout
+
+    def shard(self, shard: messages.ShardId) -> keys.ShardKeys:
+        """Names of the keys of a shard; the layout must have been read."""
+        self.known_layout()
+        return self.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
+
+    async def read(self, attempted: str, *commands: tuple[Any, ...]) -> list[Any]:
+        """Replies of plain reading commands, in one round trip.
+
+        Args:
+            attempted: what the commands are for, as an error says it.
+        """
+        return scripting.good(await self.servers.exchange(commands), attempted)
+
+    async def _read_each(self, groups: list[Commands]) -> list[Any]:
+        """Replies of groups of plain reading commands, in one round trip."""
+        replies = iter(await self.servers.exchange(list(itertools.chain.from_iterable(groups))))
+        return [_whole(list(itertools.islice(replies, len(group)))) for group in groups]
+
+
+def _whole(replies: list[Any]) -> list[Any] | errors.DuepointError:
+    """The replies of one group; the first error stands for all of them."""
+    for reply in replies:
+        if isinstance(reply, Exception):
+            return scripting.translated(reply, "read")
+    return replies

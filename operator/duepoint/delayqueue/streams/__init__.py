@@ -1,0 +1,1 @@
+"""Users' streams: their number in a namespace, and entries for them."""
