@@ -26,7 +26,8 @@ from duepoint.runs import outcome
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
 from duepoint.targets import target
-from duepoint.worker import claimer, dispatcher
+from duepoint.worker import claimer, pipeline
+from tests.fakes.recordingtarget import NoEntries
 from tests.support.redisserver import RedisServer
 
 NAME = "calm"
@@ -39,7 +40,7 @@ _KEEPALIVES = {"PING", "HGET", "BEAT", "INFO"}
 _BLOB = actions.encode(actions.Action(target=actions.StreamAction(name="calm")))
 
 
-class NotesTime:
+class NotesTime(NoEntries):
     """A target that does nothing but look at the clock."""
 
     def __init__(self) -> None:
@@ -76,11 +77,11 @@ def a_worker(
 ) -> claimer.Claimer:
     """The real worker around a target."""
     clock = clocks.SystemClock()
-    bounds = dispatcher.Bounds(concurrency=256, lease_seconds=lease_seconds)
+    bounds = pipeline.Bounds(concurrency=256, lease_seconds=lease_seconds)
     limits = claimer.Limits(
         batch=500, under_way=512, lease_seconds=lease_seconds, grace_seconds=1.0
     )
-    fired = dispatcher.Dispatcher(queue, fires, clock, bounds)
+    fired = pipeline.Pipeline(queue=queue, target=fires, clock=clock, bounds=bounds)
     return claimer.Claimer(queue, fired, clock, services.Health(), worker="bench", limits=limits)
 
 

@@ -1,10 +1,10 @@
 """The full chain of one worker process: claim, definition, next slot, publish, news, next due.
 
-The worker is the real one (claimer, dispatcher, stream target, queue), in this process; no
+The worker is the real one (claimer, pipeline, stream target, queue), in this process; no
 Kubernetes is needed for streams. All chains are due at one whole hour, so that every one of them
 is in the way of every other, and each is moved on to its next slot. Two ways of publishing: one
 XADD for each firing, which is what a Schedule's stream target does, and one entry for each batch,
-as the prototype did whose figure is the bar; there the worker and its road are the same (the
+as the prototype did whose figure is the bar; there the worker and its path are the same (the
 settlement appends), and a target of the benchmark's own packs a batch into one entry.
 """
 
@@ -26,8 +26,8 @@ from duepoint import services, telemetry
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import batches, stream, target
-from duepoint.worker import claimer, dispatcher
+from duepoint.targets import stream, target
+from duepoint.worker import claimer, pipeline
 from tests.support.redisserver import RedisServer
 
 NAME = "chain"
@@ -57,46 +57,30 @@ class HourClock(clocks.SystemClock):
 class OneEntryABatch:
     """A target whose deliveries the settlement makes, as those of streams: one entry for a batch.
 
-    A batch is what a claim holds of one namespace; the worker's road is that of the stream target.
+    A batch is what a claim holds of one namespace; the worker's path is that of the stream target.
     """
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         raise NotImplementedError(f"{firing.name} is delivered by its settlement")
 
-    def takes_batches(self, action: actions.Action) -> bool:  # noqa: ARG002 - every one
+    async def check(self, firing: target.Firing) -> target.Checked | None:
+        raise NotImplementedError(f"{firing.name} refers to nothing")
+
+    def appends(self, action: actions.Action) -> bool:  # noqa: ARG002 - every one
         return True
 
-    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
-        raise NotImplementedError(f"{batch.namespace} is delivered by its settlement")
-
-    def settles(self, action: actions.Action) -> bool:  # noqa: ARG002 - every one
-        return True
-
-    def entry_of(self, firing: target.Firing) -> batches.Entry:
-        return batches.Entry(
-            namespace=firing.namespace,
-            name=_STREAM,
-            max_length=_KEPT,
-            names=_FIELDS,
-            values=_packed(firing.action, (firing.uid,), (firing.generation,), (firing.slot_us,)),
-            message=_STREAM,
-        )
-
-    def entries_of(self, batch: batches.FiringBatch, members: Sequence[bytes]) -> messages.Entries:
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
         return messages.Entries(
-            namespace=batch.namespace,
+            namespace=firings.namespace,
             name=_STREAM,
             max_length=_KEPT,
             names=_FIELDS,
             members=members,
-            values=[_packed(batch.action, batch.uids, batch.generations, batch.slots_us)],
+            values=[_packed(firings.action, firings.uids, firings.generations, firings.slots_us)],
         )
 
-    def message_of(self, action: actions.Action) -> str:  # noqa: ARG002 - of any
+    def message(self, action: actions.Action) -> str:  # noqa: ARG002 - of any
         return _STREAM
-
-    def count(self, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
-        """Nobody wants to know."""
 
 
 _STREAM, _KEPT = "batches", 1000
@@ -175,12 +159,12 @@ async def fire_all(queue: delayqueue.DelayQueue, count: int, *, one_entry: bool)
 def _worker(
     queue: delayqueue.DelayQueue, clock: clocks.Clock, *, one_entry: bool
 ) -> claimer.Claimer:
-    one = OneEntryABatch() if one_entry else stream.StreamTarget(queue.settlements, clock)
+    one = OneEntryABatch() if one_entry else stream.StreamTarget(clock)
     whole = target.Targets(job=one, webhook=one, stream=one)
-    bounds = dispatcher.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
+    bounds = pipeline.Bounds(concurrency=_CONCURRENCY, lease_seconds=10.0)
     return claimer.Claimer(
         queue,
-        dispatcher.Dispatcher(queue, whole, clock, bounds),
+        pipeline.Pipeline(queue=queue, target=whole, clock=clock, bounds=bounds),
         clock,
         services.Health(),
         worker="bench",

@@ -23,8 +23,8 @@ from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.claims import claiming
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
-from duepoint.targets import batches, target
-from duepoint.worker import claimer, dispatcher
+from duepoint.targets import target
+from duepoint.worker import claimer, pipeline
 
 NAME = "fairness"
 QUIET = "quiet"
@@ -44,13 +44,9 @@ class NotesQuiet(chain.OneEntryABatch):
         self.all = asyncio.Event()
         self.others = 0
 
-    def entry_of(self, firing: target.Firing) -> batches.Entry:
-        self._note(firing.namespace, [firing.due_us])
-        return super().entry_of(firing)
-
-    def entries_of(self, batch: batches.FiringBatch, members: Sequence[bytes]) -> messages.Entries:
-        self._note(batch.namespace, list(batch.slots_us))
-        return super().entries_of(batch, members)
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
+        self._note(firings.namespace, list(firings.slots_us))
+        return super().entries(firings, members)
 
     def _note(self, namespace: str, dues_us: list[int]) -> None:
         if namespace != QUIET:
@@ -97,11 +93,11 @@ async def _turn(kind: str, count: int) -> NotesQuiet:
 def _worker(
     queue: delayqueue.DelayQueue, noted: NotesQuiet, clock: clocks.Clock
 ) -> claimer.Claimer:
-    fires = dispatcher.Dispatcher(
-        queue,
-        target.Targets(job=noted, webhook=noted, stream=noted),
-        clock,
-        dispatcher.Bounds(concurrency=256, lease_seconds=10.0),
+    fires = pipeline.Pipeline(
+        queue=queue,
+        target=target.Targets(job=noted, webhook=noted, stream=noted),
+        clock=clock,
+        bounds=pipeline.Bounds(concurrency=256, lease_seconds=10.0),
     )
     limits = claimer.Limits(batch=500, under_way=512, lease_seconds=10.0, grace_seconds=5.0)
     return claimer.Claimer(queue, fires, clock, services.Health(), worker="bench", limits=limits)

@@ -28,7 +28,7 @@ from benchmarks.scale import place, source
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.schedules import actions, definition
 from duepoint.schedules import rule as rules
-from duepoint.targets import batches, target
+from duepoint.targets import target
 from tests.support.redisserver import RedisServer
 
 NAME = "scale-creating"
@@ -49,13 +49,9 @@ class NotesTimes(chain.OneEntryABatch):
         self.from_us = 0
         self.late_ms = array.array("f")
 
-    def entry_of(self, firing: target.Firing) -> batches.Entry:
-        self._note([firing.due_us])
-        return super().entry_of(firing)
-
-    def entries_of(self, batch: batches.FiringBatch, members: Sequence[bytes]) -> messages.Entries:
-        self._note(batch.slots_us)
-        return super().entries_of(batch, members)
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
+        self._note(firings.slots_us)
+        return super().entries(firings, members)
 
     def _note(self, dues_us: Sequence[int]) -> None:
         now_us = points_place.now_us()

@@ -33,7 +33,7 @@ from duepoint.targets.secretaccess import connectionsecrets, secretcache
 from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
-from duepoint.worker import claimer, dispatcher, ownership
+from duepoint.worker import claimer, ownership, pipeline
 
 _KEY_BYTES = 32
 #: A worker has so many points in hand for each one it can try at a time: what keeps its targets
@@ -98,7 +98,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         owned = ownership.Ownership(api, queue, clock, namespace=chosen.namespace)
         jobs_api = ownership.OwnJobs(api, owned)
-        stream, kafka = _stream_targets(chosen, queue, clock, dialler, api)
+        stream, kafka = _stream_targets(chosen, clock, dialler, api)
         targets = target.Targets(
             job=jobtarget.JobTarget(jobs_api, clock),
             webhook=webhook,
@@ -107,8 +107,12 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         loop = claimer.Claimer(
             queue,
-            dispatcher.Dispatcher(
-                queue, targets, own, _bounds(chosen), jobs=activejobs.ActiveJobs(jobs_api)
+            pipeline.Pipeline(
+                queue=queue,
+                target=targets,
+                clock=own,
+                bounds=_bounds(chosen),
+                jobs=activejobs.ActiveJobs(jobs_api),
             ),
             own,
             health,
@@ -132,7 +136,6 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
 
 def _stream_targets(
     chosen: settings.WorkerSettings,
-    queue: delayqueue.DelayQueue,
     clock: clocks.Clock,
     dialler: dialling.Dialler,
     api: kubeapi.ApiSession,
@@ -146,13 +149,13 @@ def _stream_targets(
         return servers.ServerDialler(dialler, services, namespace)
 
     return (
-        streamtarget.StreamTarget(queue.settlements, clock, elsewhere, own_streams(chosen)),
+        streamtarget.StreamTarget(clock, elsewhere, own_streams(chosen)),
         kafkatarget.KafkaTarget(reader, dialler_for, clock),
     )
 
 
-def _bounds(chosen: settings.WorkerSettings) -> dispatcher.Bounds:
-    return dispatcher.Bounds(concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds)
+def _bounds(chosen: settings.WorkerSettings) -> pipeline.Bounds:
+    return pipeline.Bounds(concurrency=chosen.concurrency, lease_seconds=chosen.lease_seconds)
 
 
 def _limits(chosen: settings.WorkerSettings) -> claimer.Limits:

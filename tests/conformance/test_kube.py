@@ -134,18 +134,19 @@ async def test_a_slot_has_one_job_however_often_it_is_created(world: World):
 
 async def test_a_job_made_of_bytes_is_the_same_and_its_name_is_taken(world: World):
     job = await world.job()
-    await jobs.create_new(world.api, world.namespace, msgspec.json.encode(job))
+    body = msgspec.json.encode(job)
+    await jobs.create(world.api, world.namespace, job, body=body)
     (made,) = await world.found()
     assert await jobs.create(world.api, world.namespace, job) == jobs.AlreadyOurs(made.metadata.uid)
-    with pytest.raises(errors.Conflict) as taken:
-        await jobs.create_new(world.api, world.namespace, msgspec.json.encode(job))
-    assert taken.value.already_exists
+    again = await jobs.create(world.api, world.namespace, job, body=body)
+    assert again == jobs.AlreadyOurs(made.metadata.uid)
 
 
 async def test_bytes_of_a_wrong_job_are_refused(world: World):
     wrong = jobs.job_for(a_template(restartPolicy="Always"), await world.facts())
-    with pytest.raises(errors.Invalid):
-        await jobs.create_new(world.api, world.namespace, msgspec.json.encode(wrong))
+    body = msgspec.json.encode(wrong)
+    answer = await jobs.create(world.api, world.namespace, wrong, body=body)
+    assert isinstance(answer, jobs.Refused)
     assert not await world.found()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from duepoint.delayqueue import messages, quotas
@@ -42,8 +44,8 @@ def a_payload(number: int, size: int = ENTRY) -> bytes:
 
 async def test_a_stream_keeps_a_bounded_number_of_bytes_however_long_it_may_be(harness):
     for number in range(100):  # 200 KB
-        await harness.queue.settlements.append_stream(
-            "team", "ticks", {"payload": a_payload(number)}, UNTRIMMED
+        await harness.queue.settlements.append(
+            queueing.an_entry("team", "ticks", max_length=UNTRIMMED, payload=a_payload(number))
         )
     kept = await payloads(harness, "team", "ticks")
     assert kept == [a_payload(number) for number in range(100 - len(kept), 100)]
@@ -52,9 +54,10 @@ async def test_a_stream_keeps_a_bounded_number_of_bytes_however_long_it_may_be(h
 
 async def test_entries_that_go_in_together_are_bounded_alike(harness):
     for first in range(0, 100, 10):
-        entries = [("1", a_payload(number)) for number in range(first, first + 10)]
-        await harness.queue.settlements.append_many(
-            "team", "ticks", ("id", "payload"), entries, UNTRIMMED
+        one = queueing.an_entry("team", max_length=UNTRIMMED, id="1", payload=b"")
+        values = [("1", a_payload(number)) for number in range(first, first + 10)]
+        await harness.queue.settlements.append(
+            dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
         )
     kept = await payloads(harness, "team", "ticks")
     assert kept == [a_payload(number) for number in range(100 - len(kept), 100)]
@@ -64,20 +67,22 @@ async def test_entries_that_go_in_together_are_bounded_alike(harness):
 async def test_large_entries_of_one_schedule_leave_no_more_room_to_small_ones_of_another(harness):
     for number in range(200):
         size = 8_000 if number % 10 == 0 else 400
-        await harness.queue.settlements.append_stream(
-            "team", "ticks", {"payload": a_payload(number, size)}, UNTRIMMED
+        await harness.queue.settlements.append(
+            queueing.an_entry(
+                "team", "ticks", max_length=UNTRIMMED, payload=a_payload(number, size)
+            )
         )
     kept = await payloads(harness, "team", "ticks")
     assert sum(map(len, kept)) <= QUOTAS.of_stream + 8_000
 
 
 async def test_a_full_stream_takes_nothing_from_that_of_another_namespace(harness):
-    await harness.queue.settlements.append_stream(
-        "quiet", "ticks", {"payload": a_payload(0)}, UNTRIMMED
+    await harness.queue.settlements.append(
+        queueing.an_entry("quiet", "ticks", max_length=UNTRIMMED, payload=a_payload(0))
     )
     for number in range(100):
-        await harness.queue.settlements.append_stream(
-            "noisy", "ticks", {"payload": a_payload(number)}, UNTRIMMED
+        await harness.queue.settlements.append(
+            queueing.an_entry("noisy", "ticks", max_length=UNTRIMMED, payload=a_payload(number))
         )
     assert await payloads(harness, "quiet", "ticks") == [a_payload(0)]
 
@@ -118,7 +123,9 @@ async def test_a_namespace_has_a_bounded_number_of_streams(harness):
 async def test_a_stream_that_has_a_place_exists_before_its_first_entry(harness):
     await harness.queue.streams.enlist("team", "one")
     assert await payloads(harness, "team", "one") == []
-    await harness.queue.settlements.append_stream("team", "one", {"payload": b"x"}, 10)
+    await harness.queue.settlements.append(
+        queueing.an_entry("team", "one", max_length=10, payload=b"x")
+    )
     await harness.queue.streams.enlist("team", "one")
     assert await payloads(harness, "team", "one") == [b"x"]
 

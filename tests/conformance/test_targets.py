@@ -12,9 +12,9 @@ import pytest
 from duepoint import clock
 from duepoint.runs import outcome
 from duepoint.schedules import actions
-from duepoint.targets import job, stream, target
+from duepoint.targets import job, target
 from tests.fakes import fakekubernetes, recordingtarget
-from tests.support import firings, queueing, receiver, webhooktargets
+from tests.support import firings, receiver, webhooktargets
 
 
 @dataclasses.dataclass
@@ -82,9 +82,6 @@ class Gate:
     async def request(self, *args, **kwargs):
         return await self._pass("request", *args, **kwargs)
 
-    async def append_stream(self, *args, **kwargs):
-        return await self._pass("append_stream", *args, **kwargs)
-
 
 def behind(gate, made, action):
     return Harness(made, action, lambda: gate.reached, gate.hang, gate.wait_until_reached)
@@ -96,13 +93,7 @@ async def job_():
     yield behind(gate, job.JobTarget(gate, clock.SystemClock()), firings.a_job())
 
 
-@contextlib.asynccontextmanager
-async def stream_in_memory():
-    gate = Gate((await queueing.memory_harness()).queue.settlements)
-    yield behind(gate, stream.StreamTarget(gate, clock.SystemClock()), firings.a_stream())
-
-
-@pytest.fixture(params=[recording, webhook, job_, stream_in_memory])
+@pytest.fixture(params=[recording, webhook, job_])
 async def harness(request):
     async with request.param() as made:
         yield made

@@ -22,7 +22,6 @@ from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.concurrency import activeruns
 from duepoint.delayqueue.definitions import codec, records, signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.streams import appending
 from duepoint.delayqueue.wire import scripting
 from duepoint.runs import circuit
 from duepoint.schedules import definition as definitions
@@ -599,49 +598,34 @@ class MemoryDelayQueue:
         if not all(held):
             return messages.Handed(done=False, held=held, lost=lease is None)
         for group in entries:
-            await self._append_group(group)
+            await self.append(group)
         await self.settle(claim, settlement)
         shard.add_outcomes(group.outcomes for group in entries)
         self._tell(shard, ran=any(group.outcomes for group in entries))
         return messages.Handed(done=True)
 
-    async def _append_group(self, entries: messages.Entries) -> None:
+    async def append(self, entries: messages.Entries) -> list[str]:
+        self._check()
         same = dict(zip(entries.same[::2], entries.same[1::2], strict=True))
+        ids = []
         for values in entries.values:
             fields = {str(name): value for name, value in same.items()}
             fields.update(zip(entries.names, values, strict=True))
-            await self.append_stream(entries.namespace, entries.name, fields, entries.max_length)
+            ids.append(self._append_entry(entries, fields))
+        return ids
 
-    async def append_stream(
-        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
-    ) -> str:
-        self._check()
-        key = f"{namespace}/{name}"
+    def _append_entry(self, into: messages.Entries, fields: Mapping[str, bytes | str]) -> str:
+        key = f"{into.namespace}/{into.name}"
         entries = self.stream_entries.setdefault(key, [])
         entries.append(dict(fields))
-        trimmed = entries[:-max_length]
-        del entries[:-max_length]
-        gone = sum(appending.size(one.values()) for one in trimmed)
-        size = self._stream_sizes.get(key, 0) + appending.size(fields.values()) - gone
+        trimmed = entries[: -into.max_length]
+        del entries[: -into.max_length]
+        gone = sum(quotas_.entry_bytes(one.values()) for one in trimmed)
+        size = self._stream_sizes.get(key, 0) + quotas_.entry_bytes(fields.values()) - gone
         while size > self._quotas.of_stream:
-            size -= appending.size(entries.pop(0).values())
+            size -= quotas_.entry_bytes(entries.pop(0).values())
         self._stream_sizes[key] = size
         return f"{self._clock.now_us() // 1_000}-{len(entries)}"
-
-    async def append_many(
-        self,
-        namespace: str,
-        name: str,
-        fields: Sequence[str],
-        entries: Sequence[Sequence[bytes | str]],
-        max_length: int,
-    ) -> list[str | None]:
-        return [
-            await self.append_stream(
-                namespace, name, dict(zip(fields, values, strict=True)), max_length
-            )
-            for values in entries
-        ]
 
     async def enlist_stream(self, namespace: str, name: str, *, anyhow: bool = False) -> bool:
         self._check()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from duepoint import clock as clocks
+from duepoint.delayqueue import messages
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -21,7 +22,27 @@ from duepoint.targets import target
 Reply = outcome.Outcome | Callable[[target.Firing], outcome.Outcome]
 
 
-class RecordingTarget:
+class NoEntries:
+    """The part of a target that leaves entries to the queue: none."""
+
+    def appends(self, action: actions.Action) -> bool:
+        """No delivery is left to the queue."""
+        return False
+
+    def entries(self, firings: target.Firings, members: Sequence[bytes]) -> messages.Entries:
+        """Not asked for."""
+        raise NotImplementedError
+
+    def message(self, action: actions.Action) -> str:
+        """Not asked for."""
+        raise NotImplementedError
+
+    def count(self, action: actions.Action, answer: outcome.Outcome, times: int) -> None:
+        """Not asked for."""
+        raise NotImplementedError
+
+
+class RecordingTarget(NoEntries):
     """Records firings.
 
     Attributes:

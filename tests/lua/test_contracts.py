@@ -23,7 +23,6 @@ DRAINING = {
 }
 WITHOUT_SHARD = {
     "append",
-    "appendmany",
     "enlist",
     "prepare",
     "beat",

@@ -6,11 +6,11 @@ import pytest
 
 from duepoint import errors
 from duepoint.delayqueue.wire import scripting
+from tests.support import queueing
 
 WITHOUT_SHARD = {
     *(
         "append",
-        "appendmany",
         "beat",
         "open",
         "init",
@@ -95,7 +95,7 @@ async def test_a_stream_under_another_type_is_told(bench):
     stream = bench.server.keys.stream("default", "ticks")
     await bench.client.set(stream, "text")
     with pytest.raises(scripting.WrongType):
-        await bench.queue.settlements.append_stream("default", "ticks", {"a": "b"}, 10)
+        await bench.queue.settlements.append(queueing.an_entry())
 
 
 async def test_a_mistake_in_a_call_is_a_bug_of_ours(bench):

@@ -667,7 +667,7 @@ async def test_every_key_of_an_append_is_there_before_the_first_entry(bench):
     names = bench.server.keys
     keys = names.stream("team", "ticks"), names.stream_state("team", "ticks")
     assert await bench.client.exists(*keys) == len(keys)
-    await bench.queue.settlements.append_stream("team", "ticks", {"payload": b"x"}, 10)
+    await bench.queue.settlements.append(queueing.an_entry("team", payload=b"x"))
     state = await bench.client.hgetall(keys[1])
     await bench.queue.streams.enlist("team", "ticks")
     assert await bench.client.hgetall(keys[1]) == state

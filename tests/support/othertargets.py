@@ -20,12 +20,6 @@ def networks(*texts: str) -> tuple[Any, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-class NoStreams:
-    """There is no Redis of our own in these tests."""
-
-    settles_entries = True
-
-
 def a_dialler(
     *, allowed: Any = HERE, lookup: ownservers.Lookup | None = None, own: Any = (), **policy: Any
 ) -> dialling.Dialler:
@@ -42,7 +36,7 @@ def a_stream_target(
 ) -> stream.StreamTarget:
     known = services or webhooktargets.FixedServices()
     elsewhere = externalstream.ExternalStreams(a_reader(api), dialler, known)
-    return stream.StreamTarget(NoStreams(), SystemClock(), elsewhere)
+    return stream.StreamTarget(SystemClock(), elsewhere)
 
 
 def a_kafka_target(

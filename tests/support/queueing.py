@@ -236,3 +236,18 @@ async def harness_of_quotas(
     made = await redis_harness(server.url, prefix, shards=1, quotas=limits)
     yield made
     await made.close()
+
+
+def an_entry(
+    namespace: str = "default", name: str = "ticks", *, max_length: int = 10, **fields: bytes | str
+) -> messages.Entries:
+    """One entry of a stream, because of no point."""
+    values = fields or {"a": "b"}
+    return messages.Entries(
+        namespace=namespace,
+        name=name,
+        max_length=max_length,
+        names=tuple(values),
+        members=[b"a member"],
+        values=[tuple(values.values())],
+    )

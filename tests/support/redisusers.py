@@ -22,7 +22,7 @@ ROLES = ("operator", "worker", "viewer", "replayer")
 #: Scripts that workers call; the others are the operator's.
 WORKER_SCRIPTS = frozenset(
     {
-        *("append", "appendmany", "beat", "circuits", "claim", "deliver", "extend", "plan"),
+        *("append", "beat", "circuits", "claim", "deliver", "extend", "plan"),
         *("admit", "release", "rights", "settle"),
     }
 )

@@ -13,17 +13,17 @@ import sys
 from duepoint import clock as clocks
 from duepoint import services
 from duepoint.targets import stream, target
-from duepoint.worker import claimer, dispatcher
+from duepoint.worker import claimer, pipeline
 from tests.support import queueing
 
 
 async def main(url: str, prefix: str, name: str, lease_seconds: float) -> None:
     clock = clocks.SystemClock()
     queue = queueing.a_queue(url, prefix)
-    streams = stream.StreamTarget(queue.settlements, clock)
+    streams = stream.StreamTarget(clock)
     targets = target.Targets(job=streams, webhook=streams, stream=streams)
-    bounds = dispatcher.Bounds(concurrency=64, lease_seconds=lease_seconds)
-    work = dispatcher.Dispatcher(queue, targets, clock, bounds)
+    bounds = pipeline.Bounds(concurrency=64, lease_seconds=lease_seconds)
+    work = pipeline.Pipeline(queue=queue, target=targets, clock=clock, bounds=bounds)
     limits = claimer.Limits(
         batch=500, under_way=1000, lease_seconds=lease_seconds, grace_seconds=5.0
     )

@@ -28,7 +28,7 @@ from duepoint.targets import stream as streams
 from duepoint.targets import target as targets
 from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
 from duepoint.targets.webhook import target as webhooks
-from duepoint.worker import claimer, dispatcher
+from duepoint.worker import claimer, pipeline
 from tests.support import queueing, vaults, webhooktargets
 
 LOCAL = egressrules.Policy(allowed=(ipaddress.ip_network("127.0.0.1/32"),))
@@ -286,10 +286,8 @@ def a_worker(
             limits, circuitbreaker.CircuitBreaker(queue.circuits, clock, wants.rule)
         ),
     )
-    every = targets.Targets(
-        job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(queue.settlements, clock)
-    )
-    bounds = dispatcher.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
+    every = targets.Targets(job=_no_jobs(), webhook=sender, stream=streams.StreamTarget(clock))
+    bounds = pipeline.Bounds(concurrency=wants.concurrency, lease_seconds=wants.lease_seconds)
     claims = claimer.Limits(
         batch=500,
         under_way=2 * wants.concurrency,
@@ -298,7 +296,7 @@ def a_worker(
     )
     work = claimer.Claimer(
         queue,
-        dispatcher.Dispatcher(queue, every, clock, bounds),
+        pipeline.Pipeline(queue=queue, target=every, clock=clock, bounds=bounds),
         clock,
         services.Health(),
         worker=name,

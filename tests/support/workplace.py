@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 
 from duepoint import services
+from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages, sharding
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
 from duepoint.targets import activejobs
+from duepoint.worker import claim_budget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.fakeclock import FakeClock
 from tests.fakes.memoryqueue import MemoryDelayQueue
 from tests.fakes.recordingtarget import RecordingTarget
@@ -62,8 +64,13 @@ class Workplace:
         bounds = Bounds(concurrency=concurrency, lease_seconds=LEASE_SECONDS)
         return Claimer(
             self.queue,
-            Dispatcher(
-                self.queue, self.target, self.clock, bounds, dice=lambda: 0.5, jobs=self.jobs
+            Pipeline(
+                queue=self.queue,
+                target=self.target,
+                clock=self.clock,
+                bounds=bounds,
+                dice=lambda: 0.5,
+                jobs=self.jobs,
             ),
             self.clock,
             self.health,
@@ -101,6 +108,18 @@ class Workplace:
         return await self.queue.definitions.definition(
             sharding.shard_of(known.id, layout.shards), known.id
         )
+
+
+async def carry_out(work: Pipeline, claim: messages.Claim) -> None:
+    """All of one claim, without a claimer."""
+    holding = claim_budget.Holding(
+        budget=claim_budget.ClaimBudget(),
+        jobs=work.jobs,
+        clock=SystemClock(),
+        points=len(claim.points),
+        on_change=lambda _: None,
+    )
+    await work.run(claim, holding)
 
 
 async def a_workplace() -> Workplace:

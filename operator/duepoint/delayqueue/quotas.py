@@ -8,6 +8,7 @@ streams as a namespace may have. No share ever waits for another server, or for 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from duepoint.delayqueue import keys
@@ -15,6 +16,8 @@ from duepoint.delayqueue import keys
 #: Dead letters that one shard keeps of all namespaces.
 SHARD_LETTERS = 10_000
 _MIB = 1024 * 1024
+#: Bytes of an entry of a stream beside its values, about; the names of its fields are stored once.
+_ENTRY_OVERHEAD = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +57,8 @@ class Share:
 
 #: Where nobody says otherwise.
 USUAL = Quotas()
+
+
+def entry_bytes(values: Iterable[bytes | str]) -> int:
+    """Bytes that an entry with these values takes in a stream, about."""
+    return _ENTRY_OVERHEAD + sum(map(len, values))

@@ -146,6 +146,16 @@ def job_of(template: Mapping[str, Any], words: Words) -> dict[str, Any]:
     }
 
 
+def head_of(words: Words) -> dict[str, Any]:
+    """Of the Job's metadata what tells whose it is: a Job of that name is compared with it."""
+    return {
+        "name": words.job_name,
+        "namespace": words.namespace,
+        "annotations": {SCHEDULED_TIME: words.slot},
+        "ownerReferences": [_owner(words)],
+    }
+
+
 def _owner(words: Words) -> dict[str, Any]:
     return {
         "apiVersion": schedules.API_VERSION,

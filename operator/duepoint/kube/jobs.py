@@ -140,6 +140,11 @@ class _Existing(msgspec.Struct, frozen=True):
 _existing_decoder = msgspec.json.Decoder(_Existing)
 
 
+#: Neither warnings of unknown fields, which a dry run reported before, nor the Job in the answer:
+#: together they cost the API server a twentieth of a creation.
+_LEAN = {"fieldValidation": "Ignore"}
+
+
 async def create(
     api: port.Api,
     namespace: str,
@@ -152,14 +157,22 @@ async def create(
 
     Args:
         job: the Job, or of one with a ``body`` its metadata.
-        body: the Job as it is sent; who has a large one need not keep more than its bytes.
+        body: the Job as it is sent; of a large one no more than its bytes need be kept.
 
     Raises:
         errors.Unavailable: no answer. Asking again is always safe: the name decides.
     """
     for _ in range(_CREATE_ROUNDS):
         try:
-            return Created(await _post(api, namespace, body or job, timeout_seconds))
+            answer = await api.request(
+                "POST",
+                collection(namespace),
+                body or job,
+                query=_LEAN,
+                accept=port.JSON_METADATA,
+                timeout_seconds=timeout_seconds,
+            )
+            return Created(_existing(answer, "POST").uid)
         except errors.Conflict as conflict:
             if not conflict.already_exists:
                 continue  # a quota was updated by somebody else meanwhile
@@ -172,39 +185,6 @@ async def create(
         except (errors.Forbidden, errors.NotFound) as error:
             return Refused(_refusal_reason(error), error.server_message or str(error))
     raise errors.Unavailable(f"POST {collection(namespace)}: kept being in conflict", sent=False)
-
-
-async def create_new(
-    api: port.Api,
-    namespace: str,
-    body: bytes,
-    *,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-) -> None:
-    """Create the Job of these bytes; every other answer, Conflict among them, is raised.
-
-    For whoever asks ``create`` about what was not created here.
-    """
-    await _post(api, namespace, body, timeout_seconds)
-
-
-async def _post(
-    api: port.Api, namespace: str, job: bytes | Mapping[str, Any], timeout_seconds: float
-) -> str:
-    """The uid of a Job that was created.
-
-    Neither warnings of unknown fields, which a dry run told of before, nor the Job in the answer:
-    together they cost the API server a twentieth of a creation, and more of a large one.
-    """
-    answer = await api.request(
-        "POST",
-        collection(namespace),
-        job,
-        query={"fieldValidation": "Ignore"},
-        accept=port.JSON_METADATA,
-        timeout_seconds=timeout_seconds,
-    )
-    return _existing(answer, "POST").uid
 
 
 async def _compare(

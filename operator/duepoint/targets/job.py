@@ -9,17 +9,22 @@ that was not created has not started, so a slot that never gets one is missed, n
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 
 import msgspec
 
+from duepoint import bytescache
 from duepoint import clock as clocks
 from duepoint import errors as base
-from duepoint.kube import errors, jobs, port
+from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import batches, jobbatch, openrequests, target
+from duepoint.targets import openrequests, target
+
+#: Of frames that are kept, with what they were made of; some kilobytes each.
+_FRAME_BYTES = 16 * 1024 * 1024
 
 
 class JobTarget:
@@ -29,7 +34,7 @@ class JobTarget:
         self._api = api
         self._clock = clock
         self._open = openrequests.OpenRequests(clock)
-        self._batches = jobbatch.JobBatches(api, clock, self._open)
+        self._frames = _Frames()
 
     async def fire(self, firing: target.Firing) -> outcome.Outcome:
         """Delivered(running) once the Job of this slot exists, by this attempt or an older one."""
@@ -37,7 +42,7 @@ class JobTarget:
         if seconds <= 0:
             return target.not_started()
         try:
-            head, body = _composed(firing)
+            head, body = self._composed(firing)
             async with asyncio.timeout(seconds):
                 return await self._create(firing.namespace, head, body, seconds)
         except base.InvalidSpec as error:
@@ -47,13 +52,15 @@ class JobTarget:
             message = f"no answer from the API server in {seconds:g} s"
             return _retry(Reason.API_UNAVAILABLE, message, unanswered=True)
 
-    def takes_batches(self, action: actions.Action) -> bool:
-        """Of every template."""
-        return isinstance(action.target, actions.JobAction)
-
-    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
-        """The Jobs that were accepted at once; the others are for ``fire``."""
-        return await self._batches.fire(batch)
+    def _composed(self, firing: target.Firing) -> tuple[dict[str, object], bytes]:
+        """The Job's metadata, and all of it as bytes: nothing else of a large one is held."""
+        facts = _facts(firing)
+        if not firing.run_uid and (frame := self._frames.get(firing)) is not None:
+            # The frame has the payload.
+            words = jobbuilder.words_of(dataclasses.replace(facts, payload=None))
+            return {"metadata": jobbuilder.head_of(words)}, frame.body(words)
+        job = jobs.job_for(_template(firing.action), facts)
+        return {"metadata": job["metadata"]}, msgspec.json.encode(job)
 
     async def _create(
         self, namespace: str, job: dict[str, object], body: bytes, seconds: float
@@ -88,6 +95,34 @@ class JobTarget:
         )
 
 
+class _Frames:
+    """The bytes of Jobs of one action, by whether there is a slot before."""
+
+    def __init__(self) -> None:
+        self._kept: bytescache.BytesCache[tuple[int, bool], _Kept] = bytescache.BytesCache(
+            _FRAME_BYTES
+        )
+
+    def get(self, firing: target.Firing) -> jobframe.Frame | None:
+        """None where the builder has to say how long the annotations are, or what is wrong."""
+        action, has_previous = firing.action, firing.previous_us is not None
+        key = id(action), has_previous  # an id is unique for as long as the action is kept here
+        found = self._kept.get(firing.namespace, key)
+        if found is None:
+            payload = bytes(action.payload).decode(errors="replace") or None
+            frame = jobframe.frame_of(_template(action), payload=payload, has_previous=has_previous)
+            found = action, frame
+            length = 0 if frame is None else len(frame.pattern)
+            # The frame may keep its action alive longer than the worker's cache of actions does.
+            self._kept.put(
+                firing.namespace, key, found, length + actions.memory_bytes(action, length)
+            )
+        return found[1]
+
+
+_Kept = tuple[actions.Action, jobframe.Frame | None]
+
+
 def _name(job: dict[str, object]) -> str:
     metadata = job["metadata"]
     return str(metadata["name"]) if isinstance(metadata, dict) else ""
@@ -96,12 +131,6 @@ def _name(job: dict[str, object]) -> str:
 def job_name(firing: target.Firing) -> str:
     """The one name that the Job of this slot can have."""
     return jobs.job_name(_facts(firing))
-
-
-def _composed(firing: target.Firing) -> tuple[dict[str, object], bytes]:
-    """The Job's metadata, and all of it as bytes: nothing else of a large one is held meanwhile."""
-    job = jobs.job_for(_template(firing.action), _facts(firing))
-    return {"metadata": job["metadata"]}, msgspec.json.encode(job)
 
 
 def _template(action: actions.Action) -> Mapping[str, object]:

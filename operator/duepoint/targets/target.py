@@ -10,13 +10,16 @@ Two instants bound an attempt. Nothing is sent after ``not_after_monotonic``, wh
 belong to another worker. And it ends, answered or not, at ``ends_by_monotonic`` or after
 ``attempt_limit_seconds``, whichever is sooner. Deciding whether and when to try again is the
 worker's; the limits it goes by are made here, because they are the target's.
+
+Entries of streams in the queue's own Redis are not fired: an ``Appender`` says what they are, and
+the queue appends them with the ends of their points.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from duepoint import clock as clocks
 from duepoint import errors, telemetry
@@ -24,7 +27,6 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome, retries
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import batches
 
 #: How long a POST of a Job may take, and an XADD; the webhook's limit stands in its spec.
 JOB_LIMIT_SECONDS = 10.0
@@ -34,7 +36,7 @@ KAFKA_LIMIT_SECONDS = 10.0
 
 #: Jobs and stream entries are retried this long where ``startingDeadlineSeconds`` is unset.
 MAX_AGE_US = 86_400_000_000
-#: Nobody counts the attempts of a Job or a stream entry; their age ends them.
+#: Attempts of a Job or a stream entry are not counted; their age ends them.
 _UNCOUNTED = 1_000_000
 _FIRST_WAIT_US = 1_000_000
 _MOST_WAIT_US = 60_000_000
@@ -77,7 +79,7 @@ class Firing:
 
 
 class Target(Protocol):
-    """One kind of thing that a slot can do."""
+    """One kind of effect that a slot can have."""
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
         """What came of one attempt; raises nothing but CancelledError and bugs."""
@@ -110,6 +112,52 @@ class Checker(Protocol):
 
 class CheckedTarget(Target, Checker, Protocol):
     """A target that can be fired and checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firings:
+    """What entries of one stream are made from: attempts alike but for these columns.
+
+    ``uids``, ``generations`` and ``slots_us`` belong together row by row; the other fields are
+    those of a ``Firing``.
+    """
+
+    action: actions.Action
+    namespace: str
+    trigger: str
+    uids: Sequence[str]
+    generations: Sequence[int]
+    slots_us: Sequence[int]
+    attempt: int = 1
+    run_uid: str = ""
+
+
+class Appender(Protocol):
+    """A target some of whose deliveries are entries that the queue appends for it."""
+
+    def appends(self, action: actions.Action) -> bool:
+        """Whether ``entries`` is to be asked for this action, and ``fire`` is not."""
+        ...
+
+    def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.Entries:
+        """What is appended because of these members, one for each row."""
+        ...
+
+    def message(self, action: actions.Action) -> str:
+        """What the status says of an appended entry."""
+        ...
+
+
+class StreamTarget(CheckedTarget, Appender, Protocol):
+    """The target of streams: entries in our own Redis, requests to another one."""
+
+
+class WorkerTarget(CheckedTarget, Appender, Protocol):
+    """Everything that a worker can fire."""
+
+    def count(self, action: actions.Action, answer: outcome.Outcome, times: int) -> None:
+        """Count what came of entries, so many times."""
+        ...
 
 
 def attempt_limit_seconds(action: actions.Action) -> float:
@@ -181,8 +229,8 @@ class Targets:
 
     job: Target
     webhook: CheckedTarget
-    stream: Target
-    kafka: Target | None = None
+    stream: StreamTarget
+    kafka: CheckedTarget | None = None
 
     async def fire(self, firing: Firing) -> outcome.Outcome:
         """What the target of this kind answers."""
@@ -191,41 +239,36 @@ class Targets:
         telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc()
         return answer
 
-    def settles(self, action: actions.Action) -> bool:
-        """Whether the target of this kind leaves delivering to the settlement."""
-        _, one = self._of(action)
-        settles = getattr(one, "settles", None)
-        return settles is not None and bool(settles(action))
-
-    def entry_of(self, firing: Firing) -> batches.Entry:
-        """What is appended when the firing's point is settled."""
-        return self._settled(firing.action).entry_of(firing)
-
-    def entries_of(self, batch: batches.FiringBatch, members: Sequence[bytes]) -> messages.Entries:
-        """What is appended when the members of a batch are settled."""
-        return self._settled(batch.action).entries_of(batch, members)
-
-    def message_of(self, action: actions.Action) -> str:
-        """What is told of a delivery that the settlement made."""
-        return self._settled(action).message_of(action)
-
-    def count(self, action: actions.Action, answer: outcome.Outcome, times: int = 1) -> None:
-        """Count what came of firings that the settlement delivered, or did not."""
-        kind, _ = self._of(action)
-        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc(times)
-
     async def check(self, firing: Firing) -> Checked | None:
         """What the target of this kind lacks, if it refers to things that may be missing."""
         if not actions.needs_secrets(firing.action.target):
             return None
-        _, one = self._of(firing.action)
-        check = getattr(one, "check", None)
-        found: Checked | None = None if check is None else await check(firing)
-        return found
+        match firing.action.target:
+            case actions.JobAction():
+                return None
+            case actions.WebhookAction():
+                return await self.webhook.check(firing)
+            case actions.StreamAction():
+                return await self.stream.check(firing)
+            case actions.KafkaAction():
+                return await self._kafka().check(firing)
 
-    def _settled(self, action: actions.Action) -> batches.SettledTarget:
-        """``settles`` said so; isinstance of a protocol takes longer than the rest."""
-        return cast("batches.SettledTarget", self._of(action)[1])
+    def appends(self, action: actions.Action) -> bool:
+        """Whether the queue appends an entry for this action."""
+        return isinstance(action.target, actions.StreamAction) and self.stream.appends(action)
+
+    def entries(self, firings: Firings, members: Sequence[bytes]) -> messages.Entries:
+        """What is appended because of these members."""
+        return self.stream.entries(firings, members)
+
+    def message(self, action: actions.Action) -> str:
+        """What the status says of an appended entry."""
+        return self.stream.message(action)
+
+    def count(self, action: actions.Action, answer: outcome.Outcome, times: int) -> None:
+        """Count what came of entries, so many times."""
+        kind, _ = self._of(action)
+        telemetry.runs_total.labels(kind, type(answer).__name__.lower()).inc(times)
 
     def _of(self, action: actions.Action) -> tuple[str, Target]:
         match action.target:
@@ -236,21 +279,9 @@ class Targets:
             case actions.StreamAction():
                 return "stream", self.stream
             case actions.KafkaAction():
-                if self.kafka is None:
-                    raise errors.Bug("this worker has no Kafka target")
-                return "kafka", self.kafka
+                return "kafka", self._kafka()
 
-    def takes_batches(self, action: actions.Action) -> bool:
-        """Whether the target of this kind does."""
-        _, one = self._of(action)
-        takes = getattr(one, "takes_batches", None)  # isinstance of a protocol takes longer
-        return takes is not None and bool(takes(action))
-
-    async def fire_batch(self, batch: batches.FiringBatch) -> batches.BatchAnswer:
-        """What the target of this kind answers to many."""
-        kind, one = self._of(batch.action)
-        assert isinstance(one, batches.BatchTarget)  # noqa: S101 - ``takes_batches`` said so
-        answer = await one.fire_batch(batch)
-        delivered = len(answer.messages) - answer.messages.count(None)
-        telemetry.runs_total.labels(kind, "delivered").inc(delivered)
-        return answer
+    def _kafka(self) -> CheckedTarget:
+        if self.kafka is None:
+            raise errors.Bug("this worker has no Kafka target")
+        return self.kafka

@@ -78,13 +78,18 @@ class ActionCache:
         sketched = self._sketches.get((namespace, digest))
         return ActionUnreadable("the target was not read in time") if sketched is None else sketched
 
+    def outline(self, namespace: str, digest: str) -> actions.Action | ActionUnreadable:
+        """As much of it as says how an attempt waits, and how long it may take."""
+        found = self.known(namespace, digest)
+        return found.outline if isinstance(found, Sketch) else found
+
     def is_sketched(self, namespace: str, digest: str) -> bool:
         """Whether enough is known for an attempt to wait; if at hand, it counts as used."""
         if self._entries.get(namespace, digest) is not None:
             return True
         return isinstance(self._sketches.get((namespace, digest)), Sketch)
 
-    async def load(
+    async def get(
         self, shard: messages.ShardId, namespace: str, digest: str
     ) -> actions.Action | ActionUnreadable:
         """Read it unless it is at hand; trouble is remembered only until the next load."""
@@ -92,7 +97,7 @@ class ActionCache:
             return kept
         async with self._reads:
             if (kept := self._entries.get(namespace, digest)) is not None:
-                return kept  # somebody else wanted it, too
+                return kept  # another attempt wanted it, too
             return await self._read(shard, namespace, digest)
 
     async def _read(

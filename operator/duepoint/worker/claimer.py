@@ -26,8 +26,8 @@ from duepoint.delayqueue import messages, port, serverhealth, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.port import Wakeups
 from duepoint.delayqueue.wire import scripting
-from duepoint.worker import doubtful, isolation, outage, room
-from duepoint.worker.dispatcher import Dispatcher
+from duepoint.worker import claim_budget, isolation, shard_outages, suspect_claims
+from duepoint.worker.pipeline import Pipeline
 
 #: While there is no room for a claim it is looked for this often.
 _LOOK_FOR_ROOM_SECONDS = 0.05
@@ -77,7 +77,7 @@ class Claimer:
     def __init__(
         self,
         queue: DelayQueue,
-        dispatcher: Dispatcher,
+        pipeline: Pipeline,
         clock: Clock,
         health: services.Health,
         *,
@@ -88,22 +88,21 @@ class Claimer:
     ) -> None:
         self._queue = queue
         self._before_claims = before_claims
-        self._dispatcher = dispatcher
+        self._pipeline = pipeline
         self._clock = clock
         self._health = health
         self._worker = worker
         self._limits = limits
         self._draining = asyncio.Event()
         self._under_way = 0
-        self._in_hand = room.Room()
-        self._doubtful = doubtful.Doubtful(limits.lease_seconds)
+        self._budget = claim_budget.ClaimBudget()
+        self._suspects = suspect_claims.SuspectClaims(limits.lease_seconds)
         self._watch = watch or clockwatch.ClockWatch(agreedclock.AgreedClock(clock), health)
         self._isolation = isolation.Isolation(queue, clock, lease_seconds=limits.lease_seconds)
         self._asked = 0
         self._wakeups: Wakeups | None = None
         self._shards: frozenset[messages.ShardId] = frozenset()
-        self._outage = outage.Outage(0)
-        dispatcher.ended_together = self._note_together
+        self._outages = shard_outages.ShardOutages(0)
         self._is_unfit = False
         self._room = asyncio.Event()
         self._room.set()
@@ -113,13 +112,13 @@ class Claimer:
     def drain(self) -> None:
         """Claim nothing more; what runs may end within the grace period."""
         self._draining.set()
-        self._dispatcher.drain()
+        self._pipeline.drain()
         self._isolation.close()
         self._room.set()  # whoever waits for room has to learn of it
 
     async def run(self) -> None:
         """Claim and dispatch until drained; cancelled, give back what has not ended."""
-        keeping = asyncio.create_task(self._dispatcher.keeper.run())
+        keeping = asyncio.create_task(self._pipeline.leases.run())
         try:
             await self._claim_until_drained()
             await self._wait_for_running()
@@ -162,7 +161,7 @@ class Claimer:
             await self._watch.heard(await self._queue.health.time_us(), asked=asked)
         layout = await self._queue.layouts.read()
         self._shards = frozenset(sharding.all_shards(layout))
-        self._outage = outage.Outage(len(self._shards))
+        self._outages = shard_outages.ShardOutages(len(self._shards))
         wakeups = self._wakeups = self._queue.wakeups()
         looks: set[asyncio.Task[None]] = set()
         wakeups.before_due = functools.partial(self._look_ahead, wakeups, looks)
@@ -170,7 +169,7 @@ class Claimer:
         beating = asyncio.create_task(self._beat(wakeups, layout))
         draining = asyncio.create_task(self._draining.wait())
         try:
-            self._tell_outage()
+            self._report_outages()
             while not self._draining.is_set():
                 await self._turn(wakeups, beating, draining)
         finally:
@@ -194,7 +193,7 @@ class Claimer:
         await self._wait_for_room()
         if self._draining.is_set():
             return
-        wanted = self._in_hand.asks(
+        wanted = self._budget.asks(
             due,
             self._usual_room(),
             batch=self._limits.batch,
@@ -217,13 +216,13 @@ class Claimer:
         the point due already has it; trouble shows again in the claim that follows.
         """
         now = self._clock.monotonic()
-        wanted = self._in_hand.asks(shards, self._usual_room(), batch=self._limits.batch, now=now)
+        wanted = self._budget.asks(shards, self._usual_room(), batch=self._limits.batch, now=now)
         for ask in wanted.asks:
             look = asyncio.create_task(self._claim(wakeups, ask))
             looks.add(look)
             look.add_done_callback(functools.partial(_forget_look, looks))
 
-    async def _claim(self, wakeups: Wakeups, ask: room.Ask) -> None:
+    async def _claim(self, wakeups: Wakeups, ask: claim_budget.Ask) -> None:
         async with self._asking():
             if self._draining.is_set():
                 return
@@ -234,14 +233,14 @@ class Claimer:
             claims = [answer.claim for answer in answers if answer.claim is not None]
             for answer in answers:
                 wakeups.note(answer)
-                self._in_hand.note(answer)
+                self._budget.record(answer)
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
         for answer in answers:
             if answer.left_alone:
-                await self._claim_doubtful(wakeups, answer.shard)
-        if self._outage.note(answers, ended):
-            self._tell_outage()
+                await self._claim_suspects(wakeups, answer.shard)
+        if self._outages.record(answers, ended):
+            self._report_outages()
 
     @contextlib.asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
@@ -254,7 +253,7 @@ class Claimer:
             self._asked -= 1
             self._isolation.note_change()
 
-    async def _answers(self, wakeups: Wakeups, ask: room.Ask) -> list[messages.Claimed]:
+    async def _answers(self, wakeups: Wakeups, ask: claim_budget.Ask) -> list[messages.Claimed]:
         """One for each shard, and more where none of them answers: are the others there?
 
         Raises the trouble of a queue that is away as a whole.
@@ -263,7 +262,7 @@ class Claimer:
             return await self._looked_at(wakeups, ask)
         except errors.TryLater as trouble:
             answers = [_away(shard, trouble) for shard in ask.shards]
-            if self._outage.has(ask.shards):
+            if self._outages.has(ask.shards):
                 return answers
             # A shard may be gone alone; whatever does not answer takes its server's others along.
             is_gone = isinstance(trouble, scripting.Uninitialised)
@@ -271,10 +270,12 @@ class Claimer:
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
             if not others:
                 raise
-            return answers + await self._looked_at(wakeups, room.Ask(shards=others, batch=1))
+            return answers + await self._looked_at(
+                wakeups, claim_budget.Ask(shards=others, batch=1)
+            )
 
     async def _looked_at(
-        self, wakeups: Wakeups, ask: room.Ask, *, wary: bool = True
+        self, wakeups: Wakeups, ask: claim_budget.Ask, *, wary: bool = True
     ) -> list[messages.Claimed]:
         return await self._queue.claims.claim(
             ask.shards,
@@ -285,8 +286,8 @@ class Claimer:
             wary=wary,
         )
 
-    def _tell_outage(self) -> None:
-        trouble = self._outage.trouble(self._clock.monotonic())
+    def _report_outages(self) -> None:
+        trouble = self._outages.trouble(self._clock.monotonic())
         telemetry.redis_up.set(trouble is None)
         if trouble is None:
             if self._health.well(PART):
@@ -294,16 +295,16 @@ class Claimer:
         elif self._health.unwell(PART, trouble):
             telemetry.logger.warning("waiting for a part of the queue", error=trouble)
 
-    async def _claim_doubtful(self, wakeups: Wakeups, shard: messages.ShardId) -> None:
+    async def _claim_suspects(self, wakeups: Wakeups, shard: messages.ShardId) -> None:
         """One claim of points that have lost two owners, if none is in hand."""
         now = self._clock.monotonic()
-        if not self._doubtful.begin(now):
-            wakeups.look_again([shard], after_seconds=self._doubtful.wait(shard, now))
+        if not self._suspects.begin(now):
+            wakeups.look_again([shard], after_seconds=self._suspects.wait(shard, now))
             return
         claim = None
         try:
             async with self._asking():
-                ask = room.Ask(shards=(shard,), batch=self._limits.batch)
+                ask = claim_budget.Ask(shards=(shard,), batch=self._limits.batch)
                 (answer,) = await self._looked_at(wakeups, ask, wary=False)
                 wakeups.note(answer)
                 claim = answer.claim
@@ -313,10 +314,10 @@ class Claimer:
             wakeups.look_again([shard], after_seconds=port.AWAY_SECONDS)  # that look tells
         finally:
             if claim is None or not claim.is_doubtful:  # somebody else was quicker
-                self._end_doubtful()
+                self._end_suspects()
 
-    def _end_doubtful(self) -> None:
-        shards = self._doubtful.end()
+    def _end_suspects(self) -> None:
+        shards = self._suspects.end()
         if self._wakeups is not None and shards:
             self._wakeups.look_again(shards)
 
@@ -348,7 +349,7 @@ class Claimer:
 
     def _has_room(self) -> bool:
         now = self._clock.monotonic()
-        return self._in_hand.free(self._usual_room(), batch=self._limits.batch, now=now) > 0
+        return self._budget.free(self._usual_room(), batch=self._limits.batch, now=now) > 0
 
     async def _look_for_room(self) -> None:
         """There may be room because what is under way stands still, which nothing announces."""
@@ -357,7 +358,7 @@ class Claimer:
             self._room.set()
 
     def _usual_room(self) -> int:
-        return self._dispatcher.jobs.room(self._limits.under_way - self._under_way)
+        return self._pipeline.jobs.room(self._limits.under_way - self._under_way)
 
     # -- what is under way ---------------------------------------------------------------------
 
@@ -368,39 +369,36 @@ class Claimer:
         in_company = self._under_way > 0 or self._asked > 1 or not is_only
         is_apart = self._isolation.takes(claim, in_company=in_company)
         self._under_way += size
-        found = self._dispatcher.jobs.claimed(size)
-        left = size
-
-        def found_out() -> None:
-            found()
-            self._room.set()  # what turned out to be no Job leaves room for others
-
-        def note_points(count: int) -> None:
-            nonlocal left
-            count = min(count, left)
-            left -= count
-            self._under_way -= count
-            self._room.set()
-            self._isolation.note_change()
-
-        def note_end(ended: asyncio.Task[None]) -> None:
-            found_out()
-            note_points(size)
-            self._isolation.end(claim)
-            self._note_end(ended)
-            if claim.is_doubtful:
-                self._end_doubtful()
+        holding = claim_budget.Holding(
+            budget=self._budget,
+            jobs=self._pipeline.jobs,
+            clock=self._clock,
+            points=size,
+            on_change=self._give_room,
+        )
 
         async def wait_to_begin() -> None:
             await self._isolation.begin(lambda: self._under_way <= size and not self._asked)
 
         apart = wait_to_begin if is_apart else None
-        task = asyncio.create_task(self._dispatcher.dispatch(claim, note_points, found_out, apart))
+        task = asyncio.create_task(self._pipeline.run(claim, holding, apart))
         self._running.add(task)
-        task.add_done_callback(note_end)
+        task.add_done_callback(functools.partial(self._end_claim, claim, holding))
 
-    def _note_together(self, _count: int) -> None:
-        self._in_hand.fired_together(self._clock.monotonic())
+    def _give_room(self, points: int) -> None:
+        """So many points less are in hand; with 0, perhaps fewer are Jobs."""
+        self._under_way -= points
+        self._room.set()
+        self._isolation.note_change()
+
+    def _end_claim(
+        self, claim: messages.Claim, holding: claim_budget.Holding, ended: asyncio.Task[None]
+    ) -> None:
+        holding.close()
+        self._isolation.end(claim)
+        self._note_end(ended)
+        if claim.is_doubtful:
+            self._end_suspects()
 
     def _note_end(self, ended: asyncio.Task[None]) -> None:
         self._running.discard(ended)
@@ -432,14 +430,14 @@ class Claimer:
                 if self._is_unfit or beats % _BEATS_PER_JUDGEMENT == 0:
                     await self._look_at_server()
             except errors.TryLater as trouble:
-                self._outage.keepalive = trouble
-                self._tell_outage()
+                self._outages.keepalive = trouble
+                self._report_outages()
                 wakeups.look_again(self._shards)
                 await self._clock.sleep(next(waits))
                 continue
-            if self._outage.keepalive is not None:
-                self._outage.keepalive = None
-                self._tell_outage()
+            if self._outages.keepalive is not None:
+                self._outages.keepalive = None
+                self._report_outages()
             waits = services.backoff(first_seconds=1.0, most_seconds=BEAT_SECONDS)
             await self._clock.sleep(BEAT_SECONDS)
 

@@ -28,8 +28,9 @@ from duepoint.schedules.points import PointKind
 from duepoint.targets import activejobs, target
 from duepoint.targets import job as jobtarget
 from duepoint.targets.activejobs import JobState
-from duepoint.worker import settler as settlers
-from duepoint.worker.assignment import Attempt
+from duepoint.worker import closing as closings
+from duepoint.worker.plan import Attempt
+from duepoint.worker.settler import Settler
 
 #: A slot that waits looks again by itself after this, doubled each time up to the other.
 BACKSTOP_US = 30_000_000
@@ -102,7 +103,7 @@ class _Looks:
 class _Asked:
     """One slot on its way through the questions."""
 
-    settler: settlers.Settler
+    settler: Settler
     attempt: Attempt
     policy: str
     job: str
@@ -127,27 +128,27 @@ def policy_of(attempt: Attempt) -> str:
     return attempt.record.concurrency or attempt.definition.rule.policy.concurrency
 
 
-def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> settlers.Closing:
+def closing(attempt: Attempt, verdict: End | Waits, *, now_us: int) -> closings.Closing:
     """What the settlement is to say of a slot that does not start."""
     if isinstance(verdict, Waits):
-        return settlers.waiting(attempt, verdict.message, now_us=now_us) or settlers.Closing()
+        return closings.waiting(attempt, verdict.message, now_us=now_us) or closings.Closing()
     told = (verdict.state, verdict.reason, verdict.message)
-    return settlers.unrun(attempt, *told, now_us=now_us)
+    return closings.unrun(attempt, *told, now_us=now_us)
 
 
 def leaving(
-    closed: settlers.Closing, attempt: Attempt, firing: target.Firing, verdict: Answer
-) -> settlers.Closing:
+    closed: closings.Closing, attempt: Attempt, firing: target.Firing, verdict: Answer
+) -> closings.Closing:
     """The closing with the run's end, unless it goes on: as a Job, as a retry, by waiting."""
     is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not _is_missed(closed)
     if is_running or closed.occurrences or isinstance(verdict, Waits):
         return closed
     run = _run(attempt, _job_name(firing))
-    left = settlers.Left(definition=attempt.definition, run=run)
+    left = closings.Left(definition=attempt.definition, run=run)
     return dataclasses.replace(closed, left=(left,))
 
 
-def _is_missed(closed: settlers.Closing) -> bool:
+def _is_missed(closed: closings.Closing) -> bool:
     return any(
         isinstance(event, RunEvent) and event.state is not RunState.RUNNING
         for event in closed.events
@@ -166,9 +167,7 @@ class Gate:
         self._queue = queue
         self._jobs = jobs
 
-    async def ask(
-        self, settler: settlers.Settler, attempt: Attempt, firing: target.Firing
-    ) -> Answer:
+    async def ask(self, settler: Settler, attempt: Attempt, firing: target.Firing) -> Answer:
         """How the attempt goes on; raises nothing of the queue's or the API server's."""
         if _waited_too_long(attempt, settler.claim.judged_us):
             told = "startingDeadlineSeconds passed while it waited for a run to end"
@@ -290,8 +289,8 @@ class Gate:
         if not replaced:
             return None
         settler, known = asked.settler, asked.attempt.definition
-        note = settlers.replacing(known, replaced, told, now_us=settler.now_us())
-        if not await settler.tell(note):
+        note = closings.replacing(known, replaced, told, now_us=settler.now_us())
+        if not await settler.report(note):
             return target.not_started()
         try:
             for one in replaced:
@@ -331,7 +330,7 @@ class Gate:
         return refused or Start(run=None)
 
     async def started(
-        self, settler: settlers.Settler, attempt: Attempt, start: Start, answer: outcomes.Outcome
+        self, settler: Settler, attempt: Attempt, start: Start, answer: outcomes.Outcome
     ) -> None:
         """A Job that replaced others exists: they are forgotten; was it replaced itself, it goes.
 
@@ -348,8 +347,8 @@ class Gate:
             )
             if found.state is activeruns.State.REPLACED:
                 now_us = settler.now_us()
-                note = settlers.replacing(known, [start.run], _BY_A_NEWER_ONE, now_us=now_us)
-                if await settler.tell(note):
+                note = closings.replacing(known, [start.run], _BY_A_NEWER_ONE, now_us=now_us)
+                if await settler.report(note):
                     place = known.namespace, known.name, known.uid
                     await self._jobs.delete(*place, start.run.job)
         except (errors.TryLater, errors.WorldChanged, kube_errors.ApiError) as trouble:

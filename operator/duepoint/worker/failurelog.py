@@ -36,7 +36,7 @@ class FailureLog:
     def __len__(self) -> int:
         return len(self._failing)
 
-    def note(
+    def record(
         self, schedule: str, *, now: float, namespace: str, reason: str, **fields: object
     ) -> bool:
         """One more failure; True where it was told, so that more may be said beside it."""

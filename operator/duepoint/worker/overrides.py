@@ -15,7 +15,7 @@ import msgspec
 from duepoint.delayqueue.definitions import records
 from duepoint.schedules import actions
 from duepoint.worker.actioncache import ActionUnreadable
-from duepoint.worker.assignment import Attempt
+from duepoint.worker.plan import Attempt
 
 #: The keyed hash of some bytes for a namespace: the queue's ``digest``.
 Digest = Callable[[str, bytes], str]

@@ -14,7 +14,7 @@ from duepoint.kube import times
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules.conditions import Reason
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.integration.controller.conftest import Installation
 from tests.support.builders import JOB_TEMPLATE
@@ -30,7 +30,7 @@ async def a_worker(installation: Installation, target: RecordingTarget) -> Async
     bounds = Bounds(concurrency=16, lease_seconds=3.0)
     claimer = Claimer(
         queue,
-        Dispatcher(queue, target, clock, bounds),
+        Pipeline(queue=queue, target=target, clock=clock, bounds=bounds),
         clock,
         services.Health(),
         worker="worker-a",

@@ -11,7 +11,7 @@ from duepoint import services
 from duepoint.delayqueue.claims import claimedchains
 from duepoint.schedules import actions
 from duepoint.targets import stream, target
-from duepoint.worker import claimer, dispatcher
+from duepoint.worker import claimer, pipeline
 from tests.support import builders, queueing
 
 TICKS = actions.encode(actions.Action(target=actions.StreamAction(name="ticks")))
@@ -51,10 +51,10 @@ class Costs:
 
 def a_worker(queue, costs):
     clock = clocks.SystemClock()
-    streams = stream.StreamTarget(queue.settlements, clock)
-    bounds = dispatcher.Bounds(concurrency=64, lease_seconds=30.0)
+    streams = stream.StreamTarget(clock)
+    bounds = pipeline.Bounds(concurrency=64, lease_seconds=30.0)
     kinds = target.Targets(job=streams, webhook=streams, stream=streams)
-    work = dispatcher.Dispatcher(queue, kinds, clock, bounds)
+    work = pipeline.Pipeline(queue=queue, target=kinds, clock=clock, bounds=bounds)
     limits = claimer.Limits(batch=500, under_way=1000, lease_seconds=30.0, grace_seconds=5.0)
     made = claimer.Claimer(queue, work, clock, services.Health(), worker="one", limits=limits)
     noted = work.ended_together

@@ -16,9 +16,9 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import dispatcher
+from duepoint.worker import pipeline
 from tests.fakes.recordingtarget import RecordingTarget
-from tests.support import queueing, redisusers
+from tests.support import queueing, redisusers, workplace
 
 WEBHOOK = actions.Action(
     target=actions.WebhookAction(
@@ -53,10 +53,12 @@ class Scene:
 
     async def work(self):
         """Try everything that is due now, once."""
-        bounds = dispatcher.Bounds(concurrency=8, lease_seconds=10.0)
-        worker = dispatcher.Dispatcher(self.queue, self.target, self.clock, bounds)
+        bounds = pipeline.Bounds(concurrency=8, lease_seconds=10.0)
+        worker = pipeline.Pipeline(
+            queue=self.queue, target=self.target, clock=self.clock, bounds=bounds
+        )
         for claim in await self.harness.claim_all():
-            await worker.dispatch(claim)
+            await workplace.carry_out(worker, claim)
 
     async def give_up(self, *names, **changes):
         known = [await self.arm(name, **changes) for name in names]

@@ -11,9 +11,9 @@ from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.definitions import codec
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import actions
-from duepoint.worker import dispatcher
+from duepoint.worker import pipeline
 from tests.fakes import recordingtarget
-from tests.support import queueing
+from tests.support import queueing, workplace
 
 BROKEN = {
     "of another format": lambda record: b"\x63" + record[1:],
@@ -52,7 +52,7 @@ async def test_its_point_is_a_dead_letter_once_and_the_neighbours_fire(harness, 
     target = recordingtarget.RecordingTarget(SystemClock())
     worker = _worker(harness, target)
     for claim in await harness.claim_all():
-        await worker.dispatch(claim)
+        await workplace.carry_out(worker, claim)
     assert [firing.name for firing in target.fired] == ["sound"]
     again = queueing.members(await harness.claim_all())  # the sound one, if its minute is over
     assert not any(member.startswith(broken.id) for member in again)
@@ -91,7 +91,7 @@ async def test_an_occurrence_whose_record_cannot_be_read_is_a_dead_letter_once(h
     target = recordingtarget.RecordingTarget(SystemClock())
     for again in await harness.claim_all():
         assert again.unreadable == {retry.point.member}
-        await _worker(harness, target).dispatch(again)
+        await workplace.carry_out(_worker(harness, target), again)
     assert target.fired == []
     assert [letter.member for letter in await _letters(harness)] == [retry.point.member]
     assert await harness.outcomes()  # the slot has not ended without a trace
@@ -117,8 +117,8 @@ def _place(harness):
 
 
 def _worker(harness, target):
-    bounds = dispatcher.Bounds(concurrency=10, lease_seconds=10)
-    return dispatcher.Dispatcher(harness.queue, target, SystemClock(), bounds)
+    bounds = pipeline.Bounds(concurrency=10, lease_seconds=10)
+    return pipeline.Pipeline(queue=harness.queue, target=target, clock=SystemClock(), bounds=bounds)
 
 
 async def _letters(harness):

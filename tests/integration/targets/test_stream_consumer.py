@@ -7,9 +7,8 @@ import importlib.util
 import pytest
 import redis
 
-from duepoint.clock import SystemClock
-from duepoint.targets import stream
-from tests.support import firings, queueing
+from tests.integration.targets import test_stream_target
+from tests.support import queueing
 from tests.support.stack import ROOT
 
 
@@ -25,9 +24,8 @@ def example():
 @pytest.fixture
 async def scene(redis_server, key_prefix):
     harness = await queueing.redis_harness(redis_server.url, key_prefix)
-    target = stream.StreamTarget(harness.queue.settlements, SystemClock())
     for number in (1, 2, 2, 3):  # the second one twice, as after a lost answer
-        await target.fire(firings.a_firing(firings.a_stream(), slot_us=number * 1_000_000))
+        await test_stream_target.append(harness.queue, slot_us=number * 1_000_000)
     await harness.close()
     with redis.Redis.from_url(redis_server.url, decode_responses=True, protocol=2) as server:
         yield server, f"{key_prefix}stream:default:ticks"

@@ -13,7 +13,7 @@ from duepoint.targets import activejobs
 from duepoint.targets.job import JobTarget
 from duepoint.targets.target import Targets
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.world import NAMESPACE, World
 
@@ -39,11 +39,11 @@ class RunWorld(World):
         )
         worker = Claimer(
             self.queue,
-            Dispatcher(
-                self.queue,
-                targets,
-                self.clock,
-                Bounds(concurrency=64, lease_seconds=10.0),
+            Pipeline(
+                queue=self.queue,
+                target=targets,
+                clock=self.clock,
+                bounds=Bounds(concurrency=64, lease_seconds=10.0),
                 dice=lambda: 0.5,
                 jobs=activejobs.ActiveJobs(self.api),
             ),

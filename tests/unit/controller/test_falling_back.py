@@ -17,7 +17,7 @@ from duepoint.schedules.points import PointKind
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.unit.controller.status.test_reporter import event
 from tests.unit.controller.world import NAMESPACE, World
@@ -54,8 +54,7 @@ async def a_worker(world: World, webhooks: RecordingTarget | None = None, jobs=N
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
         world.queue,
-        Dispatcher(
-            world.queue, targets, world.clock, bounds,
+        Pipeline(queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
             dice=lambda: 0.5, jobs=activejobs.ActiveJobs(world.api),
         ),
         world.clock,
@@ -253,9 +252,6 @@ class Hesitant:
     def __init__(self, world: World) -> None:
         self._jobs = JobTarget(world.api, world.clock)
         self.refuses: set[int] = set()
-
-    def takes_batches(self, _action) -> bool:
-        return False
 
     async def fire(self, firing):
         if firing.slot_us in self.refuses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 
 import msgspec
@@ -11,8 +12,9 @@ from duepoint import bytescache
 from duepoint.delayqueue import sharding
 from duepoint.kube import jobbuilder
 from duepoint.schedules import actions
-from duepoint.targets import jobbatch
+from duepoint.targets import job
 from duepoint.worker import actioncache
+from tests.support import firings
 from tests.support.builders import a_definition, at
 from tests.support.workplace import WEBHOOK, a_workplace
 
@@ -69,7 +71,7 @@ async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_act
     place = await a_workplace()
     cache = actioncache.ActionCache(place.queue, most_bytes=8 * 2**20)
     quiet = await place.arm(due("quiet", "quiet"))
-    await cache.load(sharding.shard_of(quiet.id, 4), "quiet", quiet.target)
+    await cache.get(sharding.shard_of(quiet.id, 4), "quiet", quiet.target)
     large = [
         await place.arm(due(f"l-{number}", "hostile"), a_large_job(number)) for number in range(150)
     ]
@@ -77,7 +79,7 @@ async def test_150_large_templates_stay_below_a_bound_and_leave_a_neighbours_act
     try:
         for known in large:
             shard = sharding.shard_of(known.id, 4)
-            read = await cache.load(shard, "hostile", known.target)
+            read = await cache.get(shard, "hostile", known.target)
             assert isinstance(read, actions.Action)
         taken, _ = tracemalloc.get_traced_memory()
     finally:
@@ -94,7 +96,7 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
     for number in range(8):
         await place.arm(due(f"l-{number}", "hostile"), a_large_job(number, 40_000))
     worker = place.a_worker()
-    worker._dispatcher._actions._entries = bytescache.BytesCache(100_000)
+    worker._pipeline._planner._actions._entries = bytescache.BytesCache(100_000)
     async with place.working(worker):
         await place.clock.advance(20.1)
     assert len(place.target.fired) == 16
@@ -103,14 +105,19 @@ async def test_actions_for_which_there_is_no_room_are_read_when_their_attempt_be
 
 
 def test_frames_are_bounded_by_bytes_with_a_share_for_each_namespace(monkeypatch):
-    monkeypatch.setattr(jobbatch, "_FRAME_BYTES", 1_000_000)
-    frames = jobbatch._Frames()
+    monkeypatch.setattr(job, "_FRAME_BYTES", 1_000_000)
+    frames = job._Frames()
     quiet = actions.Action(target=actions.JobAction(template={"spec": {}}))
-    first = frames.get("quiet", quiet, has_previous=False)
+
+    def frame(namespace, action):
+        one = firings.a_firing(firings.a_job(), namespace=namespace, previous_us=None)
+        return frames.get(dataclasses.replace(one, action=action))
+
+    first = frame("quiet", quiet)
     kept = []
     for number in range(50):
         packed = actions.decode_packed(actions.encode(a_large_job(number, 60_000)))
         kept.append(packed)
-        assert frames.get("hostile", packed, has_previous=False) is not None
+        assert frame("hostile", packed) is not None
     assert frames._kept.size <= 1_000_000
-    assert frames.get("quiet", quiet, has_previous=False) is first
+    assert frame("quiet", quiet) is first

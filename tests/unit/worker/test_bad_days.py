@@ -14,7 +14,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules import actions, slots
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import claimer, failurelog, settler
+from duepoint.worker import claimer, closing, failurelog, settler
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
 
@@ -99,7 +99,7 @@ async def test_settlements_that_were_given_up_leave_their_claim_to_others(place,
         if answer.claim and answer.claim.points[0].schedule_id == known.id
     ]
     settling = settler.Settler(place.queue, place.clock, claim)
-    settling.add(settler.Closing(finished=(claim.points[0].member,)))
+    settling.add(closing.Closing(finished=(claim.points[0].member,)))
     flushing = asyncio.create_task(settling.flush())
     await place.clock.advance(LEASE_SECONDS + 2)
     assert flushing.done()
@@ -148,7 +148,8 @@ async def test_a_bug_in_extending_one_claim_ends_the_keeping_of_no_other(place, 
 
 
 async def test_a_point_that_cannot_be_judged_is_buried_and_its_neighbours_fire(place, monkeypatch):
-    await place.arm(every("10s", uid="bad", name="bad"))
+    rule = a_rule("@every 10s", policy={"concurrency": "Forbid"})  # so that its name matters
+    await place.arm(every("10s", uid="bad", name="bad", rule=rule))
     for number in range(8):
         await place.arm(every("10s", uid=f"good-{number}", name=f"good-{number}"))
     for_rule = slots.for_rule
@@ -278,7 +279,7 @@ async def test_thousands_of_outcomes_are_settled_in_several_parts(place, monkeyp
     monkeypatch.setattr(place.queue.settlements, "settle", counted)
     settling = settler.Settler(place.queue, place.clock, claim)
     for number in range(2_500):
-        settling.add(settler.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
+        settling.add(closing.Closing(finished=(claim.points[0].schedule_id + b"%04d" % number,)))
     await settling.flush()
     assert sum(sizes) == 2_500
     assert max(sizes) <= settler.MOST_CLOSINGS
@@ -334,7 +335,7 @@ async def test_a_worker_whose_clock_is_an_hour_ahead_retries_in_time(place, monk
     fast = dataclasses.make_dataclass("Fast", [])()
     fast.now_us = lambda: now_us() + 3_600 * SECOND
     fast.monotonic, fast.sleep = place.clock.monotonic, place.clock.sleep
-    worker._dispatcher._clock = fast
+    worker._pipeline._clock = fast
     async with place.working(worker):
         await place.clock.advance(640)
     assert place.slots_fired() == [NOON + 600 * SECOND] * 2
@@ -368,9 +369,9 @@ def test_the_log_of_failures_forgets_who_has_stopped_failing(place):
     log = failurelog.FailureLog()
     with capture_logs() as lines:
         for number in range(5_000):
-            log.note(f"s-{number}", now=0.0, namespace="n", reason="r")
-        log.note("s-1", now=1.0, namespace="n", reason="r")
-        log.note("last", now=120.0, namespace="n", reason="r")
+            log.record(f"s-{number}", now=0.0, namespace="n", reason="r")
+        log.record("s-1", now=1.0, namespace="n", reason="r")
+        log.record("last", now=120.0, namespace="n", reason="r")
     assert len(log) == 1
     assert sum(line["attempts_failed"] for line in lines) == 5_002
 

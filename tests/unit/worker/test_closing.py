@@ -15,8 +15,8 @@ from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
 from duepoint.schedules.slots import DueSlot
-from duepoint.worker import settler
-from duepoint.worker.assignment import Attempt
+from duepoint.worker import closing
+from duepoint.worker.plan import Attempt
 from tests.support.builders import a_definition, at
 
 NOON = at("2026-03-01 12:00:00")
@@ -51,8 +51,8 @@ def an_attempt(kind: PointKind = PointKind.CHAIN, **changes) -> Attempt:
 def close(
     attempt: Attempt, outcome, *, kind=actions.WebhookAction, limits=LIMITS, fraction=0.5, **more
 ):
-    return settler.closing(
-        settler.Tried(
+    return closing.closing(
+        closing.Tried(
             attempt=attempt,
             outcome=outcome,
             kind=kind,

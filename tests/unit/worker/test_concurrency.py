@@ -276,7 +276,7 @@ async def test_nothing_is_deleted_by_a_worker_that_cannot_say_so(place):
             return False
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("duepoint.worker.settler.Settler.tell", lost)
+            patch.setattr("duepoint.worker.settler.Settler.report", lost)
             await place.clock.advance(10)
             assert place.jobs_there() == [name(10)]
 

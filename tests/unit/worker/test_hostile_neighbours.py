@@ -132,19 +132,19 @@ async def test_webhooks_that_hang_are_not_taken_for_jobs_once_a_worker_makes_som
     await place.queue.membership.open(1, EPOCH)
     place.target = HangingThere(place.clock)
     place.target.hold()
-    read = place.queue.definitions.read_definitions
+    read = place.queue.definitions.read_columns
 
     async def read_slowly(*asked):
         for _ in range(20):  # meanwhile the worker looks for room
             await asyncio.sleep(0)
         return await read(*asked)
 
-    monkeypatch.setattr(place.queue.definitions, "read_definitions", read_slowly)
+    monkeypatch.setattr(place.queue.definitions, "read_columns", read_slowly)
     await arm(place, "quiet", "quiet", JOB, after_us=NOON + 20_000_000)
     for number in range(120):
         await arm(place, f"hanging-{number}", "hostile", WEBHOOK, after_us=NOON + 10_000_000)
     worker = place.a_worker(concurrency=512)
-    with worker._dispatcher.jobs.together(0):
+    async with worker._pipeline.jobs.turn("quiet"):
         pass
     async with place.working(worker):
         await pass_slot(place)

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from duepoint import errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.wire import scripting
-from duepoint.worker import claimer, outage
+from duepoint.worker import claimer, shard_outages
 from tests.support.builders import a_definition, a_rule, at
 from tests.support.workplace import a_workplace
 
@@ -125,16 +125,16 @@ async def test_what_follows_a_part_is_the_whole(place):
 
 
 def test_a_shard_on_its_way_is_nobodys_trouble_unless_it_stays_so():
-    seen = outage.Outage(4)
+    seen = shard_outages.ShardOutages(4)
     moving = messages.Claimed(
         shard=messages.ShardId(1), claim=None, wait_seconds=0.1,
         trouble=scripting.ShardMoving("TRYAGAIN"),
     )  # fmt: skip
-    seen.note([moving], 100.0)
+    seen.record([moving], 100.0)
     assert seen.trouble(109.0) is None
-    seen.note([moving], 111.0)
+    seen.record([moving], 111.0)
     assert seen.trouble(111.0) == "1 of 4 shards are waited for: TRYAGAIN"
     arrived = messages.Claimed(shard=messages.ShardId(1), claim=None, wait_seconds=None)
-    assert seen.note([arrived], 112.0)
+    assert seen.record([arrived], 112.0)
     assert seen.trouble(112.0) is None
-    assert not seen.note([arrived], 113.0)
+    assert not seen.record([arrived], 113.0)

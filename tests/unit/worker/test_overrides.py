@@ -76,7 +76,7 @@ async def test_what_became_of_it_is_told_with_its_scheduled_run(place):
 async def test_an_entry_whose_slot_was_withdrawn_is_not_added_and_its_scheduled_run_is_told(
     place, monkeypatch
 ):
-    streams = stream.StreamTarget(place.queue.settlements, place.clock)
+    streams = stream.StreamTarget(place.clock)
     place.target = target.Targets(job=place.target, webhook=place.target, stream=streams)
     known = a_definition("@every 1h", created_us=NOON, not_before_us=NOON)
     ticks = actions.Action(target=actions.StreamAction(name="ticks"))

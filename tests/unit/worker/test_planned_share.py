@@ -6,9 +6,9 @@ import pytest
 
 from duepoint.runs.run import RunState
 from duepoint.schedules import points
-from duepoint.worker import assignment
+from duepoint.worker import planning
 from tests.support.builders import a_definition, a_rule
-from tests.unit.worker.test_assignment import a_claim, assign, chain_of
+from tests.unit.worker.test_planning import a_claim, assign, chain_of
 
 MINUTE_US = 60_000_000
 
@@ -30,10 +30,10 @@ def everything():
 
 def test_a_chain_far_behind_runs_a_part_and_stays_due(everything):
     work = assign(_overdue(everything, 2_000), everything)
-    (planning,) = work.splits
-    assert len(planning.slots) == assignment.MOST_PLANNED
-    last = planning.slots[-1].point.slot_us
-    assert planning.next_due_us == last + MINUTE_US
+    (split,) = work.splits
+    assert len(split.slots) == planning.MOST_PLANNED
+    last = split.slots[-1].point.slot_us
+    assert split.next_due_us == last + MINUTE_US
     assert [event for event in work.events if event.state is RunState.MISSED] == []
 
 
@@ -42,9 +42,9 @@ def test_look_by_look_every_slot_is_run_once(everything):
     now = chain.due_us + 1_699 * MINUTE_US
     seen = []
     while chain.due_us <= now:
-        (planning,) = assign(a_claim(chain, now=now), everything).splits
-        seen += [one.point.slot_us for one in planning.slots]
-        chain = points.chain(chain.schedule_id, chain.timing_version, planning.next_due_us)
+        (split,) = assign(a_claim(chain, now=now), everything).splits
+        seen += [one.point.slot_us for one in split.slots]
+        chain = points.chain(chain.schedule_id, chain.timing_version, split.next_due_us)
     first = chain_of(everything).due_us
     assert seen == [first + n * MINUTE_US for n in range(1_700)]
 
@@ -58,14 +58,14 @@ def test_what_the_limit_leaves_out_is_told_of_once():
     missed, ran = 0, 0
     while chain.due_us <= now:
         work = assign(a_claim(chain, now=now), known)
-        (planning,) = work.splits
+        (split,) = work.splits
         missed += sum(event.count for event in work.events if event.state is RunState.MISSED)
-        ran += len(planning.slots)
-        chain = points.chain(chain.schedule_id, chain.timing_version, planning.next_due_us)
+        ran += len(split.slots)
+        chain = points.chain(chain.schedule_id, chain.timing_version, split.next_due_us)
     assert (ran, missed) == (600, 400)
 
 
 def test_many_chains_share_what_a_claim_may_become(everything):
     work = assign(_overdue(everything, 100, count=50), everything)
-    assert sum(len(one.slots) for one in work.splits) == assignment.MOST_PLANNED
+    assert sum(len(one.slots) for one in work.splits) == planning.MOST_PLANNED
     assert {len(one.slots) for one in work.splits} == {10}

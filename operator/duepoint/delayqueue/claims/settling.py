@@ -7,7 +7,6 @@ everything that was claimed is named and still held.
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import dataclasses
 import itertools
@@ -20,7 +19,6 @@ from duepoint.delayqueue import index, layouts, messages, quotas, sharding
 from duepoint.delayqueue.claims import claimedchains, nextdues, prefetch, retrylimit
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.keys import ShardKeys
-from duepoint.delayqueue.streams import appending
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -54,7 +52,7 @@ class _LanePart:
 
 
 class Settlements:
-    """Ends claims: settle, deliver, plan, split."""
+    """Ends claims: settle, deliver, plan, split; appends entries of users' streams."""
 
     def __init__(
         self,
@@ -174,65 +172,18 @@ class Settlements:
             done=True, refused=tuple(error.decode(errors="replace") for error in refused)
         )
 
-    async def append_stream(
-        self, namespace: str, name: str, fields: Mapping[str, bytes | str], max_length: int
-    ) -> str:
-        """XADD to the user's stream; the entry's id. Raises ``scripting.WrongType``."""
-        arguments = scripting.Arguments(
-            max_length=max_length,
-            bytes=appending.size(fields.values()),
-            most_bytes=self._quotas.of_stream,
-        )
-        flat = [part for pair in fields.items() for part in pair]
-        arguments.put("fields", arguments.run(flat))
-        call = arguments.call("append", self._stream_keys(namespace, name))
-        entry: bytes = await self._index.gathered_appends.run(call)
-        return entry.decode()
+    async def append(self, entries: messages.Entries) -> list[str]:
+        """The entries by themselves, all or none, in one script; their ids.
 
-    async def append_many(
-        self,
-        namespace: str,
-        name: str,
-        fields: Sequence[str],
-        entries: Sequence[Sequence[bytes | str]],
-        max_length: int,
-    ) -> list[str | None]:
-        """Entries of the same fields, in order: the id of each, None of one that was not added.
-
-        A stream that is none, and a server that is full, are Nones too: whoever then appends one
-        entry is told why.
+        For a cluster, where they cannot go in with a settlement. Raises ``scripting.WrongType``,
+        and QueueUnavailable where they may be in or not.
         """
-        parts = appending.parts(entries)
-        replies = await asyncio.gather(
-            *(
-                self._index.gathered_appends.reply(
-                    self._append_call(namespace, name, fields, part, max_length)
-                )
-                for part in parts
-            )
-        )
-        return [
-            id_
-            for part, reply in zip(parts, replies, strict=True)
-            for id_ in appending.ids(reply, len(part))
-        ]
-
-    def _append_call(
-        self,
-        namespace: str,
-        name: str,
-        fields: Sequence[str],
-        entries: Sequence[Sequence[bytes | str]],
-        max_length: int,
-    ) -> scripting.Call:
-        arguments = scripting.Arguments(
-            max_length=max_length,
-            bytes=sum(map(appending.size, entries)),
-            most_bytes=self._quotas.of_stream,
-        )
-        arguments.put("names", arguments.run(fields))
-        arguments.put("values", arguments.run(itertools.chain.from_iterable(entries)))
-        return arguments.call("appendmany", self._stream_keys(namespace, name))
+        arguments = scripting.Arguments()
+        group = _entries(arguments, entries, key=1)
+        arguments.put("entries", [{**group, "most_bytes": self._quotas.of_stream}])
+        keys = self._stream_keys(entries.namespace, entries.name)
+        ids = await self._index.gathered_appends.run(arguments.call("append", keys))
+        return [id_.decode() for id_ in ids]
 
     def _stream_keys(self, namespace: str, name: str) -> tuple[str, str]:
         """The stream, and what is counted of it."""
@@ -562,7 +513,7 @@ def _entries(
         if number == 1 or column.count(column[0]) < len(column)
     ]
     values = zip(*(columns[number - 1] for number in own), strict=True)
-    alike = appending.size((*(column[0] for column in columns), *entries.same[1::2]))
+    alike = quotas.entry_bytes((*(column[0] for column in columns), *entries.same[1::2]))
     return {
         "key": key,
         "state": key + 1,

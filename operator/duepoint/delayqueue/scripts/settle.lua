@@ -46,6 +46,7 @@
 -- include definition
 -- include streambytes
 -- include entries
+-- include addentries
 -- include held
 
 local META, HEADS, CLAIMS, LEASES, OCC, OCCREC, RUNS, DEAD, RAN, WAKE = unpack(KEYS, 1, 10)

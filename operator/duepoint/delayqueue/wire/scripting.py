@@ -277,7 +277,7 @@ _WAITS = frozenset(
     }
 )
 #: What meets keys that users name; all other keys are ours.
-_TO_USERS_STREAMS = frozenset({"run append", "run appendmany"})
+_TO_USERS_STREAMS = frozenset({"run append"})
 #: How Valkey and Redis say so of a command within a script; these come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
 #: Of the waits, those after which it is certain that nothing was done, whoever is asked.

@@ -12,7 +12,7 @@ from duepoint.kube import jobs
 from duepoint.targets import activejobs, target
 from duepoint.targets.job import JobTarget
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
@@ -34,12 +34,12 @@ async def workers(world: World, *names: str):
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     async with contextlib.AsyncExitStack() as stack:
         for one in names:
-            dispatcher = Dispatcher(
-                world.queue, targets, world.clock, bounds, dice=lambda: 0.5,
-                jobs=activejobs.ActiveJobs(world.api),
+            work = Pipeline(
+                queue=world.queue, target=targets, clock=world.clock, bounds=bounds,
+                dice=lambda: 0.5, jobs=activejobs.ActiveJobs(world.api),
             )  # fmt: skip
             claimer = Claimer(
-                world.queue, dispatcher, world.clock, services.Health(), worker=one,
+                world.queue, work, world.clock, services.Health(), worker=one,
                 limits=Limits(batch=100, under_way=200, lease_seconds=10.0, grace_seconds=20.0),
             )  # fmt: skip
             await stack.enter_async_context(_running(claimer))

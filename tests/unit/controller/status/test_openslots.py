@@ -10,7 +10,7 @@ from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
 from tests.fakes.recordingtarget import RecordingTarget
 from tests.support.builders import at
 from tests.unit.controller.status.test_reporter import FIRST, event
@@ -36,7 +36,9 @@ async def a_worker(world: World, target: RecordingTarget):
     bounds = Bounds(concurrency=16, lease_seconds=10.0)
     claimer = Claimer(
         world.queue,
-        Dispatcher(world.queue, target, world.clock, bounds, dice=lambda: 0.5),
+        Pipeline(
+            queue=world.queue, target=target, clock=world.clock, bounds=bounds, dice=lambda: 0.5
+        ),
         world.clock,
         world.health,
         worker="worker-a",

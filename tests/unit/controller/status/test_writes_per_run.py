@@ -8,7 +8,8 @@ import dataclasses
 
 from duepoint.targets import job, target
 from duepoint.worker.claimer import Claimer, Limits
-from duepoint.worker.dispatcher import Bounds, Dispatcher
+from duepoint.worker.pipeline import Bounds, Pipeline
+from tests.fakes.recordingtarget import NoEntries
 from tests.support.builders import at
 from tests.unit.controller.world import NAMESPACE, World
 
@@ -18,7 +19,7 @@ WRITES = {"POST", "PATCH", "PUT", "DELETE"}
 FIRST = at("2026-03-01 12:05:00")
 
 
-class _Jobs:
+class _Jobs(NoEntries):
     """The Job target alone, as a worker wants it."""
 
     def __init__(self, world: World) -> None:
@@ -36,7 +37,13 @@ async def working(world: World):
     bounds = Bounds(concurrency=64, lease_seconds=10.0)
     worker = Claimer(
         world.queue,
-        Dispatcher(world.queue, _Jobs(world), world.clock, bounds, dice=lambda: 0.5),
+        Pipeline(
+            queue=world.queue,
+            target=_Jobs(world),
+            clock=world.clock,
+            bounds=bounds,
+            dice=lambda: 0.5,
+        ),
         world.clock,
         world.health,
         worker="worker-a",

@@ -8,22 +8,21 @@ when it has ended.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.worker.assignment import Attempt
 from duepoint.worker.settler import Settler
 
 
-class Unbegun:
+class PendingAttempts:
     """Of one claim; ``close`` it when nothing of it is tried any more.
 
     Attributes:
         split: set when the queue holds every point that is tried.
     """
 
-    def __init__(self, queue: DelayQueue, settler: Settler) -> None:
+    def __init__(self, *, queue: DelayQueue, settler: Settler) -> None:
         self.split = asyncio.Event()
         self._queue = queue
         self._settler = settler
@@ -31,21 +30,21 @@ class Unbegun:
         self._is_over = False
         self._giving: list[asyncio.Task[None]] = []
 
-    def add(self, attempts: Iterable[Attempt]) -> None:
-        """These wait."""
-        self._waiting.update(attempt.point.member for attempt in attempts)
+    def add(self, members: Iterable[bytes]) -> None:
+        """The attempts of these points wait."""
+        self._waiting.update(members)
         if self._is_over and self._waiting:
             self._giving.append(asyncio.create_task(self._give_back()))
 
-    def begins(self, group: Sequence[Attempt]) -> bool:
+    def begins(self, members: Iterable[bytes]) -> bool:
         """Whether the first of these may be tried now; the others wait for it then."""
         if self._is_over:
             return False
-        self._waiting.difference_update(attempt.point.member for attempt in group)
+        self._waiting.difference_update(members)
         return True
 
     def end(self) -> None:
-        """Nothing begins from now on; what waits is somebody else's."""
+        """Nothing begins from now on; what waits is given back."""
         self._is_over = True
         self.add(())
 

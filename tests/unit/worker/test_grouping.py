@@ -1,4 +1,4 @@
-"""Work done together must come out as it would one by one."""
+"""What is decided for a group must be what is decided for each point alone."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import pytest
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.claims import claimedchains
 from duepoint.delayqueue.definitions import codec
-from duepoint.schedules import actions, points, slots
-from duepoint.worker import assignment, plainwork
+from duepoint.schedules import points, slots
+from duepoint.worker import grouping, planning
 from tests.support.builders import a_definition, a_rule, at
 
 SECOND = 1_000_000
 CREATED = at("2026-03-01 11:00:00")
 NOON = at("2026-03-01 12:00:00")
 LIMIT_US = 5 * SECOND
-STREAM = actions.Action(target=actions.StreamAction(name="ticks"))
 
 SCHEDULES = [
     "* * * * *",
@@ -45,16 +44,17 @@ def _alone(known, chain, now_us):
         id=messages.ClaimId(b"x" * 12), shard=messages.ShardId(0), points=(chain,), reclaimed=0,
         now_us=now_us, token_us=0, held_until=0.0,
     )  # fmt: skip
-    return assignment.assign(claim, {known.id: known}, attempt_limit_us=lambda _: LIMIT_US)
+    return planning.plan(claim, {known.id: known}, attempt_limit_us=lambda _: LIMIT_US)
 
 
-def _together(known, chain, now_us, action=STREAM):
+def _together(known, chain, now_us):
+    """The ordinary points among this one."""
     kind = codec.DefinitionKind(known.namespace, known.rule, known.target)
     found = codec.Columns(
         [0], [known.uid], [known.name], [known.generation], [known.created_us], [1], {1: kind}
     )
-    plain = plainwork.plain_kinds(found.kind_of, lambda _: action, lambda _: LIMIT_US)
-    return plainwork.choose(found, [chain.due_us], plain, now_us)
+    kinds = grouping.kind_rules(found.kind_of, lambda *_: LIMIT_US)
+    return grouping.group(found, [chain.member], [chain.due_us], kinds, now_us)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -66,18 +66,21 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
     chain = points.chain(known.id, known.timing_version, due_us)
     for late in LATE_SECONDS:
         now_us = due_us + int(late * SECOND)
-        work = _together(known, chain, now_us)
-        if work.rest:
-            assert work.batches == []
+        groups = _together(known, chain, now_us)
+        if not groups:
             continue
         ((attempt,),) = _alone(known, chain, now_us).attempts
-        (batch,) = work.batches
+        (group,) = groups
         assert attempt.is_chain  # it is not split
-        assert (batch.slots_us, batch.following, batch.trigger) == (
+        assert (group.slots_us, group.following, group.trigger) == (
             [attempt.slot_us], [attempt.following.due_us], attempt.trigger,
         )  # fmt: skip
         assert attempt.due_us == attempt.slot_us
         assert not attempt.completes
+        (same,) = group.attempts()
+        for name in ("slot_us", "due_us", "previous_us", "trigger", "following", "number"):
+            assert getattr(same, name) == getattr(attempt, name)
+        assert same.point.member == chain.member
 
 
 @pytest.mark.parametrize("schedule", ["* * * * *", "0 9 * * *", "@every 30s", "@every 1m"])
@@ -85,21 +88,21 @@ def test_a_slot_fired_together_is_the_one_that_would_be_fired_alone(schedule, po
 def test_a_job_made_together_is_told_what_it_would_be_told_alone(schedule, zone):
     known = _known(schedule, {}, whole_seconds=True, time_zone=zone)
     timeline = slots.for_rule(known.rule, identity=known.identity, created_us=known.created_us)
-    job = actions.Action(target=actions.JobAction(template={}))
     due_us = timeline.next_after(NOON - 1).due_us
     for _ in range(2):  # the first slot of all may have none before it
         chain = points.chain(known.id, known.timing_version, due_us)
         ((attempt,),) = _alone(known, chain, due_us + 1000).attempts
-        (batch,) = _together(known, chain, due_us + 1000, job).batches
-        assert (batch.slots_us, batch.previous_us) == ([attempt.slot_us], [attempt.previous_us])
-        assert batch.time_zones == [zone]
+        (group,) = _together(known, chain, due_us + 1000)
+        assert (group.slots_us, group.previous_us) == ([attempt.slot_us], [attempt.previous_us])
+        (same,) = group.attempts()
+        assert same.definition.rule.timing.time_zone == zone
         due_us = attempt.following.due_us
 
 
 def test_a_slot_that_is_on_time_is_fired_together():
     known = _known("* * * * *", {})
     chain = points.chain(known.id, known.timing_version, NOON)
-    assert _together(known, chain, NOON + 1000).rest == []
+    assert _together(known, chain, NOON + 1000)
 
 
 @pytest.mark.parametrize(
@@ -113,11 +116,10 @@ def test_a_slot_that_is_on_time_is_fired_together():
     ],
     ids=["hash", "jitter", "a policy", "next slot too near", "last slot"],
 )
-def test_what_is_not_usual_goes_the_usual_road(rule):
+def test_what_is_not_ordinary_is_planned_alone(rule):
     known = a_definition("* * * * *", created_us=CREATED, rule=rule)
     chain = points.chain(known.id, known.timing_version, NOON)
-    work = _together(known, chain, NOON + 1000)
-    assert (work.batches, work.rest) == ([], [0])
+    assert _together(known, chain, NOON + 1000) == []
 
 
 def test_columns_of_a_claim_hold_chains_alone():

@@ -9,11 +9,11 @@ import pytest
 
 from duepoint import clock
 from duepoint.targets import pace
-from duepoint.worker import outgoing
+from duepoint.worker import receiver_slots
 
 
 def places(most=256):
-    return outgoing.Outgoing(clock.SystemClock(), most)
+    return receiver_slots.ReceiverSlots(clock.SystemClock(), most)
 
 
 async def enter(given, namespace, times=1):

@@ -18,7 +18,7 @@ from duepoint.delayqueue.wire import scripting
 _MOVING_SECONDS = 10.0
 
 
-class Outage:
+class ShardOutages:
     """What is away at the moment.
 
     Attributes:
@@ -30,7 +30,7 @@ class Outage:
         self._away: dict[messages.ShardId, tuple[float, errors.TryLater]] = {}
         self.keepalive: errors.TryLater | None = None
 
-    def note(self, answers: Iterable[messages.Claimed], now: float) -> bool:
+    def record(self, answers: Iterable[messages.Claimed], now: float) -> bool:
         """What shards have answered; whether any of them is away, or was until now."""
         concerned = bool(self._away)
         for answer in answers:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from duepoint.delayqueue import messages
 
 
-class Doubtful:
+class SuspectClaims:
     """Of one worker.
 
     Args:

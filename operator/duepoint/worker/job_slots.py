@@ -15,13 +15,13 @@ among them that find enough others before them are put off.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 from duepoint import clock as clocks
 from duepoint import shares
 from duepoint.kube import transport
 from duepoint.targets import pace
-from duepoint.worker.largejobs import LargeJobs
+from duepoint.worker.large_jobs import LargeJobs
 
 #: For each connection, the Job under way and three that follow at once.
 _IN_HAND = 4
@@ -30,12 +30,12 @@ _IN_HAND = 4
 _SOON_SECONDS = 0.05
 
 
-class JobLine:
+class JobSlots:
     """``turn`` is around each attempt.
 
     Attributes:
         length: attempts that wait or are under way.
-        unknown: claimed points of which nobody knows yet whether they are Jobs.
+        unknown: claimed points of which is not known yet whether they are Jobs.
     """
 
     def __init__(self, clock: clocks.Clock, places: int = transport.REQUEST_CONNECTIONS) -> None:
@@ -67,23 +67,6 @@ class JobLine:
         now = self._clock.monotonic()
         return self._pace.seconds_to_wait(self._least - 1, now) < _SOON_SECONDS
 
-    @contextlib.contextmanager
-    def together(self, points: int) -> Iterator[Callable[[], None]]:
-        """So many are made together; call what is given as each of them ends."""
-        self._makes_jobs = True
-        self._add(points)
-        left = points
-
-        def note_end() -> None:
-            nonlocal left
-            left -= 1
-            self._take_off(1)
-
-        try:
-            yield note_end
-        finally:
-            self._take_off(left)
-
     def claimed(self, points: int) -> Callable[[], None]:
         """These may all be Jobs; call what is returned, once or more, when that is known."""
         self.unknown += points
@@ -95,14 +78,20 @@ class JobLine:
         self.unknown -= points
 
     @contextlib.asynccontextmanager
-    async def turn(self, namespace: str, *, large_bytes: int = 0) -> AsyncIterator[float]:
-        """One attempt for this namespace; gives 0.0, or the seconds to try again after."""
+    async def turn(
+        self, namespace: str, *, large_bytes: int = 0, is_crowded: bool | None = None
+    ) -> AsyncIterator[float]:
+        """One attempt for this namespace; gives 0.0, or the seconds to try again after.
+
+        Args:
+            is_crowded: as it was when all Jobs of one claim began to wait; None = as it is.
+        """
         self._makes_jobs = True
         async with contextlib.AsyncExitStack() as held:
             if large_bytes:
                 seconds = await held.enter_async_context(self._large.turn(namespace, large_bytes))
             else:
-                seconds = self._put_off(namespace)
+                seconds = self._put_off(namespace, is_crowded)
             if seconds:
                 yield seconds
                 return
@@ -112,10 +101,14 @@ class JobLine:
             held.callback(self._places.leave, namespace)
             yield 0.0
 
-    def _put_off(self, namespace: str) -> float:
+    def is_crowded(self) -> bool:
+        """Whether more Jobs wait than are made soon."""
+        return self.length >= self._in_hand and not self._is_soon()
+
+    def _put_off(self, namespace: str, is_crowded: bool | None) -> float:  # noqa: FBT001 - see turn
         """Seconds after which a Job comes back that finds too many before it; 0.0 = it stays."""
         has_any = self._places.held(namespace) or self._places.waiting(namespace)
-        if self.length < self._in_hand or not has_any or self._is_soon():
+        if not has_any or not (self.is_crowded() if is_crowded is None else is_crowded):
             return 0.0
         return self._pace.put_off(self._clock.monotonic())
 

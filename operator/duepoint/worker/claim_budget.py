@@ -9,10 +9,12 @@ namespace does not keep the others waiting. Pure; instants are monotonic seconds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from duepoint.clock import Clock
 from duepoint.delayqueue import messages
+from duepoint.worker.job_slots import JobSlots
 
 #: Whole batches in hand besides the usual room while points are fired together; what is due
 #: meanwhile in a quiet namespace stands behind all of them. With three it was half as late again,
@@ -38,7 +40,7 @@ class Asks:
     later: tuple[messages.ShardId, ...]
 
 
-class Room:
+class ClaimBudget:
     """Knows whether points are fired together, and which shards are deep."""
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class Room:
         """Some points have just been fired together."""
         self._together_until = now + _TOGETHER_SECONDS
 
-    def note(self, claimed: messages.Claimed) -> None:
+    def record(self, claimed: messages.Claimed) -> None:
         """Whether this shard had more than it could give."""
         if claimed.more:
             self._deep.add(claimed.shard)
@@ -82,3 +84,52 @@ def _shares(due: Sequence[messages.ShardId], free: int, batch: int) -> Asks:
     """The batch is per shard: together they may fill the room, not each of them."""
     now, later = tuple(due[:free]), tuple(due[free:])
     return Asks(asks=(Ask(shards=now, batch=min(batch, free // len(now))),), later=later)
+
+
+class Holding:
+    """The points of one claim that are still in hand.
+
+    Args:
+        points: how many there are.
+        on_change: called when fewer are in hand, or when fewer may be Jobs.
+    """
+
+    def __init__(
+        self,
+        *,
+        budget: ClaimBudget,
+        jobs: JobSlots,
+        clock: Clock,
+        points: int,
+        on_change: Callable[[int], None],
+    ) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._kinds_known = jobs.claimed(points)
+        self._on_change = on_change
+        self.left = points
+
+    def ended(self, points: int) -> None:
+        """So many more have ended."""
+        points = min(points, self.left)
+        self.left -= points
+        self._on_change(points)
+
+    def ended_together(self, points: int) -> None:
+        """So many have ended at once, as points do that are fired together."""
+        self._budget.fired_together(self._clock.monotonic())
+        self.ended(points)
+
+    def ended_up_to(self, under_way: int) -> None:
+        """All have ended but those that are tried."""
+        self.ended(self.left - under_way)
+
+    def kinds_known(self) -> None:
+        """Those among them that are Jobs stand in the line; what is no Job leaves room."""
+        self._kinds_known()
+        self._on_change(0)
+
+    def close(self) -> None:
+        """None of them is in hand any more."""
+        self.kinds_known()
+        self.ended(self.left)

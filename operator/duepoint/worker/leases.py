@@ -1,8 +1,8 @@
 """Keeps claims of running batches alive.
 
-A claim lasts ``lease_seconds``; an attempt may take longer. The keeper extends every claim with
+A claim lasts ``lease_seconds``; an attempt may take longer. ``Leases`` extends every claim with
 unfinished points when a third of its lease is left to spare, and never one whose points are all
-settled. Attempts that have been under way for long are told of on the same round, so that a status
+settled. Attempts that have been under way for long are reported on the same round, so that a status
 shows them. A claim that Redis says is lost stays lost: its attempts may end, their settlements
 write nothing but outcomes, and nothing new is sent under it.
 """
@@ -16,12 +16,12 @@ from duepoint.clock import Clock
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.worker.settler import Settler
 
-#: It is looked this often whether an attempt has been under way for long.
-_LOOK_SECONDS = 1.0
+#: The interval of checks whether an attempt has been under way for long.
+_CHECK_SECONDS = 1.0
 
 
-class LeaseKeeper:
-    """Extends the claims it is told of."""
+class Leases:
+    """Extends the claims of one worker."""
 
     def __init__(self, queue: DelayQueue, clock: Clock, *, lease_seconds: float) -> None:
         self._queue = queue
@@ -38,16 +38,16 @@ class LeaseKeeper:
         self._kept.discard(settler)
 
     async def run(self) -> None:
-        """Extend, and tell of what takes long, until cancelled."""
+        """Extend, and report what takes long, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._extend_in_time())
-            group.create_task(self._note_open())
+            group.create_task(self._report_open())
 
-    async def _note_open(self) -> None:
+    async def _report_open(self) -> None:
         while True:
-            await self._clock.sleep(_LOOK_SECONDS)
+            await self._clock.sleep(_CHECK_SECONDS)
             for settler in self._kept:
-                settler.note_open()
+                settler.report_open()
 
     async def _extend_in_time(self) -> None:
         while True:

@@ -4,7 +4,7 @@ A Job of 250 KB costs an API server a hundred times what a usual one does, most 
 answer: each change of the Job, and of each Pod that is made of it, is stored and sent to everybody
 who watches. So a place rests after each creation, the longer the larger the Job was and the longer
 the API server took over it. Whatever gets no place soon is put off, as for other servers that may
-be slow (``outgoing``): what waits here would take the room of what could be claimed.
+be slow (``receiver_slots``): what waits here would take the room of what could be claimed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import heapq
 from collections.abc import AsyncIterator
 
 from duepoint import clock as clocks
-from duepoint.worker.outgoing import Outgoing
+from duepoint.worker.receiver_slots import ReceiverSlots
 
 #: At a time; no namespace has all of them.
 _PLACES = 4
@@ -28,7 +28,7 @@ class LargeJobs:
 
     def __init__(self, clock: clocks.Clock) -> None:
         self._clock = clock
-        self._places = Outgoing(clock, _PLACES)
+        self._places = ReceiverSlots(clock, _PLACES)
         #: When each place that nobody has may be used again.
         self._rested = [float("-inf")] * _PLACES
 

@@ -10,7 +10,7 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import definition, points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import assignment
+from duepoint.worker import planning
 from tests.support.builders import a_definition, a_rule, at
 
 NOON = at("2026-03-01 12:00:00")
@@ -45,10 +45,8 @@ def occurrence_of(known, kind: PointKind, slot_us: int = NOON, **changes) -> Due
     return DuePoint(**{**values, **changes})
 
 
-def assign(claim, *known) -> assignment.Assignment:
-    return assignment.assign(
-        claim, {one.id: one for one in known}, attempt_limit_us=lambda _: LIMIT_US
-    )
+def assign(claim, *known) -> planning.Plan:
+    return planning.plan(claim, {one.id: one for one in known}, attempt_limit_us=lambda _: LIMIT_US)
 
 
 def test_a_slot_on_time_is_tried_and_its_chain_knows_where_to_go():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.worker import jobline
+from duepoint.worker import job_slots
 from tests.fakes.fakeclock import FakeClock
 
 PLACES = 8
@@ -16,42 +15,18 @@ IN_HAND = 4 * PLACES
 LARGE = 240 * 1024
 
 
-def a_line(clock=None) -> jobline.JobLine:
-    return jobline.JobLine(clock or SystemClock(), PLACES)
+def a_line(clock=None) -> job_slots.JobSlots:
+    return job_slots.JobSlots(clock or SystemClock(), PLACES)
 
 
 def test_until_the_first_job_the_room_is_the_usual_one():
     assert a_line().room(1000) == 1000
 
 
-def test_jobs_made_together_take_room_until_each_has_ended():
-    line = a_line()
-    with line.together(IN_HAND) as note_end:
-        assert line.room(1000) == 0
-        for _ in range(PLACES):
-            note_end()
-        assert line.room(1000) == PLACES
-    assert line.room(1000) == IN_HAND
-
-
-def test_room_for_a_few_is_no_room_yet():
-    line = a_line()
-    with line.together(IN_HAND - PLACES + 1):
-        assert line.room(1000) == 0
-
-
-def test_a_batch_that_breaks_off_gives_its_room_back():
-    line = a_line()
-    with contextlib.suppress(RuntimeError), line.together(IN_HAND) as note_end:
-        note_end()
-        raise RuntimeError
-    assert line.length == 0
-
-
 class Making:
     """Jobs that are made for as long as nobody ends them."""
 
-    def __init__(self, line: jobline.JobLine) -> None:
+    def __init__(self, line: job_slots.JobSlots) -> None:
         self.line = line
         self.begun: list[str] = []
         self.put_off: list[float] = []

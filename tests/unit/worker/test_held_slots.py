@@ -11,7 +11,7 @@ from duepoint.runs.run import RunState
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import DuePoint, PointKind
-from duepoint.worker import assignment
+from duepoint.worker import planning
 from tests.support.builders import a_definition, a_rule, at
 
 NOON = at("2026-03-01 12:00:00")
@@ -36,8 +36,8 @@ def chain_of(known, due_us: int = NOON) -> DuePoint:
     return points.chain(known.id, known.timing_version, due_us)
 
 
-def assign(claim, known, **changes) -> assignment.Assignment:
-    return assignment.assign(claim, {known.id: known}, attempt_limit_us=lambda _: 0, **changes)
+def assign(claim, known, **changes) -> planning.Plan:
+    return planning.plan(claim, {known.id: known}, attempt_limit_us=lambda _: 0, **changes)
 
 
 def a_held(known, *, now: int = BACK + MINUTE_US, **record):
@@ -147,10 +147,10 @@ def test_a_held_point_becomes_no_more_slots_at_a_time_than_a_claim_may_have():
     )
     claim, point = a_held(known, back_us=NOON + 600_000_000)
     work = assign(claim, known)
-    (planning,) = work.splits
-    assert len(slots_of(work)) == assignment.MOST_PLANNED
-    assert planning.next_due_us == claim.now_us
-    rest = planning.slots[-1]
+    (split,) = work.splits
+    assert len(slots_of(work)) == planning.MOST_PLANNED
+    assert split.next_due_us == claim.now_us
+    rest = split.slots[-1]
     assert rest.point == point
     assert rest.record.from_us == slots_of(work)[-1] + 1_000_000
     (told,) = [event for event in work.opened if event]

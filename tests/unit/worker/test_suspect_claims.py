@@ -10,7 +10,8 @@ from duepoint.delayqueue import messages
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import actions
 from duepoint.targets import target
-from duepoint.worker import doubtful
+from duepoint.worker import suspect_claims
+from tests.fakes.recordingtarget import NoEntries
 from tests.support.builders import a_definition, at
 from tests.support.workplace import LEASE_SECONDS, a_workplace
 
@@ -21,7 +22,7 @@ SLOW = actions.Action(
 FIRST, SECOND = messages.ShardId(1), messages.ShardId(2)
 
 
-class Deadly:
+class Deadly(NoEntries):
     """Neighbours take a second, or as long as is said; one slot ends its worker before that."""
 
     def __init__(self, clock, delivered, seconds=None):
@@ -165,7 +166,7 @@ async def test_fresh_points_do_not_wait_for_those_in_doubt(place_of_dead):
 
 
 def test_one_is_asked_for_at_a_time():
-    waiting = doubtful.Doubtful(10.0)
+    waiting = suspect_claims.SuspectClaims(10.0)
     assert waiting.begin(100.0)
     assert not waiting.begin(105.0)
     assert waiting.wait(FIRST, 105.0) == 5.0
@@ -176,7 +177,7 @@ def test_one_is_asked_for_at_a_time():
 
 
 def test_one_that_was_in_hand_for_long_holds_up_no_other():
-    waiting = doubtful.Doubtful(10.0)
+    waiting = suspect_claims.SuspectClaims(10.0)
     assert waiting.begin(100.0)
     assert waiting.begin(110.0)
 

@@ -21,7 +21,7 @@ from duepoint.targets import pace
 _MOST_SECONDS = 1.0
 
 
-class Outgoing:
+class ReceiverSlots:
     """Gives places."""
 
     def __init__(self, clock: clocks.Clock, places: int) -> None:

@@ -29,7 +29,7 @@ async def place():
 async def _place(count, action):
     made = await a_workplace()
     alone = made.target
-    streams = stream.StreamTarget(made.queue.settlements, made.clock)
+    streams = stream.StreamTarget(made.clock)
     made.target = target.Targets(job=alone, webhook=alone, stream=streams)
     for number in range(count):
         known = a_definition(
@@ -196,26 +196,21 @@ async def test_a_deleted_schedule_in_a_burst_does_not_fire(place):
     assert deleted.uid not in {entry["schedule_id"] for entry in _entries(place)}
 
 
-#: Of one shard fewer than go together unasked, and more than go alone once they are known.
 FEW = 100
-POST = actions.Action(target=actions.WebhookAction(url="https://example.com/"))
 
 
-@pytest.mark.parametrize(
-    ("action", "asks"), [(TICKS, True), (POST, False)], ids=["streams", "webhooks"]
-)
-async def test_a_small_burst_goes_together_where_streams_were_met_before(monkeypatch, action, asks):
-    place = await _place(FEW, action)
-    read, asked = place.queue.definitions.read_columns, []
+async def test_a_small_burst_goes_together_too(monkeypatch):
+    place = await _place(FEW, TICKS)
+    deliver, scripts = place.queue.settlements.deliver, []
 
-    async def counting(shard, chains):
-        asked.append((place.clock.now_us() // (60 * SECOND), len(chains)))
-        return await read(shard, chains)
+    async def counted(claim, settlement, *entries):
+        scripts.append(sum(len(group.members) for group in entries))
+        return await deliver(claim, settlement, *entries)
 
-    monkeypatch.setattr(place.queue.definitions, "read_columns", counting)
+    monkeypatch.setattr(place.queue.settlements, "deliver", counted)
     async with place.working(place.a_worker(concurrency=200)):
         await place.clock.advance(185)
-    assert bool(asked) is asks
-    assert all(minute > NOON // (60 * SECOND) + 1 for minute, _ in asked)  # first they are met
+    assert sum(scripts) == 3 * FEW
+    assert len(scripts) <= 3 * 2 * len(place.queue.shards)
     ended = [event for event in await place.events() if event.state is RunState.SUCCEEDED]
     assert len(ended) == 3 * FEW

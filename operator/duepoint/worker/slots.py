@@ -1,10 +1,10 @@
 """Where an attempt waits for its place, by its kind: no kind waits behind another.
 
-A Job has a connection to the API server for a moment (``jobline``), an entry of a stream in our own
-Redis a part of a script: those come free by themselves, so their places have no reserve and only
-the order is fair. A webhook, or a record for somebody else's server, may take its whole time limit
-(``outgoing``), and what gets no place soon is put off; so is a Job while the API server is slow.
-What a check reads it reads at the API server, in places of its own.
+A Job has a connection to the API server for a moment (``job_slots``): those come free by
+themselves, so they have no reserve and only the order is fair. A webhook, or a record for another
+server, may take its whole time limit (``receiver_slots``), and what gets no place soon is put off;
+so is a Job while the API server is slow. What a check reads it reads at the API server, in places
+of its own. Entries of streams in our own Redis are parts of a few scripts and wait for nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from collections.abc import AsyncIterator
 from duepoint import shares
 from duepoint.clock import Clock
 from duepoint.runs import outcome
+from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.worker import jobline
-from duepoint.worker.outgoing import Outgoing
+from duepoint.worker.actioncache import ActionUnreadable
+from duepoint.worker.job_slots import JobSlots
+from duepoint.worker.receiver_slots import ReceiverSlots
 
 #: Checks at a time; several objects are read for each.
 _CHECKS = 32
@@ -25,39 +27,40 @@ _SECOND_US = 1_000_000
 _LEAST_US = _SECOND_US // 10
 
 #: The place of what is not tried.
-NOWHERE = contextlib.nullcontext(0.0)
+_NOWHERE = contextlib.nullcontext(0.0)
 
 
-class Places:
+class AttemptSlots:
     """Of one worker. As context managers; what they give are seconds: above 0 there is no place.
 
     Args:
         most: attempts of a kind at a time.
     """
 
-    def __init__(self, clock: Clock, most: int, jobs: jobline.JobLine) -> None:
+    def __init__(self, clock: Clock, most: int, jobs: JobSlots) -> None:
         self.jobs = jobs
-        self._streams: shares.FairPlaces[str] = shares.FairPlaces(most, greed=None)
         self._checks: shares.FairPlaces[str] = shares.FairPlaces(_CHECKS, greed=None)
-        self._outgoing = Outgoing(clock, most)
+        self._receivers = ReceiverSlots(clock, most)
 
-    def of_job(
-        self, namespace: str, *, large_bytes: int
+    def of(
+        self,
+        namespace: str,
+        outline: actions.Action | ActionUnreadable,
+        *,
+        is_crowded: bool | None = None,
     ) -> contextlib.AbstractAsyncContextManager[float]:
-        """For the creation of a Job; ``large_bytes`` of its template, 0 for a usual one."""
-        return self.jobs.turn(namespace, large_bytes=large_bytes)
-
-    def in_stream(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
-        """For an entry of our own Redis, or a script full of them."""
-        return _held(self._streams, namespace)
+        """Where an attempt at this action waits before its time begins."""
+        if isinstance(outline, ActionUnreadable):
+            return _NOWHERE  # nothing is tried
+        if not isinstance(outline.target, actions.JobAction):
+            return self._receivers.turn(namespace)
+        template = outline.target.template
+        size = template.size if isinstance(template, actions.PackedTemplate) else 0
+        return self.jobs.turn(namespace, large_bytes=size, is_crowded=is_crowded)
 
     def of_check(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
         """For a look at what a definition refers to."""
         return _held(self._checks, namespace)
-
-    def outside(self, namespace: str) -> contextlib.AbstractAsyncContextManager[float]:
-        """For an attempt at somebody else's server; else the seconds to try again after."""
-        return self._outgoing.turn(namespace)
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.delayqueue import messages
-from duepoint.worker import room
+from duepoint.worker import claim_budget
 
 SHARDS = tuple(map(messages.ShardId, range(8)))
 
@@ -13,25 +13,27 @@ def _answer(shard, *, more):
 
 
 def test_due_shards_share_the_room():
-    (ask,) = room.Room().asks(SHARDS, 80, batch=500, now=0.0).asks
+    (ask,) = claim_budget.ClaimBudget().asks(SHARDS, 80, batch=500, now=0.0).asks
     assert (ask.shards, ask.batch) == (SHARDS, 10)
 
 
 def test_of_no_shard_nothing_is_asked():
-    assert room.Room().asks((), 80, batch=500, now=0.0) == room.Asks(asks=(), later=())
+    assert claim_budget.ClaimBudget().asks((), 80, batch=500, now=0.0) == claim_budget.Asks(
+        asks=(), later=()
+    )
 
 
 def test_shards_beyond_the_room_wait():
-    asks = room.Room().asks(SHARDS, 3, batch=500, now=0.0)
+    asks = claim_budget.ClaimBudget().asks(SHARDS, 3, batch=500, now=0.0)
     assert asks.asks[0].shards == SHARDS[:3]
     assert asks.later == SHARDS[3:]
 
 
 def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
-    made = room.Room()
+    made = claim_budget.ClaimBudget()
     made.fired_together(0.0)
     for shard in SHARDS:
-        made.note(_answer(shard, more=shard < 6))
+        made.record(_answer(shard, more=shard < 6))
     asks = made.asks(SHARDS, 500, batch=500, now=0.5)
     quiet, deep = asks.asks
     assert quiet.shards == SHARDS[6:]
@@ -40,7 +42,7 @@ def test_while_points_go_together_a_deep_shard_is_asked_for_a_whole_batch():
 
 
 def test_a_second_after_the_last_ones_the_room_is_the_usual_one():
-    made = room.Room()
+    made = claim_budget.ClaimBudget()
     made.fired_together(0.0)
     assert made.free(10, batch=500, now=0.9) == 510
     assert made.free(10, batch=500, now=1.0) == 10

@@ -1,0 +1,284 @@
+"""Which points of a claim are ordinary, in groups of what is fired alike. Pure.
+
+Most points ask for the same: an armed chain of the right version, one slot due, the next one far
+enough away, nothing that depends on the schedule's name. For those the decision is that of
+``planning`` (a test holds the two together), found once for each kind and due instead of once for
+each point. Briefs of a claim's chains come in; ``Group``s by column go out, with the rows that are
+not ordinary, which ``planning`` decides one by one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from duepoint import errors
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.definitions import codec
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import points, policies, slots
+from duepoint.schedules import rule as rules
+from duepoint.worker import plan
+from duepoint.worker.plan import Group
+
+#: Decisions about kinds and their dues that are kept; they come back every few minutes.
+_MOST_KEPT = 16_384
+
+_ValueT = TypeVar("_ValueT")
+
+
+class KindRule(NamedTuple):
+    """What decides about points of one kind.
+
+    Attributes:
+        limit_us: how long an attempt may take.
+        age_us: the greatest age at which a slot still runs, where it is the only one.
+        is_anchored: its slots depend on when a schedule was created.
+    """
+
+    kind: codec.DefinitionKind
+    limit_us: int
+    age_us: int
+    is_anchored: bool
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """The rows of a group while it is gathered."""
+
+    namespace: str
+    target: str
+    trigger: str
+    rows: list[int] = field(default_factory=list)
+
+
+class _Step(NamedTuple):
+    """The slot of a due, the due of the next one, and the group of points of that step."""
+
+    slot_us: int
+    following_us: int
+    previous_us: int | None
+    rule: rules.Rule
+    into: _Gathered
+
+
+class _Steps(dict[tuple[Hashable, int], "_Step | None"]):
+    """Steps by kind and due at one moment, each decided when it is first asked for."""
+
+    def __init__(self, kinds: Mapping[Hashable, KindRule], now_us: int) -> None:
+        super().__init__()
+        self._kinds = kinds
+        self._now_us = now_us
+        self.groups: dict[tuple[str, str, str], _Gathered] = {}
+
+    def __missing__(self, key: tuple[Hashable, int]) -> _Step | None:
+        kind, due_us = key
+        known = self._kinds.get(kind)
+        is_shared = known is not None and not known.is_anchored
+        found = self[key] = self.decide(known, due_us, 0) if known and is_shared else None
+        return found
+
+    def decide(self, known: KindRule, due_us: int, created_us: int) -> _Step | None:
+        """The step of this due; None where it is not an ordinary one."""
+        now_us = self._now_us
+        found = _slots_around(known.kind, due_us, created_us)
+        if found is None:
+            return None
+        slot_us, following_us, previous_us = found
+        if not now_us - known.age_us <= slot_us <= now_us:
+            return None
+        if following_us <= now_us or following_us < now_us + known.limit_us:
+            return None  # several are overdue, or will be before an attempt ends
+        late = now_us - slot_us > policies.ON_TIME_US
+        trigger = plan.TRIGGER_CATCH_UP if late else plan.TRIGGER_SCHEDULE
+        into = self._group(known.kind, trigger)
+        return _Step(slot_us, following_us, previous_us, known.kind.rule, into)
+
+    def _group(self, kind: codec.DefinitionKind, trigger: str) -> _Gathered:
+        key = kind.namespace, kind.target, trigger
+        found = self.groups.get(key)
+        if found is None:
+            found = self.groups[key] = _Gathered(*key)
+        return found
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _slots_around(
+    kind: codec.DefinitionKind, due_us: int, created_us: int
+) -> tuple[int, int, int | None] | None:
+    """The slot of a due, the due of the slot after it, and the slot before it.
+
+    None where the first two do not both exist.
+    """
+    try:
+        timeline = slots.for_rule(kind.rule, identity="", created_us=created_us)
+    except errors.DuepointError:  # reported where the point is planned alone
+        return None
+    slot_us = timeline.at_or_before(due_us)
+    following = None if slot_us is None else timeline.next_after(slot_us)
+    if slot_us is None or following is None:
+        return None
+    if slot_us != due_us and kind.rule.timing.zone_data:
+        return None  # its due was computed with other zone data
+    return slot_us, following.due_us, timeline.previous_before(slot_us)
+
+
+def group(
+    found: codec.Columns,
+    members: Sequence[bytes],
+    dues: Sequence[int],
+    kinds: Mapping[Hashable, KindRule],
+    now_us: int,
+) -> list[Group]:
+    """The ordinary points among the chains of a fresh claim.
+
+    Args:
+        members, dues: of all chains of the claim, also of those without a row.
+        kinds: the kinds whose points may be ordinary.
+    """
+    own = [dues[index] for index in found.indexes]
+    known = _Steps(kinds, now_us)
+    steps = _steps_of(known, found.kinds, own)
+    if any(kind.is_anchored for kind in kinds.values()):
+        _add_anchored(steps, known, found, own, kinds)
+    for row, step in enumerate(steps):
+        if step is not None:
+            step.into.rows.append(row)
+    return [_grouped(one, found, members, steps) for one in known.groups.values()]
+
+
+def _steps_of(known: _Steps, kinds: Sequence[Hashable], dues: Sequence[int]) -> list[_Step | None]:
+    if dues and dues.count(dues[0]) == len(dues):  # a burst: few kinds are asked for
+        of_kind = {kind: known[kind, dues[0]] for kind in set(kinds)}
+        return list(map(of_kind.__getitem__, kinds))
+    return list(map(known.__getitem__, zip(kinds, dues, strict=True)))
+
+
+def _add_anchored(
+    steps: list[_Step | None],
+    known: _Steps,
+    found: codec.Columns,
+    dues: Sequence[int],
+    kinds: Mapping[Hashable, KindRule],
+) -> None:
+    """The steps of kinds whose slots depend on when a schedule was created."""
+    for row, kind in enumerate(found.kinds):
+        one = kinds.get(kind)
+        if one is not None and one.is_anchored:
+            steps[row] = known.decide(one, dues[row], found.created_us[row])
+
+
+def _grouped(
+    gathered: _Gathered,
+    found: codec.Columns,
+    members: Sequence[bytes],
+    steps: Sequence[_Step | None],
+) -> Group:
+    rows = gathered.rows
+
+    def picked(column: Sequence[_ValueT]) -> Sequence[_ValueT]:
+        if len(rows) == rows[-1] - rows[0] + 1:  # side by side, as one namespace's rows are
+            return column[rows[0] : rows[-1] + 1]
+        return [column[row] for row in rows]
+
+    own = [step for step in picked(steps) if step is not None]
+    indexes = picked(found.indexes)
+    return Group(
+        namespace=gathered.namespace,
+        target=gathered.target,
+        trigger=gathered.trigger,
+        indexes=indexes,
+        members=[members[index] for index in indexes],
+        names=picked(found.names),
+        uids=picked(found.uids),
+        generations=picked(found.generations),
+        created_us=picked(found.created_us),
+        slots_us=[step.slot_us for step in own],
+        following=[step.following_us for step in own],
+        previous_us=[step.previous_us for step in own],
+        rules=[step.rule for step in own],
+    )
+
+
+def is_ordinary(rule: rules.Rule) -> bool:
+    """Whether nothing about its slots depends on a schedule's own name or count of runs."""
+    timing = rule.timing
+    is_counted = timing.max_runs is not None or rule.policy.concurrency != "Allow"
+    return slots.is_alike(timing) and not is_counted
+
+
+def kind_rules(
+    found: Mapping[Hashable, codec.DefinitionKind], limit_us: Callable[[str, str], int | None]
+) -> dict[Hashable, KindRule]:
+    """The kinds whose points may be ordinary.
+
+    Args:
+        limit_us: how long an attempt at a target (namespace, digest) may take; None where that is
+            not known.
+    """
+    limits: dict[tuple[str, str], int | None] = {}
+    chosen: dict[Hashable, KindRule] = {}
+    for key, kind in found.items():
+        nature = _nature(kind)
+        if nature is None:
+            continue
+        target = kind.namespace, kind.target
+        if target not in limits:
+            limits[target] = limit_us(*target)
+        if (limit := limits[target]) is not None:
+            chosen[key] = KindRule(kind, limit, *nature)
+    return chosen
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _nature(kind: codec.DefinitionKind) -> tuple[int, bool] | None:
+    """The greatest age of its slots and whether it is anchored; None where it is not ordinary."""
+    if not is_ordinary(kind.rule):
+        return None
+    return _oldest(kind.rule.policy), slots.is_anchored(kind.rule.timing)
+
+
+def _oldest(policy: rules.Policy) -> int:
+    """The greatest age at which a slot still runs, where it is the only one."""
+    oldest_us = policies.ON_TIME_US if policy.catch_up == "None" else points.DUE_LIMIT_US
+    return oldest_us if policy.deadline_us is None else min(oldest_us, policy.deadline_us)
+
+
+# -- columns of definitions at hand -----------------------------------------------------------
+
+
+def columns_of(
+    chains: Sequence[points.DuePoint], known: messages.KnownDefinitions
+) -> codec.Columns:
+    """What ``Queue.read_columns`` says of these chains, from definitions that are at hand."""
+    rows = [
+        (index, found)
+        for index, point in enumerate(chains)
+        if (found := known.get(point.schedule_id)) is not None
+        and found.state is definitions.State.ARMED
+        and found.timing_version == point.timing_version
+    ]
+    kinds = [_kind(found.namespace, found.rule, found.target) for _, found in rows]
+    return codec.Columns(
+        indexes=[index for index, _ in rows],
+        uids=[found.uid for _, found in rows],
+        names=[found.name for _, found in rows],
+        generations=[found.generation for _, found in rows],
+        created_us=[found.created_us for _, found in rows],
+        kinds=kinds,
+        kind_of={kind: kind for kind in kinds},
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind(namespace: str, rule: rules.Rule, target: str) -> codec.DefinitionKind:
+    return codec.DefinitionKind(namespace, rule, target)
+
+
+def left(count: int, groups: Iterable[Group]) -> list[int]:
+    """The rows of a claim of so many points that are in no group, ascending."""
+    taken = set(itertools.chain.from_iterable(one.indexes for one in groups))
+    return [] if len(taken) == count else [row for row in range(count) if row not in taken]

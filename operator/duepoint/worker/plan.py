@@ -1,0 +1,219 @@
+"""The values between planning and firing: an attempt, a group of ordinary points, a plan. Pure.
+
+Every point of a claim is in exactly one place of its plan: a group, an attempt, a check, a split
+(an attempt whose chain moves on first), or what is settled without an attempt.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from duepoint.delayqueue import messages
+from duepoint.runs.run import RunEvent
+from duepoint.schedules import actions, points, slots
+from duepoint.schedules import definition as definitions
+from duepoint.schedules import rule as rules
+from duepoint.schedules.points import DuePoint, PointKind
+from duepoint.targets import target as targets
+
+TRIGGER_SCHEDULE = "Schedule"
+TRIGGER_CATCH_UP = "CatchUp"
+TRIGGER_CHECK = "Check"
+
+NO_RECORD = messages.OccurrenceRecord()
+_ID_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of one slot.
+
+    Attributes:
+        point: the claimed point; settling it ends the attempt.
+        due_us: slot plus jitter; lateness is measured from it.
+        number: 1 for the first try.
+        first_try_us: time of the first try, 0 for this one.
+        record: what the queue held of an occurrence, with what a ScheduleRun overrides.
+        following: for a chain point that is fired directly: where the chain goes on, None where
+            no slot is left. Unused for occurrences.
+        completes: no slot of the schedule is left after this one.
+        eager: may be tried while its chain is still being moved on: it is the chain's own slot,
+            so a worker that finds the chain unmoved after a crash fires this very slot again.
+    """
+
+    point: DuePoint
+    definition: definitions.Definition
+    slot_us: int
+    due_us: int
+    previous_us: int | None
+    trigger: str
+    number: int = 1
+    first_try_us: int = 0
+    record: messages.OccurrenceRecord = NO_RECORD
+    following: slots.DueSlot | None = None
+    completes: bool = False
+    eager: bool = False
+
+    @property
+    def is_chain(self) -> bool:
+        return self.point.kind is PointKind.CHAIN
+
+    @property
+    def run_uid(self) -> str:
+        """Of the ScheduleRun that wants this slot; empty for regular ones."""
+        return self.record.run_uid
+
+    @property
+    def is_retry(self) -> bool:
+        return self.point.kind is PointKind.RETRY or self.number > 1
+
+    def firing(self, action: actions.Action, *, now: float, not_after: float) -> targets.Firing:
+        """The attempt as its target sees it; monotonic instants: now, and the end of the claim."""
+        known = self.definition
+        return targets.Firing(
+            action=action,
+            namespace=known.namespace,
+            name=known.name,
+            uid=known.uid,
+            generation=known.generation,
+            slot_us=self.slot_us,
+            due_us=self.due_us,
+            previous_us=self.previous_us,
+            trigger=self.trigger,
+            attempt=self.number,
+            run_uid=self.run_uid,
+            time_zone=known.rule.timing.time_zone,
+            not_after_monotonic=not_after,
+            # The lease is extended for as long as the attempt runs.
+            ends_by_monotonic=now + targets.attempt_limit_seconds(action),
+        )
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the slot belongs to the schedule's own sequence (and moves its watermark)."""
+        return self.trigger in (TRIGGER_SCHEDULE, TRIGGER_CATCH_UP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ordinary points of one namespace, target and trigger, by column.
+
+    Attributes:
+        target: digest of the action.
+        indexes: rows of the claim.
+        members: stored chain members.
+        following: due of each chain's next slot.
+        previous_us: the slot before, where there is one.
+    """
+
+    namespace: str
+    target: str
+    trigger: str
+    indexes: Sequence[int]
+    members: Sequence[bytes]
+    names: Sequence[str]
+    uids: Sequence[str]
+    generations: Sequence[int]
+    created_us: Sequence[int]
+    slots_us: Sequence[int]
+    following: Sequence[int]
+    previous_us: Sequence[int | None]
+    rules: Sequence[rules.Rule]
+
+    def pick(self, rows: slice | Sequence[int]) -> Group:
+        """Some rows, as a group of their own."""
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        if isinstance(rows, slice):
+            picked: dict[str, Any] = {name: column[rows] for name, column in columns.items()}
+        else:
+            picked = {name: [column[row] for row in rows] for name, column in columns.items()}
+        return dataclasses.replace(self, **picked)
+
+    def attempts(self) -> Iterator[Attempt]:
+        """The first attempt of each row."""
+        return map(self._attempt, range(len(self.indexes)))
+
+    def _attempt(self, row: int) -> Attempt:
+        slot_us, following_us = self.slots_us[row], self.following[row]
+        member, generation = self.members[row], self.generations[row]
+        known = definitions.Definition(
+            namespace=self.namespace,
+            name=self.names[row],
+            uid=self.uids[row],
+            generation=generation,
+            timing_generation=generation,  # not read, and an ordinary point needs none
+            created_us=self.created_us[row],
+            not_before_us=0,
+            state=definitions.State.ARMED,
+            rule=self.rules[row],
+            target=self.target,
+        )
+        return Attempt(
+            point=points.chain(
+                points.ScheduleId(member[:_ID_LENGTH]),
+                points.TimingVersion(member[_ID_LENGTH:]),
+                slot_us,
+            ),
+            definition=known,
+            slot_us=slot_us,
+            due_us=slot_us,
+            previous_us=self.previous_us[row],
+            trigger=self.trigger,
+            following=slots.DueSlot(following_us, following_us),
+        )
+
+
+_COLUMNS = tuple(
+    one.name
+    for one in dataclasses.fields(Group)
+    if one.name not in {"namespace", "target", "trigger"}
+)
+
+
+@dataclass(slots=True)
+class Plan:
+    """The work of one claim.
+
+    Attributes:
+        groups: ordinary points whose entries are appended together.
+        attempts: sequences of attempts; a sequence is made in its order, oldest slot first, and
+            sequences do not wait for one another (a retry that hangs must not hold up the next
+            slot).
+        checks: points at which nothing is fired: what the definition refers to is checked.
+        splits: chain points that move on before their slots are tried.
+        opened: beside each split, the news of its slots, which are open from then on.
+        finished, chains, ended, dead, events: what is settled without an attempt.
+        held: points that stand for slots which wait, because the server went back.
+        unplanned: points at which a bug or an unreadable rule came up. They stay the claim's until
+            it runs out; reclaimed often enough, they become dead letters like any poison.
+    """
+
+    groups: list[Group] = field(default_factory=list)
+    attempts: list[tuple[Attempt, ...]] = field(default_factory=list)
+    checks: list[Attempt] = field(default_factory=list)
+    splits: list[messages.Planning] = field(default_factory=list)
+    opened: list[RunEvent] = field(default_factory=list)
+    finished: list[bytes] = field(default_factory=list)
+    chains: list[DuePoint] = field(default_factory=list)
+    ended: list[points.ScheduleId] = field(default_factory=list)
+    dead: list[messages.DeadLetter] = field(default_factory=list)
+    events: list[RunEvent] = field(default_factory=list)
+    held: list[messages.Occurrence] = field(default_factory=list)
+    unplanned: list[tuple[DuePoint, Exception]] = field(default_factory=list)
+
+    def add(self, other: Plan) -> None:
+        """Everything of the other one too."""
+        for part in _PARTS:
+            if added := getattr(other, part):
+                getattr(self, part).extend(added)
+
+    @property
+    def closes_points(self) -> bool:
+        """Whether anything is to be settled before an attempt has ended."""
+        return any((self.finished, self.chains, self.ended, self.dead, self.events))
+
+
+_PARTS = tuple(part.name for part in dataclasses.fields(Plan))

@@ -1,0 +1,159 @@
+"""Plans a claim: what is read for it, and what is decided about each of its points.
+
+A fresh claim's chains are read by column and grouped; what is not ordinary is planned
+point by point from whole definitions. Which actions the targets are to carry out is known
+afterwards, in outline at least, so that nothing is read between the plan and its attempts unless an
+action is too large to be kept. The decisions are pure: ``grouping``, ``planning``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Iterable
+
+from duepoint import telemetry
+from duepoint.delayqueue import messages
+from duepoint.delayqueue.claims import claimedchains
+from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.schedules import actions
+from duepoint.targets import target as targets
+from duepoint.worker import grouping, planning, results, runlimits
+from duepoint.worker.actioncache import ActionCache, ActionUnreadable
+from duepoint.worker.plan import Group, Plan
+from duepoint.worker.settler import Settler
+
+
+class Planner:
+    """Plans the claims of one worker."""
+
+    def __init__(
+        self, *, queue: DelayQueue, target: targets.WorkerTarget, actions: ActionCache
+    ) -> None:
+        self._queue = queue
+        self._target = target
+        self._actions = actions
+
+    async def plan(self, settler: Settler, claim: messages.Claim) -> Plan | None:
+        """What to do with each point; None where the claim ran out before the queue answered."""
+        groups = await self._grouped(settler, claim)
+        if groups is None:
+            return None
+        made = Plan()
+        rest = _without(claim, groups)
+        if rest.points or rest.strangers:
+            planned = await self._planned(settler, rest)
+            if planned is None:
+                return None
+            made = planned
+        for group in groups:
+            if self._is_entries(group):
+                made.groups.append(group)
+            else:
+                made.attempts += [(attempt,) for attempt in group.attempts()]
+        return made
+
+    # -- ordinary points -------------------------------------------------------------------------
+
+    async def _grouped(self, settler: Settler, claim: messages.Claim) -> list[Group] | None:
+        chains = _fresh_chains(claim)
+        if chains is None:
+            return []
+        if claim.definitions.keys() >= {point.schedule_id for point in claim.points}:
+            found = grouping.columns_of(claim.points, claim.definitions)
+        else:
+            read = await settler.while_held(
+                functools.partial(
+                    self._queue.definitions.read_columns, claim.shard, chains.members
+                ),
+                "definitions not read",
+            )
+            if read is None:
+                return None
+            found = read
+        await self._load(
+            claim.shard, ((kind.namespace, kind.target) for kind in found.kind_of.values())
+        )
+        kinds = grouping.kind_rules(found.kind_of, self._limit_us)
+        return grouping.group(found, chains.members, chains.dues, kinds, claim.now_us)
+
+    def _is_entries(self, group: Group) -> bool:
+        action = self._actions.known(group.namespace, group.target)
+        return isinstance(action, actions.Action) and self._target.appends(action)
+
+    # -- all others ------------------------------------------------------------------------------
+
+    async def _planned(self, settler: Settler, rest: messages.Claim) -> Plan | None:
+        found = await settler.while_held(
+            functools.partial(self._definitions, rest), "definitions not read"
+        )
+        if found is None:
+            return None
+        runs_left = await settler.while_held(
+            functools.partial(runlimits.left, self._queue, rest, found), "open slots not read"
+        )
+        if runs_left is None:
+            return None
+        await self._load(rest.shard, ((one.namespace, one.target) for one in found.values()))
+        made = planning.plan(
+            rest,
+            found,
+            attempt_limit_us=lambda known: self._limit_us(known.namespace, known.target) or 0,
+            unreadable=found.unreadable,
+            runs_left=runs_left,
+        )
+        results.count_ended(made.events)
+        for point, trouble in made.unplanned:
+            telemetry.logger.error(
+                "point not planned", point=point.member.hex(), error=repr(trouble)
+            )
+        return made
+
+    async def _definitions(self, claim: messages.Claim) -> messages.Found:
+        """Those that came with the claim, and the newest of the others."""
+        at_hand = {key: known for key, known in claim.definitions.items() if known is not None}
+        unread = {point.schedule_id for point in claim.points} - claim.definitions.keys()
+        if not unread:
+            return messages.Found(at_hand)
+        found = await self._queue.definitions.read_definitions(claim.shard, unread)
+        found.update(at_hand)
+        return found
+
+    # -- actions ---------------------------------------------------------------------------------
+
+    async def _load(self, shard: messages.ShardId, wanted: Iterable[tuple[str, str]]) -> None:
+        unknown = [key for key in set(wanted) if not self._actions.is_sketched(*key)]
+        if unknown:
+            await asyncio.gather(*(self._actions.get(shard, *key) for key in unknown))
+
+    def _limit_us(self, namespace: str, target: str) -> int | None:
+        """How long an attempt may take; None where that is not known."""
+        outline = self._actions.outline(namespace, target)
+        if isinstance(outline, ActionUnreadable):
+            return None
+        if self._target.appends(outline):  # the chain moves on with the entry, not after it
+            return 0
+        return int(targets.attempt_limit_seconds(outline) * 1_000_000)
+
+
+def _fresh_chains(claim: messages.Claim) -> claimedchains.ClaimedChains | None:
+    """The claim by column, where its points may be ordinary.
+
+    What another worker held may have been fired; what was due when the server went back is
+    compared first.
+    """
+    if claim.reclaimed or claim.strangers or claim.judged_us != claim.now_us:
+        return None
+    chains = claimedchains.of(claim.points)
+    if chains is not None and claim.back_us and chains.dues[0] <= claim.back_us:
+        return None
+    return chains
+
+
+def _without(claim: messages.Claim, groups: Iterable[Group]) -> messages.Claim:
+    """The claim with the points that are in no group."""
+    rows = grouping.left(len(claim.points), groups)
+    if len(rows) == len(claim.points):
+        return claim
+    return dataclasses.replace(claim, points=[claim.points[row] for row in rows])

@@ -1,0 +1,243 @@
+"""Prints the chain of calls that a job really takes, with its number of functions and files.
+
+``python -m tools.callchain`` fires one webhook in this process (a real claimer, a queue in memory,
+a receiver on localhost) and prints every function of the product between the claim of the due point
+and the sent POST.
+
+Three numbers are told apart:
+
+* the *chain*: the functions on the stack at the end, and where a task was created on the way, those
+  on the stack of its creation, up to the function that the chain begins with. That is the path that
+  a reader follows from call to call.
+* *steps*: the chain and every function that a function of the chain calls itself. That is what a
+  reader opens who wants to know what each link does.
+* *visited*: every function of the product that ran between beginning and end, helpers included.
+
+A chain whose tasks hand over by a queue or an event has one ``Leg`` for each hand-over. Only code
+below ``operator/duepoint`` counts; comprehensions, lambdas and generated methods do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+ROOT = str(Path(__file__).parents[1] / "operator" / "duepoint") + "/"
+
+#: Whether the call with this frame is the one looked for.
+Match = Callable[[FrameType], bool]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Function:
+    """A function of the product; the file is relative to the package."""
+
+    file: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file:<44} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A part of a chain, from a function of the product to a call of anything."""
+
+    begins: str
+    ends: Match
+
+
+@dataclass(slots=True)
+class Chain:
+    """What was recorded: the chain, outermost first, and everything visited, in order.
+
+    ``callers`` has, for each function visited, those that called it.
+    """
+
+    functions: list[Function] = field(default_factory=list)
+    visited: list[Function] = field(default_factory=list)
+    callers: dict[Function, set[Function]] = field(default_factory=dict)
+    hops: int = 0
+    is_complete: bool = False
+
+    @property
+    def files(self) -> list[str]:
+        return list(dict.fromkeys(one.file for one in self.functions))
+
+    @property
+    def steps(self) -> list[Function]:
+        """The chain and what its functions call themselves, in the order of the first call."""
+        chain = set(self.functions)
+        return [one for one in self.visited if one in chain or self.callers[one] & chain]
+
+    def report(self, *, verbose: bool = False) -> str:
+        """The chain line by line, then the counts."""
+        listed = self.steps if verbose else self.functions
+        counts = (
+            f"chain: {len(self.functions)} functions in {len(self.files)} files, "
+            f"{self.hops} tasks created; steps: {_count(self.steps)}; "
+            f"visited: {_count(self.visited)}"
+        )
+        return "\n".join([*map(str, listed), counts])
+
+
+def _count(functions: Sequence[Function]) -> str:
+    return f"{len(functions)} functions in {len({one.file for one in functions})} files"
+
+
+class _Recorder:
+    def __init__(self, legs: Sequence[Leg]) -> None:
+        self.chain = Chain()
+        self._legs = list(legs)
+        #: The stack that created each task, innermost first.
+        self._created: dict[object, list[Function]] = {}
+        self._begun = False
+
+    def factory(
+        self, loop: asyncio.AbstractEventLoop, coro: object, **named: object
+    ) -> asyncio.Task[object]:
+        task = asyncio.Task(coro, loop=loop, **named)  # type: ignore[arg-type]
+        self._created[task] = self._whole_stack(sys._getframe(1))  # noqa: SLF001 - as inspect does
+        return task
+
+    def profile(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or not self._legs:
+            return
+        function = _function_of(frame)
+        leg = self._legs[0]
+        if function is not None:
+            self._begun = self._begun or function.name == leg.begins
+            if self._begun:
+                self._note(function, frame)
+        if self._begun and leg.ends(frame):
+            self._end_leg(leg, frame)
+
+    def _note(self, function: Function, frame: FrameType) -> None:
+        if function not in self.chain.callers:
+            self.chain.visited.append(function)
+        callers = self.chain.callers.setdefault(function, set())
+        outer = frame.f_back
+        while outer is not None:
+            if (caller := _function_of(outer)) is not None:
+                callers.add(caller)
+                return
+            outer = outer.f_back
+        with contextlib.suppress(RuntimeError):
+            callers.update(self._created.get(asyncio.current_task(), [])[:1])
+
+    def _end_leg(self, leg: Leg, frame: FrameType) -> None:
+        stack = self._whole_stack(frame)
+        names = [one.name for one in stack]
+        if leg.begins not in names:
+            return  # somebody else's: the same end is reached on other ways, too
+        of_leg = stack[: names.index(leg.begins) + 1]
+        known = dict.fromkeys(self.chain.functions)
+        self.chain.functions = list(dict.fromkeys([*known, *reversed(of_leg)]))
+        self._legs.pop(0)
+        self._begun = False
+        self.chain.hops += self._hops()
+        self.chain.is_complete = not self._legs
+
+    def _hops(self) -> int:
+        """Whether the end ran in a task that the chain created, which counts as one hop."""
+        with contextlib.suppress(RuntimeError):
+            return int(bool(self._created.get(asyncio.current_task())))
+        return 0
+
+    def _whole_stack(self, frame: FrameType | None) -> list[Function]:
+        """Functions of the product, innermost first, and beyond the task those that created it."""
+        found: list[Function] = []
+        while frame is not None:
+            function = _function_of(frame)
+            if function is not None:
+                found.append(function)
+            frame = frame.f_back
+        with contextlib.suppress(RuntimeError):
+            found += self._created.get(asyncio.current_task(), [])
+        return list(dict.fromkeys(found))
+
+
+@contextlib.contextmanager
+def recording(*legs: Leg) -> Iterator[Chain]:
+    """Record the first run through these legs; tasks that run already have no creators."""
+    loop = asyncio.get_running_loop()
+    before, recorder = loop.get_task_factory(), _Recorder(legs)
+    loop.set_task_factory(recorder.factory)  # type: ignore[arg-type]
+    sys.setprofile(recorder.profile)
+    try:
+        yield recorder.chain
+    finally:
+        sys.setprofile(None)
+        loop.set_task_factory(before)
+
+
+def is_sent(method: bytes) -> Match:
+    """Ends with a request of this method that is handed to a transport of asyncio."""
+
+    def matches(frame: FrameType) -> bool:
+        code = frame.f_code
+        if code.co_name not in {"write", "writelines"} or "asyncio" not in code.co_filename:
+            return False
+        data = frame.f_locals.get("data") or frame.f_locals.get("list_of_data") or b""
+        first = data if isinstance(data, bytes | bytearray | memoryview) else b"".join(data)
+        return bytes(first[: len(method)]) == method
+
+    return matches
+
+
+def is_called(name: str, file: str = "") -> Match:
+    """Ends with a call of this function (its qualified name), in a file that ends so."""
+    return lambda frame: (
+        frame.f_code.co_qualname == name and frame.f_code.co_filename.endswith(file)
+    )
+
+
+def _function_of(frame: FrameType) -> Function | None:
+    code = frame.f_code
+    if not code.co_filename.startswith(ROOT) or code.co_name.startswith("<"):
+        return None
+    return Function(code.co_filename.removeprefix(ROOT), code.co_qualname)
+
+
+async def firing() -> Chain:
+    """From the claim of a due point to the POST of its webhook."""
+    from duepoint import clock as clocks  # noqa: PLC0415
+    from duepoint import services  # noqa: PLC0415 - the product is imported for this scene alone
+    from duepoint.schedules import actions  # noqa: PLC0415
+    from duepoint.targets import target  # noqa: PLC0415
+    from tests.support import receiver, webhooktargets, workplace  # noqa: PLC0415
+    from tests.support.builders import a_definition  # noqa: PLC0415
+
+    place = workplace.Workplace(clocks.SystemClock())  # type: ignore[arg-type]
+    await place.queue.open_layout(1, workplace.EPOCH)
+    async with receiver.listening() as hears, webhooktargets.a_target() as (webhook, _):
+        url = f"http://127.0.0.1:{hears.port}/"
+        place.target = target.Targets(job=webhook, webhook=webhook, stream=webhook)  # type: ignore[assignment]
+        now_us = place.clock.now_us()
+        known = a_definition("@every 1s", created_us=now_us, not_before_us=now_us)
+        place.health = services.Health()
+        await place.arm(known, actions.Action(target=actions.WebhookAction(url=url)))
+        worker = place.a_worker()
+        with recording(Leg(begins="Claimer._claim", ends=is_sent(b"POST"))) as chain:
+            task = asyncio.create_task(worker.run())
+            try:
+                await asyncio.wait_for(hears.wait_until_asked(), 20)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+    return chain
+
+
+def main() -> None:
+    """Print the chain of a firing; ``-v`` lists the steps."""
+    chain = asyncio.run(firing())
+    print(chain.report(verbose="-v" in sys.argv))
+
+
+if __name__ == "__main__":
+    main()
