@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from duepoint.delayqueue import circuits, delayqueue
+from duepoint.delayqueue import circuits
+from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import circuit
 from tests.support import queueing, redisserver
 
@@ -228,4 +229,4 @@ async def test_too_many_receivers_in_trouble_are_called_as_if_they_were_well(har
         await tell(harness, -1, host=f"host {number}")
     board = await harness.queue.circuits.read()
     assert len(board.hosts) == 2  # and the version
-    assert isinstance(harness.queue, delayqueue.DelayQueue)
+    assert isinstance(harness.queue, DelayQueue)
