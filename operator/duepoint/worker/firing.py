@@ -119,9 +119,10 @@ class Firing:
                 await self._append_groups(work, plan.groups)
             pending.add(_members(plan.attempts))
             requests, entries = self._partition(plan.attempts)
-            tries = [self._begin(group, work, one) for one in requests if _is_first(one[0])]
-            requests = [one for one in requests if not _is_first(one[0])]
+            tries: list[asyncio.Task[None]] = []
             if plan.splits:
+                tries = [self._begin(group, work, one) for one in requests if _is_first(one[0])]
+                requests = [one for one in requests if not _is_first(one[0])]
                 await _step_aside()  # the attempts first: they are due, the split is not
                 is_kept = await self._split(settler, plan)
                 requests, entries = list(filter(is_kept, requests)), list(filter(is_kept, entries))
