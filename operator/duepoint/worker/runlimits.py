@@ -11,12 +11,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from duepoint.delayqueue import messages, sharding
-from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.runs import outcome as outcomes
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies
+
+if TYPE_CHECKING:  # `duepoint simulate` decides without a server and does not load its library
+    from duepoint.delayqueue.delayqueue import DelayQueue
 
 #: Runs that may be begun, by schedule; one without a limit is not in it.
 RunsLeft = Mapping[points.ScheduleId, int]

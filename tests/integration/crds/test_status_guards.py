@@ -90,13 +90,13 @@ def test_open_slots_are_kept_beside_the_watermark_and_may_come_and_go(
 ) -> None:
     noon = 1_798_113_600_000_000
     settled = Watermark(noon, tuple(noon - n * 300_000_000 for n in range(200, 0, -1)), (noon,))
-    listed = slotlist.shown(settled)
+    listed = slotlist.rendered(settled)
     status = {"observedGeneration": 1, "settledThrough": NOON, "timingHash": "0badcafe"}
     assert _write(api, schedule, **status, openSlots=listed).ok
     stored = api.get(kubeapi.location(schedule))["status"]
     assert stored["openSlots"] == listed
     assert stored["timingHash"] == "0badcafe"
-    assert slotlist.loaded(stored) == settled
+    assert slotlist.read(stored) == settled
     assert _write(api, schedule, **status).ok
     answer = _write(api, schedule, observedGeneration=1, openSlots=listed)
     assert "settledThrough may not fall" in answer.body["message"]

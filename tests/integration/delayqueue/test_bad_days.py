@@ -154,11 +154,16 @@ async def test_whoever_becomes_the_leader_of_a_full_server_can_make_room(lonely,
         client.config_set("maxmemory", 1)
     term = messages.Epoch(EPOCH + 1)
     await successor.membership.open(4, term)
-    assert (await successor.finish(known, ["a-job"], term)).removed == 0
-    assert await successor.withdraw(known, run, term) is messages.Armed.APPLIED
-    assert await successor.remove(known.id, known.uid, "team-a", term) is messages.Armed.APPLIED
+    assert (await successor.concurrency.finish(known, ["a-job"], term)).removed == 0
+    assert await successor.occurrences.withdraw(known, run, term) is messages.Armed.APPLIED
+    assert (
+        await successor.definitions.remove(known.id, known.uid, "team-a", term)
+        is messages.Armed.APPLIED
+    )
     with pytest.raises(errors.QueueUnavailable):
-        await successor.upsert([(lonely.arming(name="new", namespace="team-b"), BLOB)], term)
+        await successor.definitions.upsert(
+            [(lonely.arming(name="new", namespace="team-b"), BLOB)], term
+        )
     assert (await lonely.total()).points == before - 2
     await successor.close()
 
@@ -169,13 +174,13 @@ async def test_a_full_server_that_lost_a_text_gives_no_number_of_another(lonely,
     shard = sharding.shard_of(known.id, 4)
     names = lonely.server.shard(shard)
     successor = queueing.a_queue(own_server.url, lonely.server.keys.prefix, users=False)
-    await successor.layout()
+    await successor.layouts.read()
     with own_server.client() as client:
         number = client.hget(names.interned, "t:nteam-a")
         client.hset(names.interned, f"n:{number.decode()}", "nteam-b")
         client.config_set("maxmemory", 1)
     with pytest.raises(errors.QueueUnavailable):
-        await successor.remove(known.id, known.uid, "team-a", EPOCH)
+        await successor.definitions.remove(known.id, known.uid, "team-a", EPOCH)
     await successor.close()
 
 

@@ -11,7 +11,7 @@ from duepoint import services
 from duepoint.delayqueue.claims import claimedchains
 from duepoint.schedules import actions
 from duepoint.targets import stream, target
-from duepoint.worker import claimer, pipeline
+from duepoint.worker import claim_budget, claimer, pipeline
 from tests.support import builders, queueing
 
 TICKS = actions.encode(actions.Action(target=actions.StreamAction(name="ticks")))
@@ -35,6 +35,13 @@ class Costs:
         monkeypatch.setattr(queue.definitions, "read_definitions", self._note)
         self._chain_of = claimedchains.chain_of
         monkeypatch.setattr(claimedchains, "chain_of", self._note_point)
+        ended_together = claim_budget.Holding.ended_together
+
+        def count(holding, points):
+            self.together += points
+            ended_together(holding, points)
+
+        monkeypatch.setattr(claim_budget.Holding, "ended_together", count)
 
     def _note_point(self, member, due_us):
         self.points += 1
@@ -45,26 +52,15 @@ class Costs:
         self.definitions += len(ids)
         return await self._read(shard, ids)
 
-    def note_together(self, count):
-        self.together += count
 
-
-def a_worker(queue, costs):
+def a_worker(queue):
     clock = clocks.SystemClock()
     streams = stream.StreamTarget(clock)
     bounds = pipeline.Bounds(concurrency=64, lease_seconds=30.0)
     kinds = target.Targets(job=streams, webhook=streams, stream=streams)
     work = pipeline.Pipeline(queue=queue, target=kinds, clock=clock, bounds=bounds)
     limits = claimer.Limits(batch=500, under_way=1000, lease_seconds=30.0, grace_seconds=5.0)
-    made = claimer.Claimer(queue, work, clock, services.Health(), worker="one", limits=limits)
-    noted = work.ended_together
-
-    def note(count):
-        costs.note_together(count)
-        noted(count)
-
-    work.ended_together = note
-    return made
+    return claimer.Claimer(queue, work, clock, services.Health(), worker="one", limits=limits)
 
 
 async def arm(queue, count):
@@ -86,7 +82,7 @@ async def test_a_burst_is_fired_from_the_columns_of_its_claim(harness, monkeypat
     queue, server = harness.queue, harness.server
     await arm(queue, COUNT)
     costs = Costs(queue, monkeypatch)
-    worker = a_worker(queue, costs)
+    worker = a_worker(queue)
     running = asyncio.create_task(worker.run())
     key = server.keys.stream("default", "ticks")
     async with asyncio.timeout(30):

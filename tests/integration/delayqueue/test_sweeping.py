@@ -78,10 +78,10 @@ async def test_a_sweep_may_be_begun_again_at_any_step(harness):
     first = await harness.queue.sweeper.sweep(0, None, EPOCH)
     assert first.cursor is not None
     other = queueing.a_queue(harness.server.url, harness.server.prefix)
-    await other.layout()
+    await other.layouts.read()
     cursor = first.cursor
     while cursor is not None:
-        swept = await other.sweep(0, cursor, EPOCH)
+        swept = await other.sweeper.sweep(0, cursor, EPOCH)
         assert not _did(swept)
         cursor = swept.cursor
     await other.close()

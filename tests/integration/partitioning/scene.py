@@ -194,7 +194,7 @@ class Scene:
                 await running
 
     async def _is_done(self, shards: int) -> bool:
-        seen = await self.opened[0].partitioning()
+        seen = await self.opened[0].resharding.progress()
         return (seen.shards, seen.former_shards) == (shards, 0)
 
     # -- what must be true -----------------------------------------------------------------------

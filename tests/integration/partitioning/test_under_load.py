@@ -78,7 +78,7 @@ async def test_nothing_is_lost_doubled_early_or_a_ghost_while_the_index_is_cut_t
         editing = asyncio.create_task(_edit_and_delete(scene, dice))
         for shards in (16, 64):
             deaths = 0
-            await scene.opened[0].ask_partition(shards)
+            await scene.opened[0].resharding.ask(shards)
             while deaths < 4:
                 mover = await scene.open()
                 crash_at(scene.servers[mover], dice.randrange(2, 120))
@@ -106,21 +106,25 @@ async def test_fewer_shards_are_as_good(valkey, key_prefix):
     await scene.close()
 
 
-async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(valkey, key_prefix):
+async def test_a_mover_that_slept_through_its_term_is_fenced_and_does_no_harm(
+    valkey, key_prefix, monkeypatch
+):
     scene = await _scene(valkey.url, key_prefix)
     sleeper = await scene.open()
     await sleeper.resharding.announce(8, messages.Epoch(queueing.EPOCH))
     asleep, awake = asyncio.Event(), asyncio.Event()
-    bring = sleeper._bring
+    bring = sleeper.moves.bring
 
     async def sleeps(*given):
         asleep.set()
         await awake.wait()
         return await bring(*given)
 
-    sleeper._bring = sleeps
+    monkeypatch.setattr(sleeper.moves, "bring", sleeps)
     shard = sharding.home(next(iter(scene.live)), sleeper.layouts.known().former)
-    moving = asyncio.create_task(sleeper.move(shard, None, messages.Epoch(queueing.EPOCH)))
+    moving = asyncio.create_task(
+        sleeper.resharding.move(shard, None, messages.Epoch(queueing.EPOCH))
+    )
     await asleep.wait()
     scene.epoch += 1
     await scene.finish(await scene.open(), 8)

@@ -168,7 +168,7 @@ async def test_a_server_that_asks_for_a_certificate_gets_that_of_the_secret(
         await retried(target, Reason.NETWORK)
         pair = {"tls__crt": ours.certificate.read_text(), "tls__key": ours.key.read_text()}
         await put(api, **values, **pair)
-        target._elsewhere._reader.forget("default")
+        target._external._reader.forget("default")
         assert isinstance(await target.fire(a_firing()), outcome.Delivered)
 
 
@@ -264,7 +264,7 @@ async def test_a_service_of_the_namespace_is_asked_for_at_the_api_server(api, ow
     target = othertargets.a_stream_target(api, othertargets.a_dialler(), services)
     for host in ("redis", "redis.default", "redis.default.svc", "redis.default.svc.cluster.local"):
         await put(api, url=f"redis://{host}:{port}")
-        target._elsewhere._reader.forget("default")
+        target._external._reader.forget("default")
         given = await target.fire(a_firing())
         assert isinstance(given, outcome.Delivered), (host, given)
     await target.close()

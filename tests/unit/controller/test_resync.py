@@ -128,7 +128,7 @@ async def test_many_missing_objects_are_believed_only_a_minute_later():
         objects = dict(world.api._objects)
         for number in range(5):
             await world.delete(f"s{number}")
-        world.resync.has_listed = False
+        world.listed.clear()
         comparing = asyncio.create_task(world.resync.run())
         await world.clock.advance(30)
         assert len(world.definitions()) == 6
