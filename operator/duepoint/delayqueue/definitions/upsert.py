@@ -235,9 +235,10 @@ class Upsert:
 
     async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.Call:
         shard = part.shard
-        kinds = {row.kind for row in part.rows()}
-        texts = set(itertools.chain.from_iterable(kind.texts() for kind in kinds))
-        numbers = await self._numbering.intern(shard, sorted(texts), epoch)
+        kinds = dict.fromkeys(row.kind for row in part.rows())
+        # In their order, so that namespaces, which all records name, have the smallest numbers.
+        texts = dict.fromkeys(itertools.chain.from_iterable(kind.texts() for kind in kinds))
+        numbers = await self._numbering.intern(shard, list(texts), epoch)
         numbers_of = {
             kind: _Numbers(
                 namespace=numbers[kind.namespace],
