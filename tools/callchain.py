@@ -214,7 +214,7 @@ async def firing() -> Chain:
     from tests.support.builders import a_definition  # noqa: PLC0415
 
     place = workplace.Workplace(clocks.SystemClock())
-    await place.queue.open_layout(1, workplace.EPOCH)
+    await place.queue.membership.open(1, workplace.EPOCH)
     async with receiver.listening() as hears, webhooktargets.a_target() as (webhook, _):
         url = f"http://127.0.0.1:{hears.port}/"
         place.target = target.Targets(job=webhook, webhook=webhook, stream=webhook)
