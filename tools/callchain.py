@@ -101,7 +101,7 @@ class _Recorder:
     def factory(
         self, loop: asyncio.AbstractEventLoop, coro: object, **named: object
     ) -> asyncio.Task[object]:
-        task = asyncio.Task(coro, loop=loop, **named)  # type: ignore[arg-type]
+        task: asyncio.Task[object] = asyncio.Task(coro, loop=loop, **named)  # type: ignore[arg-type]
         self._created[task] = self._whole_stack(sys._getframe(1))  # noqa: SLF001 - as inspect does
         return task
 
@@ -213,11 +213,11 @@ async def firing() -> Chain:
     from tests.support import receiver, webhooktargets, workplace  # noqa: PLC0415
     from tests.support.builders import a_definition  # noqa: PLC0415
 
-    place = workplace.Workplace(clocks.SystemClock())  # type: ignore[arg-type]
-    await place.queue.open_layout(1, workplace.EPOCH)
+    place = workplace.Workplace(clocks.SystemClock())
+    await place.queue.membership.open(1, workplace.EPOCH)
     async with receiver.listening() as hears, webhooktargets.a_target() as (webhook, _):
         url = f"http://127.0.0.1:{hears.port}/"
-        place.target = target.Targets(job=webhook, webhook=webhook, stream=webhook)  # type: ignore[assignment]
+        place.target = target.Targets(job=webhook, webhook=webhook, stream=webhook)
         now_us = place.clock.now_us()
         known = a_definition("@every 1s", created_us=now_us, not_before_us=now_us)
         place.health = services.Health()

@@ -1,7 +1,21 @@
 """Duepoint: schedules for Kubernetes that are never early and never lost.
 
 Jobs, and streams in Duepoint's own Redis, come exactly once; every other delivery comes at least
-once, with an id that is the same for every attempt.
+once, with an id that is the same for every attempt. Each arrow names the module that owns it::
+
+    Schedule --watching.kopfhandlers, schedules.resync--> schedules.reconcilequeue
+             --schedules.reconcile, plan--> delayqueue.definitions.upsert --> index in Redis
+
+    index --wakeups, claims.claiming--> worker.claimer --> worker.pipeline
+          --planner, planning, grouping--> worker.firing
+          --targets.job | webhook | stream | kafka--> API server, receiver, stream, topic
+          --settler, claims.settling--> index: next due, retry, dead letter, outcome
+
+    outcomes --status.outcomes--> status.reporter --folding, render, writer--> Schedule's status
+    Jobs --jobs.jobwatch, jobevents--> status.reporter
+
+``schedules``, ``expressions`` and ``runs`` decide and do no I/O; ``net``, ``kube`` and
+``delayqueue.wire`` do I/O and decide nothing. ``app`` constructs everything.
 """
 
 __version__ = "0.1.0"

@@ -472,10 +472,11 @@ async def test_the_sweep_takes_out_points_without_a_definition(bench):
 async def test_the_sweep_puts_heads_and_the_list_of_occurrences_right(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=5 * 10**14)
+    bench.lane = await bench.queue.reader.lane_of(0, "default")
     stored = harness.definition()
     occurrence = stored.id + OCCURRENCE[8:]
-    await bench.client.zadd(bench.names.lane(1), {occurrence: 7 * 10**14})
-    await bench.client.zrem(bench.names.heads, "1")
+    await bench.client.zadd(bench.names.lane(bench.lane), {occurrence: 7 * 10**14})
+    await bench.client.zrem(bench.names.heads, str(bench.lane))
     await bench.client.zadd(bench.names.occ, {stored.id + b"gone": 0})
     swept = await _sweep(bench)
     assert sum(each.mended for each in swept) == 3
@@ -509,6 +510,7 @@ async def test_the_sweep_arms_a_chain_whose_claim_does_not_exist_where_it_belong
 async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=1_000_000)
+    bench.lane = await bench.queue.reader.lane_of(0, "default")
     (answer,) = await bench.queue.claims.claim([0], worker="w")
     (chain,) = answer.claim.points
     retry = queueing.a_retry(chain, due_us=10**14)
@@ -520,7 +522,7 @@ async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
     await bench.queue.settlements.plan(
         answer.claim, messages.Planning(chain=chain, slots=(planned,), next_due_us=2_000_000)
     )
-    await bench.client.zrem(bench.names.lane(1), chain.member)
+    await bench.client.zrem(bench.names.lane(bench.lane), chain.member)
     asked = []
     await _sweep(bench, due_of=lambda known: asked.append(known.not_before_us) or 2_000_000)
     assert asked == [max(harness.definition().not_before_us, 1_500_000)]
@@ -529,9 +531,10 @@ async def test_the_sweep_arms_no_slot_that_is_an_occurrence_already(bench):
 async def test_the_sweep_frees_a_slot_whose_claim_does_not_exist(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=4 * 10**15)
+    bench.lane = await bench.queue.reader.lane_of(0, "default")
     stored = harness.definition()
     slot = stored.id + OCCURRENCE[8:]
-    await bench.client.zadd(bench.names.lane(1), {slot: CLAIMED + 77})
+    await bench.client.zadd(bench.names.lane(bench.lane), {slot: CLAIMED + 77})
     await bench.client.zadd(bench.names.occ, {slot: 0})
     await _sweep(bench)
     (answer,) = await bench.queue.claims.claim([0], worker="heir")
@@ -541,10 +544,11 @@ async def test_the_sweep_frees_a_slot_whose_claim_does_not_exist(bench):
 async def test_a_point_at_no_time_at_all_is_found_by_the_sweep(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=10**15)
+    bench.lane = await bench.queue.reader.lane_of(0, "default")
     stored = harness.definition()
     chain = stored.id + stored.timing_version
     strange = {chain: float("inf"), b"from the future": float("inf")}
-    await bench.client.zadd(bench.names.lane(1), strange)
+    await bench.client.zadd(bench.names.lane(bench.lane), strange)
     await _sweep(bench, due_of=lambda known: 4_000_000)
     (answer,) = await bench.queue.claims.claim([0], worker="heir")
     assert [point.due_us for point in answer.claim.points] == [4_000_000]
@@ -596,8 +600,9 @@ async def test_the_sweep_leaves_the_longest_lease_that_a_worker_may_ask_for(benc
 async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=2)
+    bench.lane = await bench.queue.reader.lane_of(0, "default")
     old = harness.definition().id + b"old!"
-    await bench.client.zadd(bench.names.lane(1), {old: 1})
+    await bench.client.zadd(bench.names.lane(bench.lane), {old: 1})
     assert sum(each.dropped for each in await _sweep(bench)) == 1
     assert old not in await bench.scores()
 
@@ -605,12 +610,13 @@ async def test_the_sweep_takes_out_a_chain_of_an_old_timing_version(bench):
 async def test_the_sweep_leaves_alone_what_is_right_again_when_it_looks_twice(bench):
     harness = queueing.Harness(bench.queue, lambda: 10**15, asyncio.sleep)
     await harness.arm(due_us=10**14)
+    bench.lane = await bench.queue.reader.lane_of(0, "default")
     stored = harness.definition()
     chain = stored.id + stored.timing_version
     seen = mending.Findings(
-        arm=[(1, stored.id, chain, 5)],
-        drop=[(1, stored.id, chain)],
-        forget=[(1, chain)],
+        arm=[(bench.lane, stored.id, chain, 5)],
+        drop=[(bench.lane, stored.id, chain)],
+        forget=[(bench.lane, chain)],
     )
     swept = await bench.queue.sweeper._mending.mend(0, seen, queueing.EPOCH)
     assert (swept.armed, swept.dropped, swept.mended) == (0, 0, 0)

@@ -60,7 +60,8 @@ class Planner:
         chains = _fresh_chains(claim)
         if chains is None:
             return []
-        if claim.definitions.keys() >= {point.schedule_id for point in claim.points}:
+        # A large claim brings no definitions, and its points stay columns.
+        if claim.definitions and claim.definitions.keys() >= set(chains.ids()):
             found = grouping.columns_of(claim.points, claim.definitions)
         else:
             read = await settler.while_held(

@@ -42,12 +42,12 @@ async def test_claims_and_dead_letters_are_seen_wherever_they_are(clustered, loo
     for number in range(20):
         await clustered.arm(name=f"n{number}", namespace=f"ns{number}", due_in=-1)
     claims = await clustered.claim_all(worker="w", lease_seconds=60)
-    leases = [lease async for lease in looking.leases()]
+    leases = [lease async for lease in looking.held_claims.all()]
     assert sum(len(lease.points) for lease in leases) == 20
     for claim in claims:
         letter = messages.DeadLetter(member=claim.points[0].member, entry={"reason": "Timeout"})
         await clustered.queue.settlements.settle(claim, messages.Settlement(dead=(letter,)))
-    assert len([letter async for letter in looking.letters()]) == len(claims)
+    assert len([letter async for letter in looking.dead_letters.all()]) == len(claims)
 
 
 async def test_every_node_is_checked(clustered, shared_cluster):

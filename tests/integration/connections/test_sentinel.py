@@ -82,7 +82,7 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
         await worker.claims.claim([shard], worker="w0", lease_seconds=0.1)
     ports = [watched.port_of(server) for server in watched.servers]
     assert set(worker.health.hosts()) == {("127.0.0.1", port) for port in ports}
-    before = operator.upheavals
+    before = operator.health.upheavals
     watched.servers[0].kill()
     async with asyncio.timeout(LONGEST_SECONDS):
         while True:
@@ -105,12 +105,12 @@ async def test_the_queue_goes_on_with_the_replica_that_was_promoted(
     async with asyncio.timeout(LONGEST_SECONDS):
         while True:
             try:
-                await operator.keepalive()
+                await operator.health.keepalive()
             except errors.QueueUnavailable:
                 await asyncio.sleep(0.1)
             else:
                 break
-    assert operator.upheavals > before
+    assert operator.health.upheavals > before
     assert len(await wakeups.wait_until_due(10.0)) > 0
     await wakeups.close()
     await worker.close()

@@ -58,7 +58,7 @@ class Watching:
 async def test_a_wish_that_somebody_replaced_is_not_told_as_fulfilled(scene, own_server, other):
     async with Watching(own_server.url, 16) as watching:
         assert (await watching.row())["wantedShards"] == 16
-        await scene.opened[0].ask_partition(other)
+        await scene.opened[0].resharding.ask(other)
         code, last, complaint = await watching.end()
     assert code == 1
     assert (last["wantedShards"] or last["shards"]) == other

@@ -23,6 +23,8 @@ _BUCKETS_TOGETHER = 64
 #: Definitions of a namespace that are read to find one by its name.
 NAMES_READ = 1_000_000
 _CLAIMED = points.DUE_LIMIT_US
+#: Lengths below this one are one byte of a record.
+_ONE_BYTE = 128
 
 
 class TooMany(errors.DuepointError):
@@ -207,7 +209,7 @@ class Upcoming:
                     "look for a name", *(("HGETALL", each) for each in chunk)
                 )
                 read += sum(len(reply) for reply in replies)
-                for schedule_id in _ending_with(replies, wanted):
+                for schedule_id in _naming(replies, wanted):
                     known = await self._reader.definition(shard, schedule_id)
                     if known and (known.namespace, known.name) == (namespace, name):
                         return shard, known
@@ -267,13 +269,14 @@ class _Walk:
         self._offset += self._chunk
 
 
-def _ending_with(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.ScheduleId]:
-    """Schedules whose record ends with this name, which is where a record keeps it."""
+def _naming(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.ScheduleId]:
+    """Schedules whose record may hold this name: its length and its text are somewhere in it."""
+    text = bytes([len(name)]) + name if len(name) < _ONE_BYTE else name
     return [
         points.ScheduleId(schedule_id)
         for reply in replies
         for schedule_id, record in reply.items()
-        if record.endswith(name)
+        if text in record
     ]
 
 
