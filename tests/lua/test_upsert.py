@@ -39,7 +39,8 @@ async def _upsert(bench, known, *, due=DUE, blob=b"signed", options=None, number
     keys += [n.bucket("n1", 0), n.lane(bench.lane)]
     arguments.put("blobs", arguments.run([b"digest", blob]))
     first, last = arguments.run(value for one in known for value in (one.id, _record(one), due))
-    arguments.put("groups", [(9, str(bench.lane), 10, first, last)])
+    arguments.put("lanes", [(str(bench.lane), 10)])
+    arguments.put("groups", [9, 1, first, last])
     arguments.put("options", {
         first + 3 * row: {
             name: arguments.run(value) if name == "open"

@@ -265,23 +265,19 @@ class Upsert:
             *(names.meta, names.heads, names.blobs, names.wake, names.leases, names.interned),
             *(names.occ, names.occrec),
         )
-        groups, options = [], {}
+        lanes: dict[int, int] = {}
+        groups: list[int] = []
+        options: dict[int, dict[str, object]] = {}
         for bucket, rows in part.groups:
-            lane = numbers_of[rows[0].kind].namespace
+            lane = lanes.setdefault(numbers_of[rows[0].kind].namespace, len(lanes) + 1)
             first, last = arguments.run(_values(rows, numbers_of))
-            groups.append(
-                (
-                    used.position(names.bucket_at(bucket, self._index.buckets)),
-                    str(lane),
-                    used.position(names.lane(lane)),
-                    first,
-                    last,
-                )
-            )
+            key = used.position(names.bucket_at(bucket, self._index.buckets))
+            groups += (key, lane, first, last)
             for place, row in enumerate(rows):
                 if row.arming.keep_chain or row.arming.replaces or row.arming.open:
                     options[first + _ROW_LENGTH * place] = _options(row.arming, arguments)
         arguments.put("groups", groups)
+        arguments.put("lanes", [(str(n), used.position(names.lane(n))) for n in lanes])
         arguments.put("options", options)
         return arguments.call("upsert", used.names)
 

@@ -15,8 +15,9 @@
         9... buckets and lanes
   ARGV  layout, epoch, incarnation, numbers {number ...}: those that stand in the records,
         blobs {from, to}: digest, blob pairs,
-        groups {{bucket, lane number, lane, from, to}}: rows of one bucket and lane, which are
-          positions in KEYS; a row is id, record, due of its chain (us; '' for none), no id twice,
+        lanes {{number, position in KEYS}}, groups {bucket, lane, from, to, ...}: for each bucket
+          (position in KEYS) and lane (position in `lanes`) the rows that are theirs; a row is id,
+          record, due of its chain (us; '' for none), no id twice,
         options {position of an id: {keep_chain (bool), after (us; with keep_chain): due is that of the
           first slot after this instant, replaces (position): the fingerprint that is to be replaced,
           open {from, to}: due, member, record of each occurrence}} of the rows that have any
@@ -39,22 +40,23 @@ if refused then
   return refused
 end
 local now, is_draining = server_time(), shard_state == 'draining'
-local ROW_LENGTH, NO_OPTIONS = 3, {}
+local GROUP_LENGTH, ROW_LENGTH, NO_OPTIONS = 4, 3, {}
 
--- Whether a row is on its way; and what is stored under the ids of each group.
-local function read_stored()
+-- What is stored under the ids of each group; nil where a row is on its way.
+local function read_stored(groups)
   local stored_of = {}
-  for n, group in ipairs(args.groups) do
-    local ids = {}
-    for i = group[4], group[5], ROW_LENGTH do
-      ids[#ids + 1] = ARGV[i]
+  for g = 1, #groups, GROUP_LENGTH do
+    local ids, count = {}, 0
+    for i = groups[g + 2], groups[g + 3], ROW_LENGTH do
+      count = count + 1
+      ids[count] = ARGV[i]
       if is_draining and redis.call('HEXISTS', LEASES, mark_of(ARGV[i])) == 1 then
-        return true
+        return nil
       end
     end
-    stored_of[n] = redis.call('HMGET', KEYS[group[1]], unpack(ids))
+    stored_of[g] = redis.call('HMGET', KEYS[groups[g]], unpack(ids))
   end
-  return false, stored_of
+  return stored_of
 end
 
 -- The record to be written over one of the same uid; or the answer that says why none is.
@@ -107,39 +109,42 @@ local function decide(id, record, due, stored, options, lane)
   return record, answer or due
 end
 
-local is_busy, stored_of = read_stored()
-if is_busy then
+local groups, stored_of = args.groups, read_stored(args.groups)
+if not stored_of then
   return { 'BUSY' }
 end
-local answers, definitions, lanes, opened = {}, {}, {}, {}
-local first_due, first_id = math.huge, nil
-for n, group in ipairs(args.groups) do
-  local number, key, i = group[2], KEYS[group[3]], group[4]
-  local fields, lane = {}, lanes[key] or { number = number, gone = {}, points = { '+inf', '' } }
-  for _, stored in ipairs(stored_of[n]) do
+local lanes, answers, definitions, opened = {}, {}, {}, {}
+for n, lane in ipairs(args.lanes) do
+  lanes[n] = { number = lane[1], key = KEYS[lane[2]], gone = {}, points = { '+inf', '' }, count = 2 }
+end
+local rows, first_due, first_id = 0, math.huge, nil
+for g = 1, #groups, GROUP_LENGTH do
+  local lane, i, fields, count = lanes[groups[g + 1]], groups[g + 2], {}, 0
+  for _, stored in ipairs(stored_of[g]) do
     local id, options = ARGV[i], args.options[i] or NO_OPTIONS
-    local record, due = decide(id, ARGV[i + 1], ARGV[i + 2], stored, options, key)
-    answers[#answers + 1] = record and 'APPLIED' or due
+    local record, due = decide(id, ARGV[i + 1], ARGV[i + 2], stored, options, lane.key)
+    rows = rows + 1
+    answers[rows] = record and 'APPLIED' or due
     if record then
-      definitions[n], lanes[key] = fields, lane
-      fields[#fields + 1], fields[#fields + 2] = id, record
+      definitions[g], lane.is_touched = fields, true
+      fields[count + 1], fields[count + 2], count = id, record, count + 2
       if stored and not options.keep_chain then
         lane.gone[#lane.gone + 1] = id .. version_of(stored)
       end
       if due ~= '' then
-        lane.points[#lane.points + 1], lane.points[#lane.points + 2] = due, id .. version_of(record)
-        if tonumber(due) < first_due then
-          first_due, first_id = tonumber(due), id
+        local n, due_us = lane.count, tonumber(due)
+        lane.points[n + 1], lane.points[n + 2], lane.count = due, id .. version_of(record), n + 2
+        if due_us < first_due then
+          first_due, first_id = due_us, id
         end
       end
       if options.open then
-        opened[#opened + 1] = { lane = key, from = options.open[1], to = options.open[2] }
+        opened[#opened + 1] = { lane = lane.key, from = options.open[1], to = options.open[2] }
       end
     end
     i = i + ROW_LENGTH
   end
 end
-
 if not next(definitions) then
   return answers
 end
@@ -159,15 +164,17 @@ for i = args.blobs[1], args.blobs[2], 2 do
     redis.call('HDEL', BLOBS, ':' .. ARGV[i]) -- it may have been marked as unused
   end
 end
-for n, fields in pairs(definitions) do
-  redis.call('HSET', KEYS[args.groups[n][1]], unpack(fields))
+for g, fields in pairs(definitions) do
+  redis.call('HSET', KEYS[groups[g]], unpack(fields))
 end
 local before = shard_head(HEADS)
-for key, lane in pairs(lanes) do
+for _, lane in ipairs(lanes) do
   if #lane.gone > 0 then
-    redis.call('ZREM', key, unpack(lane.gone))
+    redis.call('ZREM', lane.key, unpack(lane.gone))
   end
-  redis.call('ZADD', key, unpack(lane.points))
+  if lane.is_touched then
+    redis.call('ZADD', lane.key, unpack(lane.points))
+  end
 end
 for _, open in ipairs(opened) do
   for i = open.from, open.to, 3 do
@@ -177,8 +184,10 @@ for _, open in ipairs(opened) do
     end
   end
 end
-for key, lane in pairs(lanes) do
-  refresh_head(HEADS, lane.number, key)
+for _, lane in ipairs(lanes) do
+  if lane.is_touched then
+    refresh_head(HEADS, lane.number, lane.key)
+  end
 end
 announce_head(HEADS, before, WAKE, now, first_id, first_due)
 return answers
