@@ -89,7 +89,7 @@ class GroupItem:
             slots_us=group.slots_us,
         )
 
-    def pick(self, rows: Sequence[int] | slice) -> GroupItem:
+    def pick(self, rows: Sequence[int]) -> GroupItem:
         return dataclasses.replace(self, group=self.group.pick(rows))
 
     def closing(self, texts: Sequence[str], accepted_us: int) -> closings.Closing:

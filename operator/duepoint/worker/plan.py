@@ -123,11 +123,13 @@ class Group:
     previous_us: Sequence[int | None]
     rules: Sequence[rules.Rule]
 
-    def pick(self, rows: slice | Sequence[int]) -> Group:
-        """Some rows, as a group of their own."""
+    def pick(self, rows: Sequence[int]) -> Group:
+        """Some rows, as a group of their own; rows side by side are cut out as slices."""
         columns = {name: getattr(self, name) for name in _COLUMNS}
-        if isinstance(rows, slice):
-            picked: dict[str, Any] = {name: column[rows] for name, column in columns.items()}
+        picked: dict[str, Any]
+        if isinstance(rows, range):
+            side_by_side = slice(rows.start, rows.stop)
+            picked = {name: column[side_by_side] for name, column in columns.items()}
         else:
             picked = {name: [column[row] for row in rows] for name, column in columns.items()}
         return dataclasses.replace(self, **picked)

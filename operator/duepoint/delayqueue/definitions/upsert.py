@@ -196,9 +196,16 @@ class Upsert:
         """Answer the rows that a layout's shards have, or may have; the others are returned."""
         absent: list[_Row] = []
         for several in _slices(_parts(rows, layout, self._index.buckets), _PARTS_TOGETHER):
-            calls = [await self._call(part, epoch) for part in several]
+            parts: list[_Part] = []
+            calls: list[scripting.Call] = []
+            for part in several:
+                if (call := await self._call_unless_closed(part, epoch)) is not None:
+                    parts.append(part)
+                    calls.append(call)
+                else:
+                    absent += part.rows()
             replies = await self._index.gathered_durably.replies(calls)
-            for part, reply in zip(several, replies, strict=True):
+            for part, reply in zip(parts, replies, strict=True):
                 for row, answer in zip(
                     part.rows(), await self._answers(part, reply, epoch), strict=True
                 ):
@@ -228,10 +235,24 @@ class Upsert:
         try:
             return await self._moves.until_free(part.shard, again)
         except scripting.LayoutChanged:
-            self._interned.forget(part.shard)
-            if sharding.layout_of(part.shard) == self._index.known_layout().number:
-                raise
-            return [_ABSENT for _ in part.rows()]  # a former shard that is closed
+            self._forget_closed(part.shard)
+            return [_ABSENT for _ in part.rows()]
+
+    async def _call_unless_closed(
+        self, part: _Part, epoch: messages.Epoch
+    ) -> scripting.Call | None:
+        """None where the shard is of a former layout and closed: it has none of the rows."""
+        try:
+            return await self._call(part, epoch)
+        except scripting.LayoutChanged:
+            self._forget_closed(part.shard)
+            return None
+
+    def _forget_closed(self, shard: messages.ShardId) -> None:
+        """Forget a former shard that is closed; raises LayoutChanged again for a current one."""
+        self._interned.forget(shard)
+        if sharding.layout_of(shard) == self._index.known_layout().number:
+            raise scripting.LayoutChanged(f"shard {shard} is of another layout now")
 
     async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.Call:
         shard = part.shard
