@@ -526,7 +526,11 @@ WEBHOOKS = [
     _url("url without a scheme", "hooks.example.com/x", "write http:// or https://"),
     _url("file url", "file:///etc/passwd", "write http:// or https://"),
     _url("gopher url", "gopher://example.com/", "write http:// or https://"),
-    _url("url with a password", "https://user:secret@example.com/", "write a user and password into webhook.auth"),
+    _url(
+        "url with a password",
+        "https://user:secret@example.com/",
+        "write a user and password into webhook.auth",
+    ),
     _url("url with a fragment", "https://example.com/x#part", "a fragment is never sent"),
     _url("url with a blank", "https://example.com/a b", "without blanks"),
     _url("url with a backslash host", "https://example.com\\@evil.example/", "write http://"),
