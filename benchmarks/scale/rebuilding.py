@@ -46,9 +46,9 @@ class ListInMemory:
             for first in range(0, count, _PAGE)
         ]
 
-    async def list_pages(self, *_: object, **__: object) -> AsyncIterator[port.Page[Any]]:
+    async def list_pages(self, *_: object, **__: object) -> AsyncIterator[port.ListPage[Any]]:
         for items in self._pages:
-            yield port.Page(metadata=port.ListMetadata(resource_version="1"), items=items)
+            yield port.ListPage(metadata=port.ListMetadata(resource_version="1"), items=items)
 
 
 async def run(kind: str, count: int) -> list[Figure]:

@@ -19,7 +19,7 @@ import uvloop
 from duepoint import agreedclock, clockwatch, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue, keys, opening, quotas
-from duepoint.election import elector, leasehealth
+from duepoint.election import elector
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
@@ -220,9 +220,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
         ).work
         watchdog = watchdogs.Watchdog()
         elected = elector.Elector(
-            leasehealth.WatchedLease(
-                leases.KubeLease(api, chosen.namespace, chosen.lease_name), health
-            ),
+            leases.KubeLease(api, chosen.namespace, chosen.lease_name, health),
             clock,
             chosen.identity,
             known_epoch=queue.layouts.newest_epoch,

@@ -16,16 +16,17 @@ from duepoint.kube import api as apis
 from duepoint.kube import (
     errors,
     events,
+    jobbuilder,
+    jobcreation,
     jobs,
     kubeconfig,
     leases,
-    podrefusals,
     port,
     schedules,
     services,
-    status,
 )
 from duepoint.schedules.conditions import Reason
+from duepoint.services import Health
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
@@ -49,11 +50,11 @@ class World:
     fake: FakeKubernetes | None = None
     owner_uid: str = ""
 
-    async def facts(self, **changes: Any) -> jobs.SlotFacts:
+    async def facts(self, **changes: Any) -> jobbuilder.SlotFacts:
         """About a slot of a Schedule that exists, or the real one's garbage collector comes."""
         if not self.owner_uid:
             self.owner_uid = (await self.a_schedule(OWNER)).uid
-        facts = jobs.SlotFacts(
+        facts = jobbuilder.SlotFacts(
             namespace=self.namespace,
             schedule_name=OWNER,
             schedule_uid=self.owner_uid,
@@ -66,7 +67,7 @@ class World:
         return replace(facts, **changes)
 
     async def job(self, **changes: Any) -> dict[str, Any]:
-        return jobs.job_for(a_template(), await self.facts(**changes))
+        return jobbuilder.job_for(a_template(), await self.facts(**changes))
 
     async def found(self) -> tuple[jobs.Job, ...]:
         return await jobs.of_schedule(self.api, self.namespace, OWNER, self.owner_uid)
@@ -74,7 +75,7 @@ class World:
     async def create(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
         return msgspec.json.decode(await self.api.request("POST", path, document))
 
-    async def a_schedule(self, name: str = "nightly") -> status.StatusTarget:
+    async def a_schedule(self, name: str = "nightly") -> schedules.StatusTarget:
         made = await self.create(
             schedules.collection(self.namespace),
             {
@@ -84,7 +85,9 @@ class World:
                 "spec": {"schedule": "0 0 1 1 *", "webhook": {"url": "https://example.com/"}},
             },
         )
-        return status.StatusTarget(namespace=self.namespace, name=name, uid=made["metadata"]["uid"])
+        return schedules.StatusTarget(
+            namespace=self.namespace, name=name, uid=made["metadata"]["uid"]
+        )
 
     async def read(self, path: str) -> dict[str, Any]:
         return msgspec.json.decode(await self.api.request("GET", path))
@@ -125,28 +128,30 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 
 async def test_a_slot_has_one_job_however_often_it_is_created(world: World):
-    first = await jobs.create(world.api, world.namespace, await world.job())
-    second = await jobs.create(world.api, world.namespace, await world.job())
-    assert isinstance(first, jobs.Created)
-    assert second == jobs.AlreadyOurs(first.uid)
+    first = await jobcreation.create(world.api, world.namespace, await world.job())
+    second = await jobcreation.create(world.api, world.namespace, await world.job())
+    assert isinstance(first, jobcreation.Created)
+    assert second == jobcreation.AlreadyOurs(first.uid)
     assert len(await world.found()) == 1
 
 
 async def test_a_job_made_of_bytes_is_the_same_and_its_name_is_taken(world: World):
     job = await world.job()
     body = msgspec.json.encode(job)
-    await jobs.create(world.api, world.namespace, job, body=body)
+    await jobcreation.create(world.api, world.namespace, job, body=body)
     (made,) = await world.found()
-    assert await jobs.create(world.api, world.namespace, job) == jobs.AlreadyOurs(made.metadata.uid)
-    again = await jobs.create(world.api, world.namespace, job, body=body)
-    assert again == jobs.AlreadyOurs(made.metadata.uid)
+    assert await jobcreation.create(world.api, world.namespace, job) == jobcreation.AlreadyOurs(
+        made.metadata.uid
+    )
+    again = await jobcreation.create(world.api, world.namespace, job, body=body)
+    assert again == jobcreation.AlreadyOurs(made.metadata.uid)
 
 
 async def test_bytes_of_a_wrong_job_are_refused(world: World):
-    wrong = jobs.job_for(a_template(restartPolicy="Always"), await world.facts())
+    wrong = jobbuilder.job_for(a_template(restartPolicy="Always"), await world.facts())
     body = msgspec.json.encode(wrong)
-    answer = await jobs.create(world.api, world.namespace, wrong, body=body)
-    assert isinstance(answer, jobs.Refused)
+    answer = await jobcreation.create(world.api, world.namespace, wrong, body=body)
+    assert isinstance(answer, jobcreation.JobRefused)
     assert not await world.found()
 
 
@@ -155,8 +160,8 @@ async def test_a_job_of_another_schedule_is_a_conflict_and_stays(world: World):
     other = await world.a_schedule("other")
     theirs["metadata"]["ownerReferences"][0] |= {"name": "other", "uid": other.uid}
     await world.create(jobs.collection(world.namespace), theirs)
-    answer = await jobs.create(world.api, world.namespace, await world.job())
-    assert isinstance(answer, jobs.NameConflict)
+    answer = await jobcreation.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobcreation.NameConflict)
     assert other.uid in answer.message
     found = await world.read(jobs.path(world.namespace, theirs["metadata"]["name"]))
     assert found["metadata"]["ownerReferences"][0]["uid"] == other.uid
@@ -166,41 +171,44 @@ async def test_a_job_that_somebody_else_made_is_a_conflict(world: World):
     foreign = await world.job()
     del foreign["metadata"]["ownerReferences"]
     await world.create(jobs.collection(world.namespace), foreign)
-    answer = await jobs.create(world.api, world.namespace, await world.job())
-    assert isinstance(answer, jobs.NameConflict)
-    assert "nobody" in answer.message
+    answer = await jobcreation.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobcreation.NameConflict)
+    assert "controlled by nothing" in answer.message
 
 
 async def test_a_job_of_ours_for_another_slot_is_a_conflict(world: World):
     mine = await world.job()
-    mine["metadata"]["annotations"][jobs.SCHEDULED_TIME] = "2020-01-01T00:00:00Z"
+    mine["metadata"]["annotations"][jobbuilder.SCHEDULED_TIME] = "2020-01-01T00:00:00Z"
     await world.create(jobs.collection(world.namespace), mine)
-    answer = await jobs.create(world.api, world.namespace, await world.job())
-    assert isinstance(answer, jobs.NameConflict)
+    answer = await jobcreation.create(world.api, world.namespace, await world.job())
+    assert isinstance(answer, jobcreation.NameConflict)
 
 
 async def test_a_refused_template_is_told_with_the_servers_words(world: World):
-    wrong = jobs.job_for(a_template(restartPolicy="Always"), await world.facts())
-    answer = await jobs.create(world.api, world.namespace, wrong)
-    assert isinstance(answer, jobs.Refused)
+    wrong = jobbuilder.job_for(a_template(restartPolicy="Always"), await world.facts())
+    answer = await jobcreation.create(world.api, world.namespace, wrong)
+    assert isinstance(answer, jobcreation.JobRefused)
     assert answer.reason is Reason.INVALID_JOB_TEMPLATE
     assert "restartPolicy" in answer.message
     assert not answer.may_heal
 
 
 async def test_a_dry_run_creates_nothing_and_knows_good_from_bad(world: World):
-    good = await jobs.dry_run(world.api, world.namespace, await world.job())
-    bad = jobs.job_for(a_template(containers=[]), await world.facts())
-    refused = await jobs.dry_run(world.api, world.namespace, bad)
-    assert good == jobs.Valid()
-    assert isinstance(refused, jobs.InvalidTemplate)
+    good = await jobcreation.dry_run(world.api, world.namespace, await world.job())
+    bad = jobbuilder.job_for(a_template(containers=[]), await world.facts())
+    refused = await jobcreation.dry_run(world.api, world.namespace, bad)
+    assert good == jobcreation.Valid()
+    assert isinstance(refused, jobcreation.InvalidTemplate)
     assert "containers" in refused.message
     assert not await world.found()
 
 
 async def test_a_dry_run_under_a_taken_name_is_valid(world: World):
-    await jobs.create(world.api, world.namespace, await world.job())
-    assert await jobs.dry_run(world.api, world.namespace, await world.job()) == jobs.Valid()
+    await jobcreation.create(world.api, world.namespace, await world.job())
+    assert (
+        await jobcreation.dry_run(world.api, world.namespace, await world.job())
+        == jobcreation.Valid()
+    )
 
 
 async def test_a_full_quota_is_a_refusal_that_may_heal(world: World):
@@ -212,12 +220,13 @@ async def test_a_full_quota_is_a_refusal_that_may_heal(world: World):
         await world.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
     job = await world.job()
     verdict = await eventually(
-        lambda: jobs.dry_run(world.api, world.namespace, job), lambda found: found != jobs.Valid()
+        lambda: jobcreation.dry_run(world.api, world.namespace, job),
+        lambda found: found != jobcreation.Valid(),
     )
-    assert isinstance(verdict, jobs.NotNow)
+    assert isinstance(verdict, jobcreation.NotNow)
     assert verdict.reason is Reason.QUOTA_EXCEEDED
-    answer = await jobs.create(world.api, world.namespace, job)
-    assert isinstance(answer, jobs.Refused)
+    answer = await jobcreation.create(world.api, world.namespace, job)
+    assert isinstance(answer, jobcreation.JobRefused)
     assert answer.reason is Reason.QUOTA_EXCEEDED
     assert answer.may_heal
 
@@ -228,15 +237,15 @@ async def test_a_terminating_namespace_takes_no_job(world: World):
         world.fake.terminating.add(world.namespace)
     else:
         await world.api.request("DELETE", f"/api/v1/namespaces/{world.namespace}")
-    answer = await jobs.create(world.api, world.namespace, job)
-    assert isinstance(answer, jobs.Refused)
+    answer = await jobcreation.create(world.api, world.namespace, job)
+    assert isinstance(answer, jobcreation.JobRefused)
     assert answer.reason is Reason.NAMESPACE_TERMINATING
     assert not answer.may_heal
 
 
 async def test_a_job_is_deleted_only_under_its_uid(world: World):
-    made = await jobs.create(world.api, world.namespace, await world.job())
-    assert isinstance(made, jobs.Created)
+    made = await jobcreation.create(world.api, world.namespace, await world.job())
+    assert isinstance(made, jobcreation.Created)
     name = (await world.job())["metadata"]["name"]
     assert not await jobs.delete(world.api, world.namespace, name, "another")
     assert await world.found()
@@ -245,7 +254,7 @@ async def test_a_job_is_deleted_only_under_its_uid(world: World):
 
 
 async def test_jobs_of_a_schedule_are_told_from_those_of_others_with_its_label(world: World):
-    await jobs.create(world.api, world.namespace, await world.job())
+    await jobcreation.create(world.api, world.namespace, await world.job())
     foreign = await world.job(slot_us=SLOT_US + 60_000_000)
     del foreign["metadata"]["ownerReferences"]
     await world.create(jobs.collection(world.namespace), foreign)
@@ -270,11 +279,11 @@ def a_lease(holder: str = "a", **changes: Any) -> leases.Lease:
 
 
 async def test_a_lease_that_is_not_there_is_none(world: World):
-    assert await leases.KubeLease(world.api, world.namespace, "l").get() is None
+    assert await leases.KubeLease(world.api, world.namespace, "l", Health()).get() is None
 
 
 async def test_a_lease_comes_back_as_it_was_written(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l")
+    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
     made = await lease.create(a_lease())
     assert made
     assert made == await lease.get()
@@ -282,13 +291,13 @@ async def test_a_lease_comes_back_as_it_was_written(world: World):
 
 
 async def test_of_two_creations_of_a_lease_one_loses(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l")
+    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
     assert await lease.create(a_lease("a"))
     assert await lease.create(a_lease("b")) is None
 
 
 async def test_a_lease_is_written_only_from_its_newest_version(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l")
+    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
     first = await lease.create(a_lease())
     assert first
     second = await lease.update(replace(first, holder="b", transitions=2))
@@ -299,7 +308,7 @@ async def test_a_lease_is_written_only_from_its_newest_version(world: World):
 
 
 async def test_an_update_of_a_deleted_lease_loses(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l")
+    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
     first = await lease.create(a_lease())
     assert first
     path = f"/apis/coordination.k8s.io/v1/namespaces/{world.namespace}/leases/l"
@@ -309,7 +318,7 @@ async def test_an_update_of_a_deleted_lease_loses(world: World):
 
 
 async def test_a_released_lease_has_no_holder(world: World):
-    lease = leases.KubeLease(world.api, world.namespace, "l")
+    lease = leases.KubeLease(world.api, world.namespace, "l", Health())
     first = await lease.create(a_lease())
     assert first
     released = await lease.update(replace(first, holder=""))
@@ -323,10 +332,12 @@ async def test_a_released_lease_has_no_holder(world: World):
 async def test_a_status_is_written_whole_and_leaves_the_spec_alone(world: World):
     object_ = await world.a_schedule()
     before = await world.read(schedules.path(world.namespace, "nightly"))
-    answer = await status.write(world.api, object_, {"observedGeneration": OURS, "activeCount": 2})
+    answer = await schedules.write_status(
+        world.api, object_, {"observedGeneration": OURS, "activeCount": 2}
+    )
     written = await world.read(schedules.path(world.namespace, "nightly"))
-    assert answer == status.StatusWritten(version=int(written["metadata"]["resourceVersion"]))
-    await status.write(world.api, object_, {"observedGeneration": OURS})
+    assert answer == schedules.StatusWritten(version=int(written["metadata"]["resourceVersion"]))
+    await schedules.write_status(world.api, object_, {"observedGeneration": OURS})
     after = await world.read(schedules.path(world.namespace, "nightly"))
     assert after["status"] == {"observedGeneration": OURS}
     assert after["spec"] == before["spec"]
@@ -348,7 +359,7 @@ class _Noting:
 async def test_the_answer_to_a_status_has_no_spec_where_the_server_can_leave_it_out(world: World):
     object_ = await world.a_schedule()
     noting = _Noting(world.api)
-    await status.write(cast("port.Api", noting), object_, {"observedGeneration": OURS})
+    await schedules.write_status(cast("port.Api", noting), object_, {"observedGeneration": OURS})
     (answer,) = map(msgspec.json.decode, noting.answers)
     assert answer["metadata"]["uid"] == object_.uid
     assert ("spec" in answer) == (world.fake is not None)
@@ -358,9 +369,9 @@ async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World
     object_ = await world.a_schedule()
     ours = {"observedGeneration": OURS}
     await world.api.request("DELETE", schedules.path(world.namespace, "nightly"))
-    assert await status.write(world.api, object_, ours) == status.ObjectReplaced()
+    assert await schedules.write_status(world.api, object_, ours) == schedules.ObjectReplaced()
     await world.a_schedule()
-    assert await status.write(world.api, object_, ours) == status.ObjectReplaced()
+    assert await schedules.write_status(world.api, object_, ours) == schedules.ObjectReplaced()
     found = await world.read(schedules.path(world.namespace, "nightly"))
     assert found["status"]["observedGeneration"] < OURS
 
@@ -376,9 +387,9 @@ async def test_a_namesake_of_a_deleted_schedule_is_never_written_to(world: World
 async def test_a_status_never_turns_back(world: World, older: dict[str, Any]):
     object_ = await world.a_schedule()
     newest = {"observedGeneration": OURS, "settledThrough": "2999-01-02T00:00:00Z"}
-    await status.write(world.api, object_, newest)
-    answer = await status.write(world.api, object_, older)
-    assert isinstance(answer, status.StatusRefused)
+    await schedules.write_status(world.api, object_, newest)
+    answer = await schedules.write_status(world.api, object_, older)
+    assert isinstance(answer, schedules.StatusRefused)
     assert "may not fall" in answer.message
     found = await world.read(schedules.path(world.namespace, "nightly"))
     assert found["status"] == newest
@@ -391,9 +402,11 @@ async def test_a_watermark_is_compared_as_a_time_and_not_as_a_text(world: World)
         for fraction in ("", ".500000")
     )
     for newer in (whole, half):
-        answer = await status.write(world.api, object_, newer)
-        assert isinstance(answer, status.StatusWritten)
-    assert isinstance(await status.write(world.api, object_, whole), status.StatusRefused)
+        answer = await schedules.write_status(world.api, object_, newer)
+        assert isinstance(answer, schedules.StatusWritten)
+    assert isinstance(
+        await schedules.write_status(world.api, object_, whole), schedules.StatusRefused
+    )
 
 
 # -- lists and watches ------------------------------------------------------------------------
@@ -412,8 +425,8 @@ async def test_a_list_comes_in_pages_without_loss(world: World):
     assert [len(page.items) for page in pages] == [2, 2, 1]
     assert names == ["s0", "s1", "s2", "s3", "s4"]
     assert len({page.metadata.resource_version for page in pages}) == 1
-    assert schedules.spec_of(pages[0].items[0])["schedule"] == "0 0 1 1 *"
-    assert schedules.status_of(pages[0].items[0]).observed_generation < OURS
+    assert msgspec.json.decode(pages[0].items[0].spec)["schedule"] == "0 0 1 1 *"
+    assert not msgspec.json.decode(pages[0].items[0].status)
 
 
 async def test_an_empty_list_has_one_page(world: World):
@@ -433,7 +446,7 @@ async def test_a_watch_tells_every_change_after_the_list(world: World):
     pages = world.api.list_pages(path, schedules.Schedule)
     version = (await anext(pages)).metadata.resource_version
     object_ = await world.a_schedule("after")
-    await status.write(world.api, object_, {"observedGeneration": OURS})
+    await schedules.write_status(world.api, object_, {"observedGeneration": OURS})
     await world.api.request("DELETE", schedules.path(world.namespace, "before"))
     seen = []
     changes = world.api.watch(path, schedules.Schedule, version)
@@ -453,8 +466,10 @@ async def test_a_watch_with_a_selector_sees_only_those(world: World):
     foreign = await world.job(slot_us=SLOT_US + 60_000_000)
     foreign["metadata"]["labels"] = {}
     await world.create(path, foreign)
-    await jobs.create(world.api, world.namespace, await world.job())
-    changes = world.api.watch(path, jobs.Job, version, query={"labelSelector": jobs.SCHEDULE_LABEL})
+    await jobcreation.create(world.api, world.namespace, await world.job())
+    changes = world.api.watch(
+        path, jobs.Job, version, query={"labelSelector": jobbuilder.SCHEDULE_LABEL}
+    )
     async with asyncio.timeout(30), contextlib.aclosing(changes):
         first = await anext(changes)
     assert first.item.metadata.name == (await world.job())["metadata"]["name"]
@@ -514,7 +529,7 @@ async def test_a_headless_service_is_dialled_at_its_ready_endpoints(world: World
         {"addresses": ["10.1.2.5"], "conditions": {}},
     )
     found = await services.resolve(world.api, world.namespace, "billing", "http")
-    assert isinstance(found, services.Resolved)
+    assert isinstance(found, services.ServiceResolved)
     assert {(one.host, one.port) for one in found.addresses} == {
         ("10.1.2.3", 8181),
         ("10.1.2.5", 8181),
@@ -527,15 +542,15 @@ async def test_endpoints_written_by_hand_are_marked(world: World):
     await a_service(world, clusterIP="None", ports=PORTS[:1])
     await a_slice(world, {"addresses": ["10.1.2.3"], "conditions": {"ready": True}})
     found = await services.resolve(world.api, world.namespace, "billing", None)
-    assert isinstance(found, services.Resolved)
+    assert isinstance(found, services.ServiceResolved)
     assert not found.vouched
 
 
 async def test_a_service_that_is_only_a_name_elsewhere_is_refused(world: World):
     await a_service(world, type="ExternalName", externalName="metadata.internal")
     found = await services.resolve(world.api, world.namespace, "billing", 80)
-    assert isinstance(found, services.Unresolved)
-    assert found.trouble is services.Trouble.EXTERNAL_NAME
+    assert isinstance(found, services.ServiceUnresolved)
+    assert found.trouble is services.ServiceTrouble.EXTERNAL_NAME
 
 
 async def test_a_service_without_what_is_asked_says_what_is_missing(world: World):
@@ -546,10 +561,10 @@ async def test_a_service_without_what_is_asked_says_what_is_missing(world: World
     empty = await services.resolve(world.api, world.namespace, "billing", 80)
     troubles = [getattr(found, "trouble", None) for found in (absent, no_port, ambiguous, empty)]
     assert troubles == [
-        services.Trouble.NOT_FOUND,
-        services.Trouble.NO_PORT,
-        services.Trouble.NO_PORT,
-        services.Trouble.NO_ENDPOINTS,
+        services.ServiceTrouble.NOT_FOUND,
+        services.ServiceTrouble.NO_PORT,
+        services.ServiceTrouble.NO_PORT,
+        services.ServiceTrouble.NO_ENDPOINTS,
     ]
 
 
@@ -603,5 +618,5 @@ async def test_the_newest_refusal_of_a_jobs_pods_is_found_among_other_events(wor
             },
         }
         await world.api.request("POST", path, body)
-    assert await podrefusals.newest(world.api, world.namespace, "a") == "FailedCreate 1"
-    assert await podrefusals.newest(world.api, world.namespace, "c") == ""
+    assert await events.newest_pod_refusal(world.api, world.namespace, "a") == "FailedCreate 1"
+    assert await events.newest_pod_refusal(world.api, world.namespace, "c") == ""

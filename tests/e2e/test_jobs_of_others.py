@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 
-from duepoint.kube import jobs, port
+from duepoint.kube import jobbuilder, port
 from tests.e2e.test_firing import slot_us
 from tests.e2e.test_jobs import condition, endless, runs, wait_for_event
 from tests.support import stack as stacks
@@ -30,8 +30,8 @@ async def forge(
     job = {
         "metadata": {
             "name": name,
-            "labels": {jobs.SCHEDULE_LABEL: metadata["name"]},
-            "annotations": {jobs.SCHEDULED_TIME: slot} if slot else {},
+            "labels": {jobbuilder.SCHEDULE_LABEL: metadata["name"]},
+            "annotations": {jobbuilder.SCHEDULED_TIME: slot} if slot else {},
             "ownerReferences": [
                 {
                     "apiVersion": schedule["apiVersion"],
@@ -123,11 +123,11 @@ async def test_a_job_of_ours_that_lost_its_slot_is_not_called_another_s(stack):
     await stack.apply("bare", spec)
     found = await stack.wait_until_ready("bare", 2)
     following = found["status"]["nextScheduleTime"]
-    name = jobs.name_of("bare", slot_us(following))
+    name = jobbuilder.name_of("bare", slot_us(following))
     await forge(stack, stack.namespace, name, schedule, slot="")
     found = await stack.wait_for_schedule(
         "bare", lambda f: bool(condition(f, "NameConflict")), "the conflict"
     )
     said = condition(found, "NameConflict")["message"]
     assert "controlled by" not in said
-    assert f"its annotation {jobs.SCHEDULED_TIME} is missing" in said
+    assert f"its annotation {jobbuilder.SCHEDULED_TIME} is missing" in said

@@ -23,7 +23,7 @@ import msgspec
 from duepoint.kube import errors, port, schedules, times
 from tests.fakes import kubedocuments
 
-ItemT = TypeVar("ItemT", bound=port.Item)
+ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
 _PATH = re.compile(
     r"^/(?:api|apis/(?P<group>[^/]+))/(?P<api>[^/]+)"
@@ -204,9 +204,9 @@ class FakeKubernetes:
         *,
         limit: int = port.PAGE_LIMIT,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.Page[ItemT]]:
+    ) -> AsyncIterator[port.ListPage[ItemT]]:
         """See ``port.Api.list_pages``."""
-        decoder = msgspec.json.Decoder(port.Page[item_type])  # type: ignore[valid-type]
+        decoder = msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
         asked = {**(query or {}), "limit": str(limit)}
         while True:
             page = decoder.decode(await self.request("GET", path, query=asked))
@@ -222,7 +222,7 @@ class FakeKubernetes:
         resource_version: str,
         *,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.Change[ItemT]]:
+    ) -> AsyncIterator[port.WatchEvent[ItemT]]:
         """See ``port.Api.watch``."""
         target = _target("WATCH", path)
         version = int(resource_version)
@@ -234,7 +234,7 @@ class FakeKubernetes:
                 version = logged.version
                 if _concerns(logged, target, dict(query or {})):
                     item = msgspec.json.decode(msgspec.json.encode(logged.object), type=item_type)
-                    yield port.Change(port.ChangeType(logged.type), item)
+                    yield port.WatchEvent(port.ChangeType(logged.type), item)
             if version >= self._version:
                 self._changed.clear()
                 await self._changed.wait()

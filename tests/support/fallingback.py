@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs, port
+from duepoint.kube import jobbuilder, jobs, port
 from duepoint.schedules import points
 from tests.support import receiver
 from tests.support import stack as stacks
@@ -245,8 +245,8 @@ class Scene:
 
     def _see(self, job: _Job) -> None:
         known = job.metadata
-        name = (known.labels or {}).get(jobs.SCHEDULE_LABEL)
-        slot = (known.annotations or {}).get(jobs.SCHEDULED_TIME)
+        name = (known.labels or {}).get(jobbuilder.SCHEDULE_LABEL)
+        slot = (known.annotations or {}).get(jobbuilder.SCHEDULED_TIME)
         if name and slot:
             self._made[name, _seconds(slot)].setdefault(known.uid, time.time())
 

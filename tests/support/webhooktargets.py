@@ -41,8 +41,9 @@ class FixedServices:
         found = self.known.get((namespace, name))
         if isinstance(found, errors.ApiError):
             raise found
-        return found or services.Unresolved(
-            trouble=services.Trouble.NOT_FOUND, message=f"Service {namespace}/{name}: not there"
+        return found or services.ServiceUnresolved(
+            trouble=services.ServiceTrouble.NOT_FOUND,
+            message=f"Service {namespace}/{name}: not there",
         )
 
     def forget(self, namespace, name) -> None:
@@ -50,8 +51,8 @@ class FixedServices:
 
 
 def a_service(*addresses: tuple[str, int], name="billing", namespace="default", vouched=True):
-    return services.Resolved(
-        addresses=tuple(services.Address(host=host, port=port) for host, port in addresses),
+    return services.ServiceResolved(
+        addresses=tuple(services.ServiceAddress(host=host, port=port) for host, port in addresses),
         server_name=f"{name}.{namespace}.svc",
         vouched=vouched,
     )

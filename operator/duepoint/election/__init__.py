@@ -1,1 +1,1 @@
-"""What only the leader does: repair, history, backfill; and how the leader is chosen."""
+"""How the leader is chosen: one at a time, by a Lease, for a term with a number."""

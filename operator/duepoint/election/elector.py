@@ -1,7 +1,7 @@
 """One leader at a time, by a Lease; a term of work while we are it.
 
-What the protocol promises, and how. Times are those of ``term.Timing``; all are measured on this
-process's own monotonic clock, never by comparing a time that another machine wrote.
+What the protocol promises, and how. Times are those of ``term.LeaseTiming``; all are measured on
+this process's own monotonic clock, never by comparing a time that another machine wrote.
 
 - *Trust window.* A leader trusts itself until ``renew_deadline`` (10 s) after the **start** of its
   last successful renewal, because the write may have reached the server that early. Afterwards
@@ -19,9 +19,9 @@ process's own monotonic clock, never by comparing a time that another machine wr
 - *Everything is a failed renewal*: a refusal, an exception of any class, a call that hangs and
   ignores its cancellation. Failures are repeated every ``retry`` until the trust window closes.
 - *Release.* When a term ends while we hold the Lease, its holder is emptied, with a mark that this
-  was meant, and a standby takes it at its next look. A Lease that is gone or names nobody without
-  that mark was meddled with while somebody may still trust in it: whoever has seen it held before
-  waits a whole ``lease``; only one who never has takes it at once.
+  was meant, and a standby takes it at its next look. A Lease that is gone or has no holder
+  without that mark was edited while another replica may still trust in it: a candidate that has
+  seen it held before waits a whole ``lease``; only one that never has takes it at once.
 - *Epoch.* Each term has a number above that of every earlier one, whatever became of the Lease:
   above its transitions, above the annotation that repeats them (transitions are an int32 that
   anyone may set), and above the highest that Redis has seen.
@@ -50,7 +50,7 @@ from duepoint.kube import leases
 
 _log = structlog.get_logger(__name__)
 
-#: The epoch of the newest term, beside the transitions that anybody may edit.
+#: The epoch of the newest term, beside the transitions, which any client may edit.
 EPOCH_ANNOTATION = "duepoint.dev/epoch"
 #: The epoch of the term that ended by giving the Lease back.
 RELEASED_ANNOTATION = "duepoint.dev/released"
@@ -107,12 +107,12 @@ class Elector:
         lease: where the Lease is kept.
         clock: this process's clocks.
         name: of this replica, for people; the identity on the Lease is made unique from it, so
-            that nobody takes a Lease for their own that an earlier process of the name left.
+            that no replica takes a Lease for its own that an earlier process of the name left.
         known_epoch: the highest epoch that Redis has seen; a failure counts as 0.
         timing: durations.
         leave: ends the process, where the work of a lost term does not stop.
         watchdog: does so where the loop is stuck; None for none.
-        on_change: told (leading, epoch) at both ends of a term.
+        on_change: called with (leading, epoch) at both ends of a term.
         rng: for jitter.
     """
 
@@ -123,7 +123,7 @@ class Elector:
         name: str,
         *,
         known_epoch: Callable[[], Awaitable[int]] | None = None,
-        timing: terms.Timing | None = None,
+        timing: terms.LeaseTiming | None = None,
         leave: Callable[[str], None] = watchdogs.exit_process,
         watchdog: watchdogs.Watchdog | None = None,
         on_change: Callable[[bool, terms.Epoch], None] | None = None,
@@ -133,7 +133,7 @@ class Elector:
         self._port = lease
         self._clock = clock
         self._known_epoch = known_epoch
-        self._timing = timing or terms.Timing()
+        self._timing = timing or terms.LeaseTiming()
         self._leave = leave
         self._watchdog = watchdog
         self._on_change = on_change or (lambda _leading, _epoch: None)
@@ -162,7 +162,7 @@ class Elector:
         """Seconds until we are a candidate again; never none, or terms could follow without end."""
         if ending is Ending.LOST:
             return self._timing.look * self._random.uniform(0.75, 1.0)
-        return next(pauses)  # give somebody else, for whom it may work, a chance
+        return next(pauses)  # give another replica, for which it may work, a chance
 
     # -- candidate -------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Elector:
         return holding if taken else None
 
     def _is_free(self, current: leases.Lease | None, started: float) -> bool:
-        """Whether nobody can trust in this Lease any more; remembers what was seen.
+        """Whether no replica can trust in this Lease any more; remembers what was seen.
 
         ``started`` is when the read of ``current`` began: it was like this at some instant since.
         """
@@ -244,7 +244,7 @@ class Elector:
             ending = await self._keep(holding, work)
             return ending
         finally:
-            term.end()  # before anything else: whoever asks from now on is told no
+            term.end()  # before anything else: ``is_held`` is False from now on
             self._on_change(False, term.epoch)  # noqa: FBT003
             await self._stop(work)
             if ending is not Ending.LOST:
@@ -261,7 +261,7 @@ class Elector:
                 return Ending.LOST
 
     async def _renew(self, holding: _Holding) -> bool:
-        """Try to renew. False: somebody else has the Lease."""
+        """Try to renew. False: another replica has the Lease."""
         lease, term = holding.lease, holding.term
         notes = {**lease.annotations, **term.notes}
         # A write that changes nothing succeeds without a new version, and a candidate would see
@@ -280,13 +280,13 @@ class Elector:
             return True
         if current.value.holder != self.identity:
             return False
-        # Our own write that seemed to fail has arrived, or somebody edited a part of it.
+        # Our own write that seemed to fail has arrived, or a part of the Lease was edited.
         moved = _moved_to(wanted, current.value)
         await self._write(holding, moved, term.seconds_left())
         return True
 
     async def _write(self, holding: _Holding, wanted: leases.Lease, seconds: float) -> bool | None:
-        """Whether the write was accepted; None where nobody knows."""
+        """Whether the write was accepted; None where it is not known."""
         began = self._clock.monotonic()
         put = self._port.update if wanted.version else self._port.create
         answer = await self._call(lambda: put(wanted), seconds)
@@ -311,7 +311,7 @@ class Elector:
             _log.error("the work of the term failed", exc_info=error)
 
     async def _release(self, holding: _Holding) -> None:
-        """Give the Lease back, so that nobody has to wait for its end; best effort."""
+        """Give the Lease back, so that no standby has to wait for its end; best effort."""
         mark = {RELEASED_ANNOTATION: str(holding.term.epoch)}
         lease = replace(holding.lease, holder="", annotations={**holding.lease.annotations, **mark})
         deadline = self._clock.monotonic() + self._timing.release

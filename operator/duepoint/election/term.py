@@ -15,7 +15,7 @@ Epoch = NewType("Epoch", int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class LeaseTiming:
     """Durations in seconds; lease, deadline and retry are those of kube-controller-manager.
 
     Attributes:

@@ -23,15 +23,7 @@ import msgspec
 
 import duepoint
 from duepoint import errors as base
-from duepoint.kube import (
-    credentials,
-    errors,
-    lines,
-    paging,
-    port,
-    transport,
-    wire,
-)
+from duepoint.kube import credentials, errors, port, transport, wire
 from duepoint.net import http1
 
 #: How long one page of a list may take.
@@ -41,7 +33,7 @@ WATCH_SECONDS = (240, 360)
 #: Waits between attempts to reopen a watch, doubled each time, with full jitter.
 REOPEN_SECONDS = (0.2, 30.0)
 
-ItemT = TypeVar("ItemT", bound=port.Item)
+ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
 #: Called with each finished request: verb, resource, status code (0 where no answer came).
 Observer = Callable[[str, str, int], None]
@@ -109,9 +101,9 @@ class ApiSession:
             deadline=_now() + timeout_seconds,
             purpose=purpose,
         )
-        return await self._answered(call)
+        return await self._send_patiently(call)
 
-    async def _answered(self, call: transport.ApiRequest) -> bytes:
+    async def _send_patiently(self, call: transport.ApiRequest) -> bytes:
         renewed = False
         while True:
             await self._wait_out_hold(call)
@@ -191,11 +183,11 @@ class ApiSession:
         *,
         limit: int = port.PAGE_LIMIT,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.Page[ItemT]]:
+    ) -> AsyncIterator[port.ListPage[ItemT]]:
         """See ``port.Api.list_pages``."""
-        decoder = msgspec.json.Decoder(port.Page[item_type])  # type: ignore[valid-type]
+        decoder = msgspec.json.Decoder(port.ListPage[item_type])  # type: ignore[valid-type]
         asked = dict(query or {})
-        pages = paging.Paging(limit)
+        pages = wire.PageSize(limit)
         async with contextlib.AsyncExitStack() as asking:
             body = await self._page(path, asked, pages)
             while True:
@@ -212,7 +204,7 @@ class ApiSession:
                 body = await following
                 asking.pop_all()
 
-    async def _page(self, path: str, asked: Mapping[str, str], pages: paging.Paging) -> bytes:
+    async def _page(self, path: str, asked: Mapping[str, str], pages: wire.PageSize) -> bytes:
         while True:
             call = transport.ApiRequest(
                 verb="GET",
@@ -226,11 +218,11 @@ class ApiSession:
                 most_bytes=pages.most_bytes,
             )
             try:
-                body = await self._answered(call)
+                body = await self._send_patiently(call)
             except http1.TooLarge:
-                pages.was_too_large()
+                pages.shrink()
                 continue
-            pages.note(len(body))
+            pages.record(len(body))
             return body
 
     # -- watches ---------------------------------------------------------------------------
@@ -242,7 +234,7 @@ class ApiSession:
         resource_version: str,
         *,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.Change[ItemT]]:
+    ) -> AsyncIterator[port.WatchEvent[ItemT]]:
         """See ``port.Api.watch``."""
         decoder = msgspec.json.Decoder(item_type)
         failures, renewed = 0, False
@@ -253,7 +245,7 @@ class ApiSession:
                     resource_version = wire.next_version(event, resource_version, path)
                     if event.type in port.ChangeType.__members__:
                         item = wire.decoded(decoder, event.object, f"WATCH {path}")
-                        yield port.Change(port.ChangeType(event.type), item)
+                        yield port.WatchEvent(port.ChangeType(event.type), item)
             except errors.Unauthorized:
                 if renewed or not await self._renewed_by(
                     _now() + transport.CONNECT_TIMEOUT_SECONDS
@@ -269,7 +261,7 @@ class ApiSession:
 
     async def _events(
         self, path: str, resource_version: str, query: Mapping[str, str] | None
-    ) -> AsyncIterator[wire.Event]:
+    ) -> AsyncIterator[wire.WatchLine]:
         attempt = f"WATCH {path}"
         code = 0
         try:
@@ -280,7 +272,7 @@ class ApiSession:
                 if code >= 300:
                     body = await answer.read()
                     raise errors.from_answer(attempt, code, answer.headers, body)
-                splitter = lines.Splitter()
+                splitter = wire.LineSplitter()
                 async for chunk in answer.content.iter_any():
                     for line in splitter.feed(chunk):
                         yield wire.parsed_event(line, attempt)

@@ -6,10 +6,7 @@ The uid of kube-system stays for as long as the cluster does. Where that namespa
 
 from __future__ import annotations
 
-import urllib.parse
 from dataclasses import dataclass
-
-import msgspec
 
 from duepoint import errors as base
 from duepoint.kube import errors, port, wire
@@ -32,13 +29,6 @@ class Identity:
     home: str
 
 
-class _Namespace(msgspec.Struct, frozen=True):
-    metadata: port.Metadata
-
-
-_decoder = msgspec.json.Decoder(_Namespace)
-
-
 async def identity(api: port.Api, home: str) -> Identity:
     """Who this cluster is, seen from the namespace of the installation.
 
@@ -49,18 +39,18 @@ async def identity(api: port.Api, home: str) -> Identity:
     found = Identity(cluster=await _uid(api, SYSTEM), home=await _uid(api, home))
     if not (found.cluster or found.home):
         raise Unidentified(
-            f"this account may get neither the namespace {SYSTEM} nor {home}, so it cannot be told"
-            " whether the index in Redis is of this cluster; let it get one of them"
+            f"this account may get neither the namespace {SYSTEM} nor {home}, so Duepoint"
+            " cannot verify that the index in Redis belongs to this cluster; let it get one of them"
         )
     return found
 
 
 async def _uid(api: port.Api, name: str) -> str:
-    path = f"/api/v1/namespaces/{urllib.parse.quote(name, safe='')}"
+    path = port.path("/api/v1", None, "namespaces", name)
     try:
         answer = await api.request(
             "GET", path, accept=port.JSON_METADATA, timeout_seconds=TIMEOUT_SECONDS
         )
     except (errors.Forbidden, errors.NotFound):
         return ""
-    return wire.decoded(_decoder, answer, f"GET {path}").metadata.uid
+    return wire.metadata(answer, f"GET {path}").uid

@@ -153,7 +153,7 @@ class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int = 0
 
 
-class Status(msgspec.Struct, rename="camel"):
+class ApiStatus(msgspec.Struct, rename="camel"):
     """``metav1.Status``, as far as a reaction needs it."""
 
     reason: str = ""
@@ -166,7 +166,7 @@ class Status(msgspec.Struct, rename="camel"):
         return (self.details.causes if self.details else None) or []
 
 
-_status_decoder = msgspec.json.Decoder(Status)
+_status_decoder = msgspec.json.Decoder(ApiStatus)
 
 
 def from_answer(
@@ -189,7 +189,7 @@ def from_answer(
     return error
 
 
-def _by_status(status: int, message: str, answer: Status, retry_after: float | None) -> ApiError:
+def _by_status(status: int, message: str, answer: ApiStatus, retry_after: float | None) -> ApiError:
     known: dict[str, Any] = {"status": status, "reason": answer.reason}
     match status:
         case 400 | 413 | 415 | 422:
@@ -209,7 +209,7 @@ def _by_status(status: int, message: str, answer: Status, retry_after: float | N
     return _BY_STATUS.get(status, Unavailable)(message, **known)
 
 
-def _is_from_the_future(answer: Status) -> bool:
+def _is_from_the_future(answer: ApiStatus) -> bool:
     """A resource version that the server has not reached: its store came back from a backup."""
     return any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes)
 
@@ -228,18 +228,18 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def parse_status(body: bytes | msgspec.Raw) -> Status:
+def parse_status(body: bytes | msgspec.Raw) -> ApiStatus:
     """The Status in an answer; an empty one where it holds something else."""
     try:
         return _status_decoder.decode(body)
     except msgspec.DecodeError:
-        return Status(message=bytes(body)[:200].decode(errors="replace").strip())
+        return ApiStatus(message=bytes(body)[:200].decode(errors="replace").strip())
 
 
 _QUOTA_SIGNS = ("exceeded quota", "failed quota", "status unknown for quota", "insufficient quota")
 
 
-def _forbidden_cause(answer: Status) -> ForbiddenCause:
+def _forbidden_cause(answer: ApiStatus) -> ForbiddenCause:
     if any(cause.reason == "NamespaceTerminating" for cause in answer.causes):
         return ForbiddenCause.NAMESPACE_TERMINATING
     # Quota and rights have no cause of their own in the Status: the texts are those of
@@ -251,7 +251,7 @@ def _forbidden_cause(answer: Status) -> ForbiddenCause:
     return ForbiddenCause.ADMISSION
 
 
-def _retry_after(headers: Mapping[str, str], answer: Status) -> float | None:
+def _retry_after(headers: Mapping[str, str], answer: ApiStatus) -> float | None:
     """Seconds; the API server sends no dates, and a proxy's date is not worth a parser here."""
     text = headers.get("Retry-After") or headers.get("retry-after", "")
     if text.isascii() and text.isdigit():

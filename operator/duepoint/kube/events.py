@@ -1,6 +1,7 @@
-"""Events that people read, kept few: one per object, reason and five minutes.
+"""Events: ours, kept few, and those in which the Job controller says why a Job gets no Pods.
 
-``note`` returns at once; ``run`` posts what was noted. The first occurrence of something is posted
+``note`` returns at once; ``run`` posts what was noted, one Event per object, reason and five
+minutes. The first occurrence of something is posted
 as an Event, further ones within the window are counted and written once, as its ``series``. All
 together are at most 20 a second and a bounded number waits; what is beyond it is dropped, because
 an Event is news, not a record: status and the ledger keep the record. Failures are dropped too.
@@ -11,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-import urllib.parse
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import structlog
 
 from duepoint import clock as clocks
@@ -27,6 +28,11 @@ WINDOW_SECONDS = 300.0
 MOST_PER_SECOND = 20
 MOST_WAITING = 1000
 NOTE_LIMIT = 1024
+
+
+def collection(namespace: str) -> str:
+    """Path of all Events of a namespace."""
+    return port.path("/apis/events.k8s.io/v1", namespace, "events")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,7 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing worth telling.
+    """A fact about an object that its users should read.
 
     Attributes:
         reason: a ``conditions.Reason`` or another word in CamelCase.
@@ -143,25 +149,21 @@ class Recorder:
         """Post what is new of a series; a series without anything new has ended."""
         if series.posted == series.count:
             return
-        told = series.count
+        counted, path = series.count, collection(series.news.regarding.namespace)
         try:
             if series.posted == 0:
-                await self._api.request("POST", self._path(series.news), self._event(series))
+                await self._api.request("POST", path, self._event(series))
             else:
                 await self._api.request(
                     "PATCH",
-                    f"{self._path(series.news)}/{series.event_name}",
+                    f"{path}/{series.event_name}",
                     {"series": _series(series)},
                     content_type=port.MERGE_PATCH,
                 )
         except errors.ApiError as error:
             _log.warning("an Event was dropped", reason=series.news.reason, error=str(error))
-        series.posted = told
+        series.posted = counted
         series.due = self._clock.monotonic() + WINDOW_SECONDS
-
-    def _path(self, news: Event) -> str:
-        namespace = urllib.parse.quote(news.regarding.namespace, safe="")
-        return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
 
     def _event(self, series: _Series) -> dict[str, Any]:
         news = series.news
@@ -188,3 +190,67 @@ def _series(series: _Series) -> dict[str, Any]:
         "count": series.count,
         "lastObservedTime": times.micro_time_text(series.last_us),
     }
+
+
+# -- why a Job gets no Pods ---------------------------------------------------------------------
+
+# A Job whose Pods are refused (Pod Security, a quota, a missing ServiceAccount, an admission
+# webhook) does not fail: its controller retries for ever and says so in Events of the Job alone.
+
+_REFUSED = "FailedCreate"
+
+#: Signs in the Job controller's notes, which end with the API server's own words.
+_ADVICE = (
+    (
+        "violates PodSecurity",
+        "mend securityContext in the jobTemplate, or the namespace's Pod Security label",
+    ),
+    ("exceeded quota", "free or raise the quota"),
+    ("failed quota", "give the containers the requests and limits that the quota counts"),
+    (
+        "service account",
+        "create the ServiceAccount, or mend serviceAccountName in the jobTemplate",
+    ),
+    ("webhook", "ask the owner of that admission webhook"),
+)
+_OTHERWISE = "mend the jobTemplate, or what refuses the Pods"
+
+
+class _Regarding(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _SeenSeries(msgspec.Struct, frozen=True, rename="camel"):
+    last_observed_time: str | None = None
+
+
+class _PodRefusal(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: port.Metadata
+    reason: str = ""
+    note: str = ""
+    regarding: _Regarding = _Regarding()
+    series: _SeenSeries | None = None
+    deprecated_last_timestamp: str | None = None
+    event_time: str | None = None
+
+
+async def newest_pod_refusal(api: port.Api, namespace: str, job_uid: str) -> str:
+    """The Job controller's note on the newest refusal of a Pod of this Job, or ""."""
+    query = {"fieldSelector": f"regarding.uid={job_uid},reason={_REFUSED}"}
+    found = [
+        event
+        for event in await port.listed(api, collection(namespace), _PodRefusal, query)
+        if event.reason == _REFUSED and event.regarding.uid == job_uid
+    ]
+    return max(found, key=_last_us).note if found else ""
+
+
+def pod_advice(note: str) -> str:
+    """What to do about a refusal."""
+    return next((action for sign, action in _ADVICE if sign in note), _OTHERWISE)
+
+
+def _last_us(event: _PodRefusal) -> int:
+    series = event.series.last_observed_time if event.series is not None else None
+    last = series or event.deprecated_last_timestamp or event.event_time
+    return times.parse_us(last or event.metadata.creation_timestamp or "1970-01-01T00:00:00Z")

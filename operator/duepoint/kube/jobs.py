@@ -1,52 +1,18 @@
-"""How exactly one Job comes to exist for a slot, and what becomes of it.
+"""Jobs at the API server: whose run they are, how they ended; found, listed and deleted.
 
-``create`` relies on the name that ``jobbuilder`` gives (its names are offered here too): a 409
-becomes "it is ours already" only after a look at the owner and the slot, never silently. A Job is a
-Schedule's run where its controller is that Schedule, by namespace, name and uid, and where it names
-its slot: a uid alone proves nothing, because every receiver is sent it.
-``dry_run`` asks the API server whether a template would do. Outages are exceptions
-(``errors.Unavailable``); everything that the caller decides upon is a value.
+A Job is a Schedule's run where its controller is that Schedule, by namespace, name and uid, and
+where it names its slot: a uid alone proves nothing, because every receiver is sent it.
 """
 
 from __future__ import annotations
 
-import urllib.parse
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from duepoint.kube import errors, port, schedules, templatewords, times, wire
-from duepoint.kube.jobbuilder import (
-    CRONJOB_SCHEDULED_TIMESTAMP,
-    PAYLOAD,
-    PREVIOUS_TIME,
-    SCHEDULE_LABEL,
-    SCHEDULED_TIME,
-    TRIGGER,
-    SlotFacts,
-    job_for,
-    job_name,
-    name_of,
-)
-from duepoint.schedules.conditions import Reason
-
-__all__ = [
-    "CRONJOB_SCHEDULED_TIMESTAMP",
-    "PAYLOAD",
-    "PREVIOUS_TIME",
-    "SCHEDULED_TIME",
-    "SCHEDULE_LABEL",
-    "TRIGGER",
-    "SlotFacts",
-    "job_for",
-    "job_name",
-    "name_of",
-]
-
-#: A deletion between "exists already" and the look at it is met by asking again, this often.
-_CREATE_ROUNDS = 3
+from duepoint.kube import errors, port, schedules, times
+from duepoint.kube.jobbuilder import SCHEDULE_LABEL, SCHEDULED_TIME
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -79,8 +45,8 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """How a Job ended. ``at_us`` is None where the API server does not tell."""
+class FinishedJob:
+    """How a Job ended. ``at_us`` is None where the API server names no time."""
 
     succeeded: bool
     reason: str
@@ -88,246 +54,17 @@ class Finished:
     at_us: int | None
 
 
-# -- creating ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Created:
-    """The Job exists since now."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyOurs:
-    """The Job of this very slot existed before, running, finished or being deleted."""
-
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class NameConflict:
-    """Another object has the name; it was left alone."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The API server will not have this Job.
-
-    Attributes:
-        reason: InvalidJobTemplate (repeating helps nobody), NamespaceTerminating (nor here),
-            QuotaExceeded or Forbidden (both may heal: repeat with backoff until the deadline).
-        message: the API server's; of an invalid template with the fields of the Schedule.
-    """
-
-    reason: Reason
-    message: str
-
-    @property
-    def may_heal(self) -> bool:
-        return self.reason in (Reason.QUOTA_EXCEEDED, Reason.FORBIDDEN)
-
-
-CreateResult = Created | AlreadyOurs | NameConflict | Refused
-
-
-class _Existing(msgspec.Struct, frozen=True):
-    metadata: port.Metadata
-
-
-_existing_decoder = msgspec.json.Decoder(_Existing)
-
-
-#: Neither warnings of unknown fields, which a dry run reported before, nor the Job in the answer:
-#: together they cost the API server a twentieth of a creation.
-_LEAN = {"fieldValidation": "Ignore"}
-
-
-async def create(
-    api: port.Api,
-    namespace: str,
-    job: Mapping[str, Any],
-    *,
-    body: bytes | None = None,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-) -> CreateResult:
-    """Make the Job exist, once.
-
-    Args:
-        job: the Job, or of one with a ``body`` its metadata.
-        body: the Job as it is sent; of a large one no more than its bytes need be kept.
-
-    Raises:
-        errors.Unavailable: no answer. Asking again is always safe: the name decides.
-    """
-    for _ in range(_CREATE_ROUNDS):
-        try:
-            answer = await api.request(
-                "POST",
-                collection(namespace),
-                body or job,
-                query=_LEAN,
-                accept=port.JSON_METADATA,
-                timeout_seconds=timeout_seconds,
-            )
-            return Created(_existing(answer, "POST").uid)
-        except errors.Conflict as conflict:
-            if not conflict.already_exists:
-                continue  # a quota was updated by somebody else meanwhile
-            found = await _compare(api, namespace, job, timeout_seconds)
-            if found is not None:
-                return found
-        except errors.Invalid as error:
-            message = templatewords.of_invalid(error, str(job["metadata"]["name"]))
-            return Refused(_refusal_reason(error), message)
-        except (errors.Forbidden, errors.NotFound) as error:
-            return Refused(_refusal_reason(error), error.server_message or str(error))
-    raise errors.Unavailable(f"POST {collection(namespace)}: kept being in conflict", sent=False)
-
-
-async def _compare(
-    api: port.Api, namespace: str, job: Mapping[str, Any], timeout_seconds: float
-) -> AlreadyOurs | NameConflict | Refused | None:
-    """Whose Job has the name; None where it has gone meanwhile."""
-    wanted = job["metadata"]
-    try:
-        answer = await api.request(
-            "GET", path(namespace, wanted["name"]), timeout_seconds=timeout_seconds
-        )
-    except errors.NotFound:
-        return None
-    except errors.Forbidden as error:
-        return Refused(_refusal_reason(error), str(error))
-    existing = _existing(answer, "GET")
-    if _is_same_slot(existing, wanted):
-        return AlreadyOurs(existing.uid)
-    return NameConflict(_conflict(existing, wanted))
-
-
-def _existing(answer: bytes, verb: str) -> port.Metadata:
-    return wire.decoded(_existing_decoder, answer, f"{verb} Job").metadata
-
-
-def _is_same_slot(existing: port.Metadata, wanted: Mapping[str, Any]) -> bool:
-    slot = wanted["annotations"][SCHEDULED_TIME]
-    named = (existing.annotations or {}).get(SCHEDULED_TIME)
-    return _is_same_owner(existing, wanted) and named == slot
-
-
-def _is_same_owner(existing: port.Metadata, wanted: Mapping[str, Any]) -> bool:
-    """Of a Job that has the wanted name, and so is in the wanted namespace."""
-    owner = wanted["ownerReferences"][0]
-    found = _controlling(existing)
-    return found is not None and (found.name, found.uid) == (owner["name"], owner["uid"])
-
-
-def _conflict(existing: port.Metadata, wanted: Mapping[str, Any]) -> str:
-    """Why the Job that has the name does not stand for the slot, and what to do."""
-    told = f"Job {wanted['namespace']}/{wanted['name']} exists and is not this slot's: "
-    if not _is_same_owner(existing, wanted):
-        return f"{told}it is controlled by {_controller(existing)}; rename or delete one of them"
-    slot = wanted["annotations"][SCHEDULED_TIME]
-    named = (existing.annotations or {}).get(SCHEDULED_TIME)
-    found = f"is {named}" if named else "is missing"
-    return (
-        f"{told}its annotation {SCHEDULED_TIME} {found}; write {slot} there if it ran for this "
-        "slot, else delete the Job"
-    )
-
-
-def _controller(existing: port.Metadata) -> str:
-    for reference in existing.owner_references or ():
-        if reference.controller:
-            return f"{reference.kind} {reference.name} (uid {reference.uid})"
-    return "nobody"
-
-
-def _refusal_reason(error: errors.Invalid | errors.Forbidden | errors.NotFound) -> Reason:
-    if isinstance(error, errors.Invalid):
-        return Reason.INVALID_JOB_TEMPLATE
-    if isinstance(error, errors.NotFound):
-        return Reason.NAMESPACE_TERMINATING  # a POST that finds nothing: the namespace is gone
-    match error.cause:
-        case errors.ForbiddenCause.QUOTA:
-            return Reason.QUOTA_EXCEEDED
-        case errors.ForbiddenCause.NAMESPACE_TERMINATING:
-            return Reason.NAMESPACE_TERMINATING
-        case errors.ForbiddenCause.RIGHTS | errors.ForbiddenCause.ADMISSION:
-            return Reason.FORBIDDEN
-
-
-# -- checking a template ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Valid:
-    """The API server would create it."""
-
-
-@dataclass(frozen=True, slots=True)
-class InvalidTemplate:
-    """The API server refuses it, and always will; the message names fields of the Schedule."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotNow:
-    """No verdict; ask again later."""
-
-    reason: Reason
-    message: str
-
-
-async def dry_run(
-    api: port.Api,
-    namespace: str,
-    job: Mapping[str, Any],
-    *,
-    timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-) -> Valid | InvalidTemplate | NotNow:
-    """Ask whether this Job could be created, misspelt fields being errors; never raises ApiError.
-
-    Use the real name of the next slot: an Indexed Job has less room in its name.
-    """
-    try:
-        await api.request(
-            "POST",
-            collection(namespace),
-            job,
-            query={"dryRun": "All", "fieldValidation": "Strict"},
-            timeout_seconds=timeout_seconds,
-        )
-    except errors.Conflict:
-        return Valid()  # the name is taken, so everything before that check was right
-    except errors.Invalid as error:
-        return InvalidTemplate(templatewords.of_invalid(error, str(job["metadata"]["name"])))
-    except (errors.Forbidden, errors.NotFound) as error:
-        reason = _refusal_reason(error)
-        return NotNow(reason, templatewords.of_other(error, str(job["metadata"]["name"])))
-    except errors.ApiError as error:
-        message = str(error).removeprefix(f"POST {collection(namespace)}: ")
-        return NotNow(Reason.API_UNAVAILABLE, message)
-    return Valid()
-
-
-# -- reading and deleting ---------------------------------------------------------------------
-
-
 def collection(namespace: str | None = None) -> str:
     """Path of all Jobs of a namespace, or of the cluster."""
-    scope = "" if namespace is None else f"/namespaces/{urllib.parse.quote(namespace, safe='')}"
-    return f"/apis/batch/v1{scope}/jobs"
+    return port.path("/apis/batch/v1", namespace, "jobs")
 
 
 def path(namespace: str, name: str) -> str:
     """Path of one Job."""
-    return f"{collection(namespace)}/{urllib.parse.quote(name, safe='')}"
+    return port.path("/apis/batch/v1", namespace, "jobs", name)
 
 
-class Owner(NamedTuple):
+class JobOwner(NamedTuple):
     """A Schedule as the controller of Jobs: owners are in the namespace of what they own."""
 
     namespace: str
@@ -335,13 +72,14 @@ class Owner(NamedTuple):
     uid: str
 
 
-def owner_of(job: Job) -> Owner | None:
+def owner_of(job: Job) -> JobOwner | None:
     """The Schedule that the Job says it is controlled by, or None."""
-    found = _controlling(job.metadata)
-    return None if found is None else Owner(job.metadata.namespace, found.name, found.uid)
+    found = controlling(job.metadata)
+    return None if found is None else JobOwner(job.metadata.namespace, found.name, found.uid)
 
 
-def _controlling(metadata: port.Metadata) -> port.OwnerReference | None:
+def controlling(metadata: port.Metadata) -> port.OwnerReference | None:
+    """The Schedule that the metadata name as the controller, or None."""
     for reference in metadata.owner_references or ():
         is_schedule = (reference.api_version, reference.kind) == (
             schedules.API_VERSION,
@@ -361,7 +99,7 @@ def slot_us(job: Job) -> int | None:
         return None
 
 
-def is_run_of(job: Job, owner: Owner) -> bool:
+def is_run_of(job: Job, owner: JobOwner) -> bool:
     """Whether the Job runs a slot of this very Schedule."""
     return owner_of(job) == owner and slot_us(job) is not None
 
@@ -372,11 +110,8 @@ def is_released(job: Job) -> bool:
 
 
 async def find(api: port.Api, namespace: str, name: str) -> Job | None:
-    """The Job of that name, or None; found by a list, which needs no further right."""
-    query = {"fieldSelector": f"metadata.name={name}"}
-    pages = api.list_pages(collection(namespace), Job, query=query)
-    found = [job async for page in pages for job in page.items]
-    return next((job for job in found if job.metadata.name == name), None)
+    """The Job of that name, or None."""
+    return await port.find(api, collection(namespace), Job, name)
 
 
 async def of_schedule(
@@ -384,24 +119,23 @@ async def of_schedule(
 ) -> tuple[Job, ...]:
     """All Jobs that this Schedule made and that still exist, in no particular order."""
     found = await labelled(api, namespace, schedule_name)
-    owner = Owner(namespace, schedule_name, schedule_uid)
+    owner = JobOwner(namespace, schedule_name, schedule_uid)
     return tuple(job for job in found if is_run_of(job, owner))
 
 
-async def labelled(api: port.Api, namespace: str, schedule_name: str) -> tuple[Job, ...]:
-    """All Jobs with the label of a Schedule of this name, whoever controls them."""
+async def labelled(api: port.Api, namespace: str, schedule_name: str) -> list[Job]:
+    """All Jobs with the label of a Schedule of this name, whatever controls them."""
     query = {"labelSelector": f"{SCHEDULE_LABEL}={schedule_name}"}
-    pages = api.list_pages(collection(namespace), Job, query=query)
-    return tuple([job async for page in pages for job in page.items])
+    return await port.listed(api, collection(namespace), Job, query)
 
 
-def finished(job: Job) -> Finished | None:
+def finished(job: Job) -> FinishedJob | None:
     """How the Job ended, or None while it runs."""
     status = job.status or JobStatus()
     for condition in status.conditions or ():
         if condition.status == "True" and condition.type in ("Complete", "Failed"):
             ended = status.completion_time or condition.last_transition_time
-            return Finished(
+            return FinishedJob(
                 succeeded=condition.type == "Complete",
                 reason=condition.reason,
                 message=condition.message,

@@ -1,22 +1,25 @@
 """Compare-and-swap on one ``coordination.k8s.io/v1`` Lease.
 
 The Lease is read and replaced whole, under the resource version it was read at, so that of two
-writers one loses and knows it. What others keep in its metadata is carried over. A Lease that
-somebody edited to nonsense is read as far as it makes sense: a missing holder is "", a missing
-number 0. Who may write it, and when, is the elector's business.
+writers one loses and knows it. Foreign metadata is carried over. A Lease that was edited to
+nonsense is read as far as it makes sense: a missing holder is "", a missing number 0. Who may
+write it, and when, is the elector's business.
 """
 
 from __future__ import annotations
 
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
 
+from duepoint import services, telemetry
 from duepoint.kube import errors, port, times, wire
 
+#: The Lease among the parts of ``services.Health``.
+HEALTH_PART = "lease"
+_GROUP_VERSION = "/apis/coordination.k8s.io/v1"
 #: leaseTransitions is an int32, and leaseDurationSeconds too.
 INT32_MAX = 2**31 - 1
 
@@ -62,41 +65,54 @@ class LeasePort(Protocol):
 
 
 class KubeLease:
-    """The Lease of this name on an API server."""
+    """The Lease of this name on an API server.
 
-    def __init__(self, api: port.Api, namespace: str, name: str) -> None:
+    The elector treats every failure as a failed renewal and goes on, so the failures are reported
+    to ``health`` here: readiness says why a lone operator never leads.
+    """
+
+    def __init__(self, api: port.Api, namespace: str, name: str, health: services.Health) -> None:
         self._api = api
+        self._health = health
+        health.expect(HEALTH_PART)
         self._namespace = namespace
         self._name = name
-        self._collection = (
-            "/apis/coordination.k8s.io/v1/namespaces/"
-            f"{urllib.parse.quote(namespace, safe='')}/leases"
-        )
-        self._path = f"{self._collection}/{urllib.parse.quote(name, safe='')}"
+        self._collection = port.path(_GROUP_VERSION, namespace, "leases")
+        self._path = port.path(_GROUP_VERSION, namespace, "leases", name)
 
     async def get(self) -> Lease | None:
-        try:
-            return _lease(await self._call("GET", self._path))
-        except errors.NotFound:
-            return None
+        return await self._call("GET", self._path, none_for=(errors.NotFound,))
 
     async def create(self, lease: Lease) -> Lease | None:
-        new = replace(lease, version="", metadata={})
-        try:
-            return _lease(await self._call("POST", self._collection, self._document(new)))
-        except errors.Conflict:
-            return None
+        new = self._document(replace(lease, version="", metadata={}))
+        return await self._call("POST", self._collection, new, none_for=(errors.Conflict,))
 
     async def update(self, lease: Lease) -> Lease | None:
-        try:
-            return _lease(await self._call("PUT", self._path, self._document(lease)))
-        except (errors.Conflict, errors.NotFound):
-            return None
+        changed = self._document(lease)
+        refused = (errors.Conflict, errors.NotFound)
+        return await self._call("PUT", self._path, changed, none_for=refused)
 
-    async def _call(self, verb: str, path: str, body: object = None) -> bytes:
-        return await self._api.request(
-            verb, path, body, timeout_seconds=TIMEOUT_SECONDS, purpose=port.Purpose.LEASE
-        )
+    async def _call(
+        self,
+        verb: str,
+        path: str,
+        body: object = None,
+        *,
+        none_for: tuple[type[errors.ApiError], ...],
+    ) -> Lease | None:
+        try:
+            answer = await self._api.request(
+                verb, path, body, timeout_seconds=TIMEOUT_SECONDS, purpose=port.Purpose.LEASE
+            )
+            lease = _lease(answer)
+        except errors.ApiError as trouble:
+            if not isinstance(trouble, none_for):
+                if self._health.unwell(HEALTH_PART, str(trouble)):
+                    telemetry.logger.warning("the Lease cannot be reached", error=str(trouble))
+                raise
+            lease = None
+        self._health.well(HEALTH_PART)
+        return lease
 
     def _document(self, lease: Lease) -> dict[str, Any]:
         metadata = {**lease.metadata, "name": self._name, "namespace": self._namespace}

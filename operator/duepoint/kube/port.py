@@ -8,6 +8,7 @@ package takes an ``Api`` and never asks which.
 from __future__ import annotations
 
 import enum
+import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -64,14 +65,14 @@ def version_of(metadata: Metadata) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-class Item(Protocol):
+class KubeObject(Protocol):
     """Anything with object metadata."""
 
     @property
     def metadata(self) -> Metadata: ...
 
 
-ItemT = TypeVar("ItemT", bound=Item)
+ItemT = TypeVar("ItemT", bound=KubeObject)
 
 
 class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,7 +82,7 @@ class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
     continue_token: str = msgspec.field(default="", name="continue")
 
 
-class Page(msgspec.Struct, Generic[ItemT], frozen=True):
+class ListPage(msgspec.Struct, Generic[ItemT], frozen=True):
     """One page of a list. All pages of a list show the same resource version."""
 
     metadata: ListMetadata
@@ -96,7 +97,7 @@ class ChangeType(enum.StrEnum):
     DELETED = "DELETED"
 
 
-class Change(msgspec.Struct, Generic[ItemT], frozen=True):
+class WatchEvent(msgspec.Struct, Generic[ItemT], frozen=True):
     """One event of a watch; of a deleted object its last state."""
 
     type: ChangeType
@@ -139,7 +140,7 @@ class Api(Protocol):
         *,
         limit: int = PAGE_LIMIT,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[Page[ItemT]]:
+    ) -> AsyncIterator[ListPage[ItemT]]:
         """The pages of a list in turn. Gone: the list took too long; start it again.
 
         A page has at most ``limit`` objects, and fewer where those are large.
@@ -154,10 +155,47 @@ class Api(Protocol):
         resource_version: str,
         *,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[Change[ItemT]]:
+    ) -> AsyncIterator[WatchEvent[ItemT]]:
         """Changes after a resource version, for ever.
 
         Resumes by itself after closed connections, stalls, throttling and 5xx; ends with Gone
         (list again), Forbidden, NotFound or Unauthorized.
         """
         ...
+
+
+def path(group_version: str, namespace: str | None, plural: str, name: str = "") -> str:
+    """The path of an object, or without a name of all; None: of the whole cluster.
+
+    Args:
+        group_version: such as ``/api/v1`` or ``/apis/batch/v1``.
+    """
+    scope = "" if namespace is None else f"/namespaces/{urllib.parse.quote(namespace, safe='')}"
+    of_one = f"/{urllib.parse.quote(name, safe='')}" if name else ""
+    return f"{group_version}{scope}/{plural}{of_one}"
+
+
+async def listed(
+    api: Api, path: str, item_type: type[ItemT], query: Mapping[str, str] | None = None
+) -> list[ItemT]:
+    """All objects of a short list."""
+    return [
+        item async for page in api.list_pages(path, item_type, query=query) for item in page.items
+    ]
+
+
+async def find(
+    api: Api, path: str, item_type: type[ItemT], name: str, *, not_before: int = 0
+) -> ItemT | None:
+    """The object of that name, or None; found by a list, which needs no right to get.
+
+    Args:
+        path: of all such objects of the namespace.
+        not_before: a resourceVersion that the answer is at least as new as; the API server answers
+            from its cache and asks no database. 0 = as it is now.
+    """
+    query = {"fieldSelector": f"metadata.name={name}"}
+    if not_before:
+        query |= {"resourceVersion": str(not_before), "resourceVersionMatch": "NotOlderThan"}
+    found = await listed(api, path, item_type, query)
+    return next((item for item in found if item.metadata.name == name), None)

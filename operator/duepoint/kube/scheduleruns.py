@@ -1,8 +1,8 @@
-"""ScheduleRuns as the API server shows them: their spec read, one of them deleted.
+"""The spec of a ScheduleRun -> what it asks for.
 
 The CRD has checked the spec already, but an operator may be older or newer than the CRD that is
-installed, and some rules a CRD cannot say; what does not fit is an InvalidSpec that names the
-field. Lists and status writes are those of ``kube.schedules`` and ``kube.status``.
+installed, and some rules a CRD cannot express; what does not fit is an InvalidSpec that names the
+field. Pure; ``kube.schedules`` reads and deletes ScheduleRuns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from duepoint import errors as base
-from duepoint.kube import errors, port, schedules, times
+from duepoint.kube import times
 from duepoint.schedules import manualruns, nesting
 from duepoint.schedules.conditions import Reason
 
@@ -52,8 +52,8 @@ def wanted(spec: bytes, *, created_us: int) -> manualruns.Wanted:
         errors.InvalidSpec: it cannot be carried out; the message says what to write.
     """
     if field := nesting.too_deep(spec):
-        told = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
-        raise _invalid(Reason.INVALID_SPEC, f"spec.{field}", told)
+        message = f"is nested deeper than {nesting.DEEPEST} levels; write it flatter"
+        raise _invalid(Reason.INVALID_SPEC, f"spec.{field}", message)
     try:
         read = _decoder.decode(spec)
     except msgspec.DecodeError as error:
@@ -73,11 +73,11 @@ def _trigger(read: _Trigger, created_us: int) -> manualruns.Trigger:
     payload = bytes(read.payload)
     payload = b"" if payload == bytes(_UNSET) else payload
     if len(payload) > manualruns.PAYLOAD_LIMIT_BYTES:
-        said = (
+        message = (
             f"has {len(payload)} bytes of JSON; at most {manualruns.PAYLOAD_LIMIT_BYTES} are "
             "handed on, so put a reference to larger data in it"
         )
-        raise _invalid(Reason.PAYLOAD_TOO_LARGE, "spec.trigger.payload", said)
+        raise _invalid(Reason.PAYLOAD_TOO_LARGE, "spec.trigger.payload", message)
     return manualruns.Trigger(
         slot_us=slot_us, payload=payload, concurrency=read.concurrency_policy or ""
     )
@@ -89,8 +89,8 @@ def _backfill(read: _Spec, created_us: int) -> manualruns.Backfill:
     from_us = _instant_us(fields.from_, "spec.backfill.from")
     to_us = _instant_us(fields.to, "spec.backfill.to")
     if to_us <= from_us:
-        said = f"{fields.to} is not after from ({fields.from_}); write a later time"
-        raise _invalid(Reason.INVALID_SPEC, "spec.backfill.to", said)
+        message = f"{fields.to} is not after from ({fields.from_}); write a later time"
+        raise _invalid(Reason.INVALID_SPEC, "spec.backfill.to", message)
     return manualruns.Backfill(
         from_us=from_us,
         to_us=to_us,
@@ -107,42 +107,10 @@ def _instant_us(text: str, path: str) -> int:
     except ValueError as error:
         raise _invalid(Reason.INVALID_SPEC, path, f"{text!r} is no RFC 3339 time") from error
     if not manualruns.is_storable(instant_us):
-        said = f"{text} is not between 1970 and 2112; write a time in between"
-        raise _invalid(Reason.OUT_OF_RANGE, path, said)
+        message = f"{text} is not between 1970 and 2112; write a time in between"
+        raise _invalid(Reason.OUT_OF_RANGE, path, message)
     return instant_us
 
 
 def _invalid(reason: Reason, path: str, message: str) -> base.InvalidSpec:
     return base.InvalidSpec((base.FieldError(reason=reason, path=path, message=message),))
-
-
-async def delete(api: port.Api, namespace: str, name: str, uid: str) -> bool:
-    """Delete this very ScheduleRun. False: it was gone already."""
-    path = schedules.path(namespace, name, plural=schedules.RUN_PLURAL)
-    try:
-        await api.request("DELETE", path, {"preconditions": {"uid": uid}})
-    except (errors.NotFound, errors.Conflict):  # Conflict: another one has the name now
-        return False
-    return True
-
-
-async def read(
-    api: port.Api, namespace: str, name: str, *, not_before: int = 0
-) -> schedules.ScheduleRun | None:
-    """The ScheduleRun of that name; None: there is none. As ``schedules.read``."""
-    path = schedules.collection(namespace, plural=schedules.RUN_PLURAL)
-    query = schedules.named(name, not_before)
-    pages = api.list_pages(path, schedules.ScheduleRun, query=query)
-    found = [item async for page in pages for item in page.items]
-    return next((item for item in found if item.metadata.name == name), None)
-
-
-async def schedule_named(api: port.Api, namespace: str, name: str) -> schedules.Schedule | None:
-    """The Schedule of this name; a list of one, because the operator may list and not get."""
-    query = {"fieldSelector": f"metadata.name={name}"}
-    pages = api.list_pages(schedules.collection(namespace), schedules.Schedule, query=query)
-    async for page in pages:
-        for item in page.items:
-            if item.metadata.name == name and item.metadata.deletion_timestamp is None:
-                return item
-    return None

@@ -2,14 +2,13 @@
 
 Nothing here lists or watches: a worker may get a Secret that a Schedule names, and no other.
 What comes back never shows itself: no value stands in a message, a log line or a ``repr``. How
-long it is believed is ``targets.secretcache``'s.
+long it is believed is ``targets.secretaccess.secretcache``'s.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -88,7 +87,7 @@ async def read(
         errors.NotFound, errors.Forbidden: as the API server says.
         errors.Unavailable: ask again.
     """
-    path = _path(namespace, _PLURALS[kind], name)
+    path = port.path("/api/v1", namespace, _PLURALS[kind], name)
     body = await api.request("GET", path, timeout_seconds=timeout_seconds)
     found = wire.decoded(_object_decoder, body, f"GET {path}")
     # Only ours: another's may be 256 KiB of a manifest that was applied.
@@ -109,7 +108,7 @@ async def token(
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
 ) -> Token:
     """A new token for this audience (TokenRequest); raises as ``read``."""
-    path = _path(namespace, "serviceaccounts", account) + "/token"
+    path = port.path("/api/v1", namespace, "serviceaccounts", account) + "/token"
     wanted = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
@@ -129,8 +128,3 @@ def _decoded(data: Mapping[str, str] | None, path: str) -> dict[str, bytes]:
     except (binascii.Error, ValueError):
         # Without its cause: that might quote what it could not read.
         raise errors.Unavailable(f"GET {path}: the answer is not base64") from None
-
-
-def _path(namespace: str, plural: str, name: str) -> str:
-    space, named = (urllib.parse.quote(part, safe="") for part in (namespace, name))
-    return f"/api/v1/namespaces/{space}/{plural}/{named}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-import urllib.parse
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,7 +22,7 @@ from duepoint.kube import errors, port, wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ServiceAddress:
     """Where to connect to: an IP address and a port number."""
 
     host: str
@@ -31,7 +30,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ServiceResolved:
     """A Service that can be dialled.
 
     Attributes:
@@ -40,12 +39,12 @@ class Resolved:
         vouched: Kubernetes keeps all of its endpoints; else each address needs the allow-list.
     """
 
-    addresses: tuple[Address, ...]
+    addresses: tuple[ServiceAddress, ...]
     server_name: str
     vouched: bool
 
 
-class Trouble(enum.StrEnum):
+class ServiceTrouble(enum.StrEnum):
     """Why there is nothing to dial."""
 
     NOT_FOUND = "there is no such Service"
@@ -55,10 +54,10 @@ class Trouble(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unresolved:
+class ServiceUnresolved:
     """A Service that cannot be dialled now. All but EXTERNAL_NAME may heal by themselves."""
 
-    trouble: Trouble
+    trouble: ServiceTrouble
     message: str
 
 
@@ -112,7 +111,7 @@ async def resolve(
     wanted_port: int | str | None,
     *,
     timeout_seconds: float = port.REQUEST_TIMEOUT_SECONDS,
-) -> Resolved | Unresolved:
+) -> ServiceResolved | ServiceUnresolved:
     """Where a webhook to this Service goes.
 
     Args:
@@ -125,31 +124,31 @@ async def resolve(
     Raises:
         errors.Unavailable: ask again. errors.Forbidden: the worker's rights are missing.
     """
-    path = f"{_namespaced('/api/v1', namespace)}/services/{urllib.parse.quote(name, safe='')}"
+    path = port.path("/api/v1", namespace, "services", name)
     try:
         body = await api.request("GET", path, timeout_seconds=timeout_seconds)
     except errors.NotFound:
-        return _unresolved(namespace, name, Trouble.NOT_FOUND)
+        return _unresolved(namespace, name, ServiceTrouble.NOT_FOUND)
     spec = wire.decoded(_service_decoder, body, f"GET {path}").spec
     if spec.type == "ExternalName" or spec.external_name:
-        return _unresolved(namespace, name, Trouble.EXTERNAL_NAME)
+        return _unresolved(namespace, name, ServiceTrouble.EXTERNAL_NAME)
     chosen = _chosen_port(spec.ports or (), wanted_port)
     if chosen is None or chosen.port is None:
-        return _unresolved(namespace, name, Trouble.NO_PORT, f"{wanted_port}")
+        return _unresolved(namespace, name, ServiceTrouble.NO_PORT, f"{wanted_port}")
     slices = await _slices(api, namespace, name)
     vouched = bool(spec.selector) and all(map(_is_managed, slices))
     addresses = _addresses(spec, chosen, slices, vouched=vouched)
     if not addresses:
-        return _unresolved(namespace, name, Trouble.NO_ENDPOINTS)
-    return Resolved(addresses=addresses, server_name=f"{name}.{namespace}.svc", vouched=vouched)
+        return _unresolved(namespace, name, ServiceTrouble.NO_ENDPOINTS)
+    return ServiceResolved(
+        addresses=addresses, server_name=f"{name}.{namespace}.svc", vouched=vouched
+    )
 
 
 async def _slices(api: port.Api, namespace: str, name: str) -> list[_Slice]:
     query = {"labelSelector": f"kubernetes.io/service-name={name}"}
-    path = f"{_namespaced('/apis/discovery.k8s.io/v1', namespace)}/endpointslices"
-    return [
-        slice_ async for page in api.list_pages(path, _Slice, query=query) for slice_ in page.items
-    ]
+    path = port.path("/apis/discovery.k8s.io/v1", namespace, "endpointslices")
+    return await port.listed(api, path, _Slice, query)
 
 
 def _is_managed(slice_: _Slice) -> bool:
@@ -158,10 +157,10 @@ def _is_managed(slice_: _Slice) -> bool:
 
 def _addresses(
     spec: _ServiceSpec, chosen: _Port, slices: Iterable[_Slice], *, vouched: bool
-) -> tuple[Address, ...]:
+) -> tuple[ServiceAddress, ...]:
     is_headless = spec.cluster_ip in ("", "None")
     if vouched and not is_headless:
-        return (Address(host=spec.cluster_ip, port=chosen.port or 0),)
+        return (ServiceAddress(host=spec.cluster_ip, port=chosen.port or 0),)
     found = (address for slice_ in slices for address in _ready_addresses(slice_, chosen))
     return tuple(dict.fromkeys(found))
 
@@ -176,7 +175,7 @@ def _chosen_port(ports: Iterable[_Port], wanted: int | str | None) -> _Port | No
     return None
 
 
-def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[Address]:
+def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[ServiceAddress]:
     """Ports of a slice carry the Service port's name and the number to dial."""
     numbers = [
         entry.port
@@ -188,7 +187,7 @@ def _ready_addresses(slice_: _Slice, chosen: _Port) -> Iterable[Address]:
             continue
         for host in filter(_is_address, endpoint.addresses):
             for number in numbers[:1]:
-                yield Address(host=host, port=number)
+                yield ServiceAddress(host=host, port=number)
 
 
 def _is_address(text: str) -> bool:
@@ -200,10 +199,8 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _namespaced(prefix: str, namespace: str) -> str:
-    return f"{prefix}/namespaces/{urllib.parse.quote(namespace, safe='')}"
-
-
-def _unresolved(namespace: str, name: str, trouble: Trouble, detail: str = "") -> Unresolved:
+def _unresolved(
+    namespace: str, name: str, trouble: ServiceTrouble, detail: str = ""
+) -> ServiceUnresolved:
     text = f"Service {namespace}/{name}: {trouble.value}"
-    return Unresolved(trouble=trouble, message=f"{text} ({detail})" if detail else text)
+    return ServiceUnresolved(trouble=trouble, message=f"{text} ({detail})" if detail else text)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from duepoint.kube import errors, jobs, port, wire
+from duepoint.kube import errors, jobbuilder, jobs, port, wire
 
 #: Of more Jobs than this, all Jobs of the Schedule are listed in one request.
 _MOST_LOOKED_AT = 8
@@ -95,7 +95,7 @@ class _Lists:
         self, asked: Collection[tuple[str, str]]
     ) -> Mapping[tuple[str, str], list[Listed]]:
         """By name and uid of the Schedule."""
-        selector = jobs.SCHEDULE_LABEL
+        selector = jobbuilder.SCHEDULE_LABEL
         if len(asked) == 1:
             ((name, _),) = asked
             selector = f"{selector}={name}"
@@ -133,7 +133,7 @@ class ActiveJobs:
             listed = await self.of_schedule(namespace, schedule, uid)
             return dict.fromkeys(names, JobState.ABSENT) | {one.name: one.state for one in listed}
         found = await _all(self._read(namespace, name) for name in names)
-        owner = jobs.Owner(namespace, schedule, uid)
+        owner = jobs.JobOwner(namespace, schedule, uid)
         return {
             name: JobState.ABSENT if job is None else _state(job, owner)
             for name, job in zip(names, found, strict=True)
@@ -141,7 +141,7 @@ class ActiveJobs:
 
     async def delete(self, namespace: str, schedule: str, uid: str, name: str) -> None:
         job = await self._read(namespace, name)
-        owner = jobs.Owner(namespace, schedule, uid)
+        owner = jobs.JobOwner(namespace, schedule, uid)
         if job is not None and _state(job, owner) is JobState.ACTIVE:
             await jobs.delete(self._api, namespace, name, job.metadata.uid)
 
@@ -177,7 +177,7 @@ async def _all(reads: Iterable[Coroutine[Any, Any, jobs.Job | None]]) -> list[jo
     return list(await asyncio.gather(*reads))
 
 
-def _state(job: jobs.Job, owner: jobs.Owner) -> JobState:
+def _state(job: jobs.Job, owner: jobs.JobOwner) -> JobState:
     if not jobs.is_run_of(job, owner):
         return JobState.ABSENT
     if job.metadata.deletion_timestamp is not None or jobs.finished(job) is not None:

@@ -43,7 +43,7 @@ class Services(Protocol):
 
     async def resolve(
         self, namespace: str, name: str, port: int | str
-    ) -> services.Resolved | services.Unresolved:
+    ) -> services.ServiceResolved | services.ServiceUnresolved:
         """Raises ``kube.errors.ApiError``."""
         ...
 
@@ -86,14 +86,16 @@ async def _of_service(
             reason=Reason.FORBIDDEN if refused else Reason.API_UNAVAILABLE,
             message=f"Service {namespace}/{service.name} cannot be looked up: {error}",
         )
-    if isinstance(found, services.Unresolved):
-        final = found.trouble is services.Trouble.EXTERNAL_NAME
+    if isinstance(found, services.ServiceUnresolved):
+        final = found.trouble is services.ServiceTrouble.EXTERNAL_NAME
         reason = Reason.BLOCKED_ADDRESS if final else Reason.NETWORK
         return troubles.Trouble(reason=reason, message=found.message, final=final)
     return _service_destination(service, found)
 
 
-def _service_destination(service: actions.ServiceRef, found: services.Resolved) -> Destination:
+def _service_destination(
+    service: actions.ServiceRef, found: services.ServiceResolved
+) -> Destination:
     usual = 443 if service.scheme == "https" else 80
     port = service.port if isinstance(service.port, int) else found.addresses[0].port
     name = found.server_name

@@ -17,7 +17,7 @@ import msgspec
 from duepoint import bytescache
 from duepoint import clock as clocks
 from duepoint import errors as base
-from duepoint.kube import errors, jobbuilder, jobframe, jobs, port
+from duepoint.kube import errors, jobbuilder, jobcreation, port
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -59,14 +59,14 @@ class JobTarget:
             # The frame has the payload.
             words = jobbuilder.words_of(dataclasses.replace(facts, payload=None))
             return {"metadata": jobbuilder.head_of(words)}, frame.body(words)
-        job = jobs.job_for(_template(firing.action), facts)
+        job = jobbuilder.job_for(_template(firing.action), facts)
         return {"metadata": job["metadata"]}, msgspec.json.encode(job)
 
     async def _create(
         self, namespace: str, job: dict[str, object], body: bytes, seconds: float
     ) -> outcome.Outcome:
         try:
-            result = await jobs.create(
+            result = await jobcreation.create(
                 self._api, namespace, job, body=body, timeout_seconds=seconds
             )
         except errors.ApiError as error:
@@ -76,14 +76,14 @@ class JobTarget:
             told = str(error)
             return _retry(Reason.API_UNAVAILABLE, told, _after_us(error), unanswered=unanswered)
         match result:
-            case jobs.Created():
+            case jobcreation.Created():
                 is_open = self._open.has(namespace, _name(job))
                 return self._delivered(job, may_come_again=is_open)
-            case jobs.AlreadyOurs():  # by whoever asked before
+            case jobcreation.AlreadyOurs():  # by whoever asked before
                 return self._delivered(job, may_come_again=True)
-            case jobs.NameConflict(message=message):
+            case jobcreation.NameConflict(message=message):
                 return _rejected(Reason.NAME_CONFLICT, message)
-            case jobs.Refused(reason=reason, message=message):
+            case jobcreation.JobRefused(reason=reason, message=message):
                 return (_retry if result.may_heal else _rejected)(reason, message)
 
     def _delivered(self, job: dict[str, object], *, may_come_again: bool) -> outcome.Delivered:
@@ -103,14 +103,16 @@ class _Frames:
             _FRAME_BYTES
         )
 
-    def get(self, firing: target.Firing) -> jobframe.Frame | None:
+    def get(self, firing: target.Firing) -> jobbuilder.JobFrame | None:
         """None where the builder has to say how long the annotations are, or what is wrong."""
         action, has_previous = firing.action, firing.previous_us is not None
         key = id(action), has_previous  # an id is unique for as long as the action is kept here
         found = self._kept.get(firing.namespace, key)
         if found is None:
             payload = bytes(action.payload).decode(errors="replace") or None
-            frame = jobframe.frame_of(_template(action), payload=payload, has_previous=has_previous)
+            frame = jobbuilder.frame_of(
+                _template(action), payload=payload, has_previous=has_previous
+            )
             found = action, frame
             length = 0 if frame is None else len(frame.pattern)
             # The frame may keep its action alive longer than the worker's cache of actions does.
@@ -120,7 +122,7 @@ class _Frames:
         return found[1]
 
 
-_Kept = tuple[actions.Action, jobframe.Frame | None]
+_Kept = tuple[actions.Action, jobbuilder.JobFrame | None]
 
 
 def _name(job: dict[str, object]) -> str:
@@ -130,7 +132,7 @@ def _name(job: dict[str, object]) -> str:
 
 def job_name(firing: target.Firing) -> str:
     """The one name that the Job of this slot can have."""
-    return jobs.job_name(_facts(firing))
+    return jobbuilder.job_name(_facts(firing))
 
 
 def _template(action: actions.Action) -> Mapping[str, object]:
@@ -139,9 +141,9 @@ def _template(action: actions.Action) -> Mapping[str, object]:
     return action.target.template
 
 
-def _facts(firing: target.Firing) -> jobs.SlotFacts:
+def _facts(firing: target.Firing) -> jobbuilder.SlotFacts:
     payload = firing.action.payload
-    return jobs.SlotFacts(
+    return jobbuilder.SlotFacts(
         namespace=firing.namespace,
         schedule_name=firing.name,
         schedule_uid=firing.uid,

@@ -23,7 +23,7 @@ LOOK_SECONDS = 5.0
 #: Services remembered; the one not asked for the longest goes first.
 MOST_KNOWN = 4096
 
-Found = services.Resolved | services.Unresolved
+Found = services.ServiceResolved | services.ServiceUnresolved
 #: namespace, name, port -> what the API server says; raises ``kube.errors.ApiError``.
 Look = Callable[[str, str, int | str], Awaitable[Found]]
 
@@ -32,7 +32,7 @@ Look = Callable[[str, str, int | str], Awaitable[Found]]
 class _Known:
     """The last good answer, and the lock of the caller that asks for a newer one."""
 
-    resolved: services.Resolved | None = None
+    resolved: services.ServiceResolved | None = None
     read_at: float = 0.0
     ask_at: float = float("-inf")
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -70,7 +70,7 @@ class ServiceCache:
                 raise
             known.ask_at = now + LOOK_SECONDS
             return known.resolved
-        known.resolved = found if isinstance(found, services.Resolved) else None
+        known.resolved = found if isinstance(found, services.ServiceResolved) else None
         known.read_at = self._clock.monotonic()
         known.ask_at = known.read_at + FRESH_SECONDS
         return found

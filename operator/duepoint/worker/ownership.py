@@ -20,7 +20,7 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.kube import clusters, port
 from duepoint.kube import errors as kube_errors
 
-ItemT = TypeVar("ItemT", bound=port.Item)
+ItemT = TypeVar("ItemT", bound=port.KubeObject)
 
 #: How long the first claim waits for the API server's answer.
 PATIENCE_SECONDS = 3.0
@@ -126,7 +126,7 @@ class OwnJobs:
         *,
         limit: int = port.PAGE_LIMIT,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.Page[ItemT]]:
+    ) -> AsyncIterator[port.ListPage[ItemT]]:
         """See ``port.Api.list_pages``."""
         await self._owned.require()
         async for page in self._api.list_pages(path, item_type, limit=limit, query=query):
@@ -139,6 +139,6 @@ class OwnJobs:
         resource_version: str,
         *,
         query: Mapping[str, str] | None = None,
-    ) -> AsyncIterator[port.Change[ItemT]]:
+    ) -> AsyncIterator[port.WatchEvent[ItemT]]:
         """See ``port.Api.watch``; a worker watches nothing."""
         return self._api.watch(path, item_type, resource_version, query=query)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from duepoint.kube import api, credentials, errors, jobs, kubeconfig, leases
+from duepoint.services import Health
 from tests.support.controlplane import ControlPlane
 
 
@@ -101,7 +102,7 @@ async def test_missing_rights_are_told_as_such_and_never_as_an_empty_list(
             await jobs.of_schedule(session, kube_namespace, "a", "b")
         assert refused.value.cause is errors.ForbiddenCause.RIGHTS
         with pytest.raises(errors.Forbidden):
-            await leases.KubeLease(session, kube_namespace, "l").get()
+            await leases.KubeLease(session, kube_namespace, "l", Health()).get()
         with pytest.raises(errors.Forbidden):
             async for _ in session.watch(jobs.collection(kube_namespace), jobs.Job, "1"):
                 pass

@@ -13,7 +13,8 @@ import pytest
 from duepoint import clock
 from duepoint.election import elector
 from duepoint.election import term as terms
-from duepoint.kube import api, jobs, kubeconfig, leases
+from duepoint.kube import api, jobbuilder, jobcreation, kubeconfig, leases
+from duepoint.services import Health
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
 
@@ -30,7 +31,7 @@ async def session(duepoint_plane: ControlPlane) -> AsyncIterator[api.ApiSession]
 
 
 def a_job(namespace: str, name: str = "report", **changes: Any) -> dict[str, Any]:
-    facts = jobs.SlotFacts(
+    facts = jobbuilder.SlotFacts(
         namespace=namespace,
         schedule_name=name,
         schedule_uid="6f1a2f9e-0000-4000-8000-000000000001",
@@ -42,15 +43,15 @@ def a_job(namespace: str, name: str = "report", **changes: Any) -> dict[str, Any
     )
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
     template = {"spec": {"suspend": True, "template": {"spec": pod}, **changes}}
-    return jobs.job_for(template, facts)
+    return jobbuilder.job_for(template, facts)
 
 
 async def test_a_misspelt_field_is_found_by_the_dry_run(
     session: api.ApiSession, kube_namespace: str
 ):
     job = a_job(kube_namespace, backofLimit=3)
-    verdict = await jobs.dry_run(session, kube_namespace, job)
-    assert verdict == jobs.InvalidTemplate(
+    verdict = await jobcreation.dry_run(session, kube_namespace, job)
+    assert verdict == jobcreation.InvalidTemplate(
         "spec.jobTemplate.spec.backofLimit: is no field of a Job"
     )
 
@@ -60,19 +61,23 @@ async def test_a_dry_run_names_the_fields_of_the_schedule_and_no_job(
 ):
     job = a_job(kube_namespace, parallelism=-1)
     job["spec"]["template"]["spec"]["containers"][0].pop("image")
-    verdict = await jobs.dry_run(session, kube_namespace, job)
-    assert verdict == jobs.InvalidTemplate(
+    verdict = await jobcreation.dry_run(session, kube_namespace, job)
+    assert verdict == jobcreation.InvalidTemplate(
         "spec.jobTemplate.spec.parallelism: Invalid value: -1: must be greater than or equal to 0; "
         "spec.jobTemplate.spec.template.spec.containers[0].image: Required value"
     )
     assert job["metadata"]["name"] not in verdict.message
-    assert isinstance(answer := await jobs.create(session, kube_namespace, job), jobs.Refused)
+    assert isinstance(
+        answer := await jobcreation.create(session, kube_namespace, job), jobcreation.JobRefused
+    )
     assert answer.message == verdict.message
 
 
 async def test_a_value_of_a_wrong_type_is_named(session: api.ApiSession, kube_namespace: str):
-    verdict = await jobs.dry_run(session, kube_namespace, a_job(kube_namespace, parallelism="x"))
-    assert verdict == jobs.InvalidTemplate(
+    verdict = await jobcreation.dry_run(
+        session, kube_namespace, a_job(kube_namespace, parallelism="x")
+    )
+    assert verdict == jobcreation.InvalidTemplate(
         "spec.jobTemplate.spec.parallelism: is a string; write a whole number"
     )
 
@@ -83,13 +88,13 @@ async def test_an_indexed_job_has_less_room_in_its_name(
     indexed = {"completionMode": "Indexed", "completions": 100_000, "parallelism": 2}
     long_name = "a" * 52
     assert (
-        await jobs.dry_run(session, kube_namespace, a_job(kube_namespace, long_name))
-        == jobs.Valid()
+        await jobcreation.dry_run(session, kube_namespace, a_job(kube_namespace, long_name))
+        == jobcreation.Valid()
     )
-    verdict = await jobs.dry_run(
+    verdict = await jobcreation.dry_run(
         session, kube_namespace, a_job(kube_namespace, long_name, **indexed)
     )
-    assert isinstance(verdict, jobs.InvalidTemplate)
+    assert isinstance(verdict, jobcreation.InvalidTemplate)
     assert verdict.message.startswith('metadata.name: Invalid value: "<name>-<slot>": ')
 
 
@@ -97,14 +102,14 @@ async def test_a_job_with_everything_in_it_is_accepted(
     session: api.ApiSession, kube_namespace: str
 ):
     job = a_job(kube_namespace, "dots.are.fine", ttlSecondsAfterFinished=0)
-    made = await jobs.create(session, kube_namespace, job)
-    assert isinstance(made, jobs.Created)
+    made = await jobcreation.create(session, kube_namespace, job)
+    assert isinstance(made, jobcreation.Created)
 
 
 async def test_of_many_writers_of_a_lease_one_wins_each_round(
     session: api.ApiSession, kube_namespace: str
 ):
-    lease = leases.KubeLease(session, kube_namespace, "l")
+    lease = leases.KubeLease(session, kube_namespace, "l", Health())
     seen = await lease.create(leases.Lease(holder="0", duration_seconds=15, transitions=0))
     for turn in range(5):
         assert seen
@@ -126,7 +131,7 @@ async def test_two_electors_on_a_real_lease_hand_over_within_two_seconds(
             led.put_nowait((name, term.epoch, loop.time()))
             await asyncio.Event().wait()
 
-        lease = leases.KubeLease(session, kube_namespace, "operator")
+        lease = leases.KubeLease(session, kube_namespace, "operator", Health())
         one = elector.Elector(lease, clock.SystemClock(), name)
         return asyncio.create_task(one.run(work))
 

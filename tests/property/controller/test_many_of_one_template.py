@@ -8,7 +8,7 @@ import msgspec
 
 from duepoint.controller import plan
 from duepoint.controller.schedules import dryruns
-from duepoint.kube import jobs
+from duepoint.kube import jobcreation
 from tests.support.builders import JOB_TEMPLATE, a_spec
 from tests.unit.controller.world import World
 
@@ -27,4 +27,4 @@ async def test_ten_thousand_schedules_of_one_template_cost_one_dry_run():
         *(asked.verdict(known, spec.action.target, None) for known in many)
     )
     assert dry_runs(world) == 1
-    assert set(found) == {jobs.Valid()}
+    assert set(found) == {jobcreation.Valid()}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duepoint.kube import jobs
+from duepoint.kube import jobbuilder
 
-FACTS = jobs.SlotFacts(
+FACTS = jobbuilder.SlotFacts(
     namespace="reports",
     schedule_name="nightly-report",
     schedule_uid="uid-1",
@@ -28,6 +28,6 @@ SCHEDULE_NAMES = st.from_regex(
 @settings(deadline=None, max_examples=50)
 @given(name=SCHEDULE_NAMES, run_uid=st.sampled_from(["", "a", "b"]))
 def test_every_name_is_one_that_a_job_may_have(name: str, run_uid: str):
-    made = jobs.job_name(replace(FACTS, schedule_name=name, run_uid=run_uid))
+    made = jobbuilder.job_name(replace(FACTS, schedule_name=name, run_uid=run_uid))
     assert len(made) <= 63
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", made)

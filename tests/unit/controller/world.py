@@ -35,7 +35,7 @@ from duepoint.controller.termevents import TermEvents
 from duepoint.delayqueue import messages
 from duepoint.delayqueue import quotas as quotas_
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import events, jobs, port, schedules
+from duepoint.kube import events, jobbuilder, jobcreation, port, schedules
 from duepoint.runs import run as runs
 from duepoint.schedules import ownstreams
 from duepoint.schedules.definition import Definition
@@ -282,7 +282,7 @@ class World:
     async def create_job(self, schedule: dict[str, Any], slot_us: int) -> str:
         """The Job of a slot, as the worker makes it; its name."""
         metadata = schedule["metadata"]
-        facts = jobs.SlotFacts(
+        facts = jobbuilder.SlotFacts(
             namespace=NAMESPACE,
             schedule_name=metadata["name"],
             schedule_uid=metadata["uid"],
@@ -292,10 +292,10 @@ class World:
             payload=None,
             time_zone="Etc/UTC",
         )
-        job = jobs.job_for(JOB_TEMPLATE, facts)
-        await jobs.create(self.api, NAMESPACE, job)
+        job = jobbuilder.job_for(JOB_TEMPLATE, facts)
+        await jobcreation.create(self.api, NAMESPACE, job)
         await self.clock.settle()
-        return jobs.job_name(facts)
+        return jobbuilder.job_name(facts)
 
     # -- what tests see ------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class World:
         return sum(verb == "PATCH" for verb, _ in self.api.requests)
 
 
-def _shown(change: port.Change) -> observed.Observed:
+def _shown(change: port.WatchEvent) -> observed.Observed:
     """The metadata of a change, as kopf's handlers hand it over."""
     metadata = msgspec.to_builtins(change.item.metadata)
     return observed.of_change(change.type.value, metadata)

@@ -17,7 +17,7 @@ from duepoint.kube import leases
 from tests.unit.election import virtualtime
 from tests.unit.election.leaseserver import Connection, Fault, LeaseServer
 
-TIMING = terms.Timing()
+TIMING = terms.LeaseTiming()
 
 
 @dataclass
@@ -465,7 +465,7 @@ def test_work_that_does_not_stop_ends_the_process_before_anyone_else_may_lead():
 
 def test_a_timing_whose_terms_could_overlap_is_refused():
     with pytest.raises(ValueError, match="overlap"):
-        terms.Timing(renew_deadline=10.0, stop=5.0, lease=15.0)
+        terms.LeaseTiming(renew_deadline=10.0, stop=5.0, lease=15.0)
 
 
 @pytest.mark.parametrize("ending", ["returns", "raises"])

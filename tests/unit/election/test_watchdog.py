@@ -59,7 +59,7 @@ def test_a_deadline_moved_on_or_lifted_ends_nothing():
 
 
 def test_a_leader_whose_loop_is_blocked_leaves_the_process_before_its_lease_ends():
-    timing = terms.Timing(
+    timing = terms.LeaseTiming(
         lease=60.0, renew_deadline=0.3, stop=0.1, retry=0.05, look=0.05, call=5.0, release=0.1
     )
     leave = Exit()

@@ -184,7 +184,7 @@ def test_a_plain_kubeconfig_costs_no_heavy_import(tmp_path: Path):
     path = a_kubeconfig(tmp_path, token="abc")
     program = (
         "import asyncio, sys; from pathlib import Path\n"
-        "from duepoint.kube import api, jobs, kubeconfig, leases, status\n"
+        "from duepoint.kube import api, jobs, kubeconfig, leases, schedules\n"
         "access = kubeconfig.found(Path(sys.argv[1]), None)\n"
         "asyncio.run(access.login())\n"
         "print([name for name in ('kubernetes', 'yaml', 'kopf', 'redis') if name in sys.modules])"

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from duepoint import errors as base
-from duepoint.kube import errors, jobs, port, schedules
+from duepoint.kube import errors, jobbuilder, jobcreation, jobs, port, schedules
 from duepoint.schedules.conditions import Reason
 from tests.fakes.fakekubernetes import FakeKubernetes
 
 SLOT_US = 1_795_311_000_000_000  # 2026-11-22T01:30:00Z
-FACTS = jobs.SlotFacts(
+FACTS = jobbuilder.SlotFacts(
     namespace="reports",
     schedule_name="nightly-report",
     schedule_uid="uid-1",
@@ -48,17 +48,17 @@ def containers_of(job: dict[str, Any], field: str = "containers") -> list[dict[s
 
 
 def test_the_name_is_the_schedules_and_the_slot_in_unix_seconds():
-    assert jobs.job_name(FACTS) == "nightly-report-1795311000"
+    assert jobbuilder.job_name(FACTS) == "nightly-report-1795311000"
 
 
 def test_a_manual_run_has_a_name_of_its_own_for_the_same_slot():
-    name = jobs.job_name(replace(FACTS, run_uid="run-1"))
+    name = jobbuilder.job_name(replace(FACTS, run_uid="run-1"))
     digest = hashlib.sha256(b"run-1").hexdigest()[:10]
     assert name == f"nightly-report-1795311000-{digest}"
 
 
 def test_the_job_belongs_to_the_schedule_and_tells_its_slot():
-    job = jobs.job_for(a_template(), FACTS)
+    job = jobbuilder.job_for(a_template(), FACTS)
     assert job["metadata"] == {
         "name": "nightly-report-1795311000",
         "namespace": "reports",
@@ -94,7 +94,7 @@ def test_of_the_templates_metadata_only_labels_and_annotations_count():
             "annotations": {"note": "b", "duepoint.dev/scheduled-time": "forged"},
         }
     }
-    metadata = jobs.job_for(template, FACTS)["metadata"]
+    metadata = jobbuilder.job_for(template, FACTS)["metadata"]
     assert set(metadata) == {"name", "namespace", "labels", "annotations", "ownerReferences"}
     assert metadata["namespace"] == "reports"
     assert metadata["labels"] == {"team": "a", "duepoint.dev/schedule": "nightly-report"}
@@ -106,7 +106,7 @@ def test_the_slots_facts_stand_once_on_the_pod_and_each_container_refers_to_them
     template = a_template()
     template["spec"]["template"]["spec"]["initContainers"] = [{"name": "first"}]
     template["spec"]["template"]["metadata"] = {"annotations": {"mine": "kept"}}
-    job = jobs.job_for(template, FACTS)
+    job = jobbuilder.job_for(template, FACTS)
     assert job["spec"]["template"]["metadata"]["annotations"] == {
         "mine": "kept",
         "duepoint.dev/scheduled-time": "2026-11-22T01:30:00Z",
@@ -133,7 +133,7 @@ def test_a_variable_that_the_container_defines_itself_is_left_alone():
         {"name": "A", "value": "$(DUEPOINT_TRIGGER)"},
     ]
     template["spec"]["template"]["spec"]["containers"][0]["env"] = own
-    env = containers_of(jobs.job_for(template, FACTS))[0]["env"]
+    env = containers_of(jobbuilder.job_for(template, FACTS))[0]["env"]
     assert [entry["name"] for entry in env] == [
         "DUEPOINT_SCHEDULED_TIME",
         "DUEPOINT_PREVIOUS_TIME",
@@ -145,7 +145,7 @@ def test_a_variable_that_the_container_defines_itself_is_left_alone():
 
 
 def test_what_is_unknown_is_not_annotated():
-    job = jobs.job_for(a_template(), replace(FACTS, previous_us=None, payload=None))
+    job = jobbuilder.job_for(a_template(), replace(FACTS, previous_us=None, payload=None))
     annotations = job["spec"]["template"]["metadata"]["annotations"]
     assert "duepoint.dev/previous-time" not in annotations
     assert "duepoint.dev/payload" not in annotations
@@ -160,7 +160,7 @@ def test_what_an_author_writes_under_our_keys_is_not_handed_on():
     template = a_template()
     template["metadata"] = {"annotations": annotations | {"own": "kept"}}
     template["spec"]["template"]["metadata"] = {"annotations": annotations | {"own": "kept"}}
-    job = jobs.job_for(template, replace(FACTS, previous_us=None, payload=None))
+    job = jobbuilder.job_for(template, replace(FACTS, previous_us=None, payload=None))
     for found in (job["metadata"], job["spec"]["template"]["metadata"]):
         assert "junk" not in found["annotations"].values()
         assert found["annotations"]["own"] == "kept"
@@ -170,19 +170,19 @@ def test_what_an_author_writes_under_our_keys_is_not_handed_on():
     ("written", "used"), [(0, 600), (599, 600), (600, 600), (3600, 3600), (None, None)]
 )
 def test_a_finished_job_is_kept_for_ten_minutes_at_least(written: int | None, used: int | None):
-    job = jobs.job_for(a_template(ttlSecondsAfterFinished=written), FACTS)
+    job = jobbuilder.job_for(a_template(ttlSecondsAfterFinished=written), FACTS)
     assert job["spec"]["ttlSecondsAfterFinished"] == used
 
 
 def test_a_template_without_a_ttl_gets_none():
-    assert "ttlSecondsAfterFinished" not in jobs.job_for(a_template(), FACTS)["spec"]
+    assert "ttlSecondsAfterFinished" not in jobbuilder.job_for(a_template(), FACTS)["spec"]
 
 
 def test_the_template_itself_is_never_changed():
     template = a_template(ttlSecondsAfterFinished=1)
     template["metadata"] = {"labels": {"a": "b"}}
     before = copy.deepcopy(template)
-    jobs.job_for(template, FACTS)
+    jobbuilder.job_for(template, FACTS)
     assert template == before
 
 
@@ -198,43 +198,43 @@ def test_the_template_itself_is_never_changed():
     ],
 )
 def test_a_template_of_any_shape_becomes_a_job_for_the_api_server_to_judge(template: Any):
-    msgspec.json.encode(jobs.job_for(template, FACTS))
+    msgspec.json.encode(jobbuilder.job_for(template, FACTS))
 
 
 def test_annotations_beyond_what_an_object_may_carry_are_refused_with_their_size():
     template = a_template()
     template["spec"]["template"]["metadata"] = {"annotations": {"big": "x" * (256 * 1024)}}
     with pytest.raises(base.InvalidSpec) as refused:
-        jobs.job_for(template, FACTS)
+        jobbuilder.job_for(template, FACTS)
     (error,) = refused.value.errors
     assert error.reason == Reason.INVALID_JOB_TEMPLATE
     assert error.path == "spec.jobTemplate.spec.template.metadata.annotations"
 
 
 def test_an_unknown_zone_spells_the_slot_in_utc():
-    job = jobs.job_for(a_template(), replace(FACTS, time_zone="Mars/Olympus"))
-    stamp = job["metadata"]["annotations"][jobs.CRONJOB_SCHEDULED_TIMESTAMP]
+    job = jobbuilder.job_for(a_template(), replace(FACTS, time_zone="Mars/Olympus"))
+    stamp = job["metadata"]["annotations"][jobbuilder.CRONJOB_SCHEDULED_TIMESTAMP]
     assert stamp == "2026-11-22T01:30:00Z"
 
 
 # -- creating ---------------------------------------------------------------------------------
 
-JOB = jobs.job_for(a_template(), FACTS)
+JOB = jobbuilder.job_for(a_template(), FACTS)
 
 
 async def test_a_creation_whose_answer_was_lost_is_found_to_be_ours():
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(errors.Unavailable("reset", sent=True), verb="POST", applied=True)
     with pytest.raises(errors.Unavailable):
-        await jobs.create(kubernetes, "reports", JOB)
-    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.AlreadyOurs)
+        await jobcreation.create(kubernetes, "reports", JOB)
+    assert isinstance(await jobcreation.create(kubernetes, "reports", JOB), jobcreation.AlreadyOurs)
     assert len(kubernetes.all_stored("jobs")) == 1
 
 
 async def test_a_conflict_that_is_not_about_the_name_is_tried_again():
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
-    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.Created)
+    assert isinstance(await jobcreation.create(kubernetes, "reports", JOB), jobcreation.Created)
 
 
 async def test_endless_conflicts_are_an_outage_not_a_verdict():
@@ -242,13 +242,13 @@ async def test_endless_conflicts_are_an_outage_not_a_verdict():
     for _ in range(3):
         kubernetes.fail_next(errors.Conflict("quota moved", status=409, reason="Conflict"))
     with pytest.raises(errors.Unavailable):
-        await jobs.create(kubernetes, "reports", JOB)
+        await jobcreation.create(kubernetes, "reports", JOB)
 
 
 async def test_a_job_that_went_away_while_it_was_looked_at_is_created_anew():
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(errors.Conflict("exists", status=409, reason="AlreadyExists"))
-    assert isinstance(await jobs.create(kubernetes, "reports", JOB), jobs.Created)
+    assert isinstance(await jobcreation.create(kubernetes, "reports", JOB), jobcreation.Created)
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,8 @@ async def test_a_job_that_went_away_while_it_was_looked_at_is_created_anew():
 async def test_each_refusal_has_its_reason(error: errors.ApiError, reason: Reason, may_heal: bool):
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(error)
-    refused = await jobs.create(kubernetes, "reports", JOB)
-    assert isinstance(refused, jobs.Refused)
+    refused = await jobcreation.create(kubernetes, "reports", JOB)
+    assert isinstance(refused, jobcreation.JobRefused)
     assert (refused.reason, refused.may_heal) == (reason, may_heal)
 
 
@@ -278,8 +278,8 @@ async def test_each_refusal_has_its_reason(error: errors.ApiError, reason: Reaso
 async def test_a_dry_run_without_an_answer_is_asked_again_later(error: errors.ApiError):
     kubernetes = FakeKubernetes()
     kubernetes.fail_next(error)
-    verdict = await jobs.dry_run(kubernetes, "reports", JOB)
-    assert verdict == jobs.NotNow(Reason.API_UNAVAILABLE, str(error))
+    verdict = await jobcreation.dry_run(kubernetes, "reports", JOB)
+    assert verdict == jobcreation.NotNow(Reason.API_UNAVAILABLE, str(error))
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_only_the_controller_of_a_job_is_its_maker():
     assert jobs.owner_of(owned(controller=None)) is None
 
 
-OWNER = jobs.Owner("reports", "nightly", "a")
+OWNER = jobs.JobOwner("reports", "nightly", "a")
 
 
 def owned(
@@ -342,7 +342,7 @@ def owned(
         metadata=port.Metadata(
             namespace=namespace,
             owner_references=(port.OwnerReference(**told),),
-            annotations={jobs.SCHEDULED_TIME: slot} if slot else None,
+            annotations={jobbuilder.SCHEDULED_TIME: slot} if slot else None,
         )
     )
 
@@ -368,10 +368,10 @@ def test_a_job_is_a_run_of_the_schedule_of_its_namespace_with_its_owners_name_an
 
 async def test_a_job_of_ours_without_its_slot_is_not_said_to_be_controlled_by_another():
     api = FakeKubernetes()
-    job = jobs.job_for(a_template(), replace(FACTS, namespace="reports"))
+    job = jobbuilder.job_for(a_template(), replace(FACTS, namespace="reports"))
     stripped = {**job, "metadata": {**job["metadata"], "annotations": {}}}
     await api.request("POST", jobs.collection("reports"), stripped)
-    found = await jobs.create(api, "reports", job)
-    assert isinstance(found, jobs.NameConflict)
+    found = await jobcreation.create(api, "reports", job)
+    assert isinstance(found, jobcreation.NameConflict)
     assert "controlled by" not in found.message
-    assert f"its annotation {jobs.SCHEDULED_TIME} is missing; write 2026-" in found.message
+    assert f"its annotation {jobbuilder.SCHEDULED_TIME} is missing; write 2026-" in found.message

@@ -49,8 +49,8 @@ async def a_slice(
 async def test_a_service_with_a_cluster_ip_is_dialled_there(wanted: Any):
     kubernetes = await a_cluster(selector={"app": "billing"})
     found = await services.resolve(kubernetes, "team", "billing", wanted)
-    assert found == services.Resolved(
-        addresses=(services.Address(host="10.0.0.7", port=80),),
+    assert found == services.ServiceResolved(
+        addresses=(services.ServiceAddress(host="10.0.0.7", port=80),),
         server_name="billing.team.svc",
         vouched=True,
     )
@@ -60,8 +60,8 @@ async def test_a_service_with_a_cluster_ip_is_dialled_there(wanted: Any):
 async def test_a_port_that_is_not_offered_over_tcp_is_none(wanted: Any):
     kubernetes = await a_cluster(selector={"app": "billing"})
     found = await services.resolve(kubernetes, "team", "billing", wanted)
-    assert isinstance(found, services.Unresolved)
-    assert found.trouble is services.Trouble.NO_PORT
+    assert isinstance(found, services.ServiceUnresolved)
+    assert found.trouble is services.ServiceTrouble.NO_PORT
     assert "team/billing" in found.message
 
 
@@ -69,7 +69,7 @@ async def test_the_cluster_ip_of_a_service_without_a_selector_is_not_trusted():
     kubernetes = await a_cluster()
     await a_slice(kubernetes, "169.254.169.254")
     found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.Resolved)
+    assert isinstance(found, services.ServiceResolved)
     assert [one.host for one in found.addresses] == ["169.254.169.254"]
     assert not found.vouched
 
@@ -84,7 +84,7 @@ async def test_a_service_with_a_slice_of_another_author_is_not_dialled_by_its_cl
     await a_slice(kubernetes, "10.1.1.1")
     await a_slice(kubernetes, "10.9.9.9", port=8081, labels=labels)
     found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.Resolved)
+    assert isinstance(found, services.ServiceResolved)
     assert [one.host for one in found.addresses] == ["10.1.1.1", "10.9.9.9"]
     assert not found.vouched
 
@@ -93,7 +93,7 @@ async def test_a_headless_service_with_a_slice_of_another_author_is_not_vouched_
     kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
     await a_slice(kubernetes, "10.9.9.9", labels={})
     found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.Resolved)
+    assert isinstance(found, services.ServiceResolved)
     assert not found.vouched
 
 
@@ -102,7 +102,7 @@ async def test_a_service_with_slices_of_the_controller_alone_is_vouched_for():
     await a_slice(kubernetes, "10.1.1.1")
     await a_slice(kubernetes, "10.1.1.2", port=8081)
     found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.Resolved)
+    assert isinstance(found, services.ServiceResolved)
     assert found.vouched
 
 
@@ -110,15 +110,15 @@ async def test_names_among_endpoints_are_never_looked_up():
     kubernetes = await a_cluster(clusterIP="None", selector={"app": "billing"})
     await a_slice(kubernetes, "example.com", "10.1.1.1", "fd00::1")
     found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.Resolved)
+    assert isinstance(found, services.ServiceResolved)
     assert [one.host for one in found.addresses] == ["10.1.1.1", "fd00::1"]
 
 
 async def test_an_external_name_is_refused_whatever_the_type_says():
     kubernetes = await a_cluster(externalName="elsewhere.example.com")
     found = await services.resolve(kubernetes, "team", "billing", 80)
-    assert isinstance(found, services.Unresolved)
-    assert found.trouble is services.Trouble.EXTERNAL_NAME
+    assert isinstance(found, services.ServiceUnresolved)
+    assert found.trouble is services.ServiceTrouble.EXTERNAL_NAME
 
 
 async def test_an_outage_is_an_outage_and_not_a_missing_service():

@@ -1,8 +1,6 @@
-"""Times, lines, paths and the meaning of answers."""
+"""Times, paths and the meaning of answers."""
 
 from __future__ import annotations
-
-import itertools
 
 import msgspec
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duepoint import errors as base
-from duepoint.kube import errors, lines, port, schedules, times, wire
+from duepoint.kube import errors, schedules, times
 
 # -- times ------------------------------------------------------------------------------------
 
@@ -33,31 +31,6 @@ def test_a_local_text_names_the_same_instant(zone: str, instant_us: int):
 def test_a_text_that_names_no_instant_is_refused(text: str):
     with pytest.raises(ValueError, match=r"."):
         times.parse_us(text)
-
-
-# -- lines ------------------------------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.binary(max_size=20)), st.data())
-def test_lines_do_not_depend_on_how_they_were_cut(parts: list[bytes], data: st.DataObject):
-    stream = b"\n".join(parts) + b"\n"
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
-    edges = [0, *cuts, len(stream)]
-    splitter = lines.Splitter()
-    found = [
-        line
-        for start, end in itertools.pairwise(edges)
-        for line in splitter.feed(stream[start:end])
-    ]
-    assert found == [line for line in stream.split(b"\n") if line.strip()]
-
-
-def test_a_line_of_megabytes_in_small_chunks_arrives_whole():
-    splitter = lines.Splitter()
-    for _ in range(40_000):
-        assert splitter.feed(b"x" * 50) == []
-    assert [len(line) for line in splitter.feed(b"\nrest")] == [2_000_000]
 
 
 # -- answers ----------------------------------------------------------------------------------
@@ -157,30 +130,7 @@ def test_a_message_has_a_bounded_length():
 # -- paths ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "resource"),
-    [
-        ("/apis/batch/v1/namespaces/a/jobs/x", "jobs"),
-        ("/apis/batch/v1/jobs", "jobs"),
-        ("/apis/duepoint.dev/v1alpha1/namespaces/a/schedules/b/status", "schedules/status"),
-        ("/api/v1/namespaces/a/services/x", "services"),
-        ("/api/v1/namespaces/a", "namespaces"),
-        ("/version", "other"),
-    ],
-)
-def test_metrics_name_the_resource_and_never_the_object(path: str, resource: str):
-    assert wire.resource_of(path) == resource
-
-
 def test_a_name_cannot_leave_its_place_in_a_path():
     assert schedules.path("a/../b", "c?d#e") == (
         "/apis/duepoint.dev/v1alpha1/namespaces/a%2F..%2Fb/schedules/c%3Fd%23e"
     )
-
-
-def test_a_status_that_is_not_ours_reads_as_none():
-    strange = schedules.Schedule(
-        metadata=port.Metadata(), status=msgspec.Raw(b'{"observedGeneration":"many"}')
-    )
-    assert schedules.status_of(strange) == schedules.Status()
-    assert schedules.spec_of(strange) == {}

@@ -50,7 +50,7 @@ def parsed(text: str):
 
 @pytest.mark.parametrize("levels", [1_500, 10_000])
 def test_a_page_is_read_although_one_object_on_it_is_nested_without_end(levels):
-    decoder = msgspec.json.Decoder(port.Page[schedules.Schedule])
+    decoder = msgspec.json.Decoder(port.ListPage[schedules.Schedule])
     page = wire.decoded(decoder, a_page('{"x": 1}', nested(levels), '{"y": 2}'), "GET schedules")
     assert [one.metadata.name for one in page.items] == ["s0", "s1", "s2"]
     assert bytes(page.items[0].spec) == b'{"x": 1}'

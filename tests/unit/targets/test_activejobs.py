@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from duepoint.kube import errors, jobs, port
+from duepoint.kube import errors, jobbuilder, jobcreation, jobs, port
 from duepoint.targets.activejobs import NO_JOBS, ActiveJobs, JobState
 from tests.fakes.fakekubernetes import FakeKubernetes
 from tests.support.builders import JOB_TEMPLATE
@@ -16,13 +16,13 @@ SLOT_US = 1_772_366_400_000_000
 
 
 async def make(api: FakeKubernetes, schedule: str, slot: int = 0) -> str:
-    facts = jobs.SlotFacts(
+    facts = jobbuilder.SlotFacts(
         namespace=NAMESPACE, schedule_name=schedule, schedule_uid=f"uid-of-{schedule}",
         slot_us=SLOT_US + slot * 1_000_000, previous_us=None, trigger="Schedule", payload=None,
         time_zone="Etc/UTC",
     )  # fmt: skip
-    await jobs.create(api, NAMESPACE, jobs.job_for(JOB_TEMPLATE, facts))
-    return jobs.job_name(facts)
+    await jobcreation.create(api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
+    return jobbuilder.job_name(facts)
 
 
 def listed(api: FakeKubernetes) -> int:
@@ -131,7 +131,7 @@ async def _forge(api: FakeKubernetes, name: str, *, owner: str = "", slot: bool 
         metadata["ownerReferences"][0]["name"] = owner
     kept = {"ownerReferences": metadata["ownerReferences"]}
     if not slot:
-        kept["annotations"] = {jobs.SCHEDULED_TIME: None}
+        kept["annotations"] = {jobbuilder.SCHEDULED_TIME: None}
     path = jobs.path(NAMESPACE, name)
     await api.request("PATCH", path, {"metadata": kept}, content_type=port.MERGE_PATCH)
 

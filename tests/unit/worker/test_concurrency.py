@@ -11,7 +11,7 @@ import pytest
 from duepoint import telemetry
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.concurrency import activeruns
-from duepoint.kube import jobs
+from duepoint.kube import jobbuilder, jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, definition, points
@@ -379,7 +379,7 @@ async def test_a_waiting_slot_starts_when_the_active_job_ends_and_keeps_its_time
         await place.clock.advance(0.1)
         assert place.jobs_there() == [name(10), name(20)]
     job = place.api.stored("jobs", "default", name(20))
-    assert job["metadata"]["annotations"][jobs.SCHEDULED_TIME] == "2026-03-01T12:00:20Z"
+    assert job["metadata"]["annotations"][jobbuilder.SCHEDULED_TIME] == "2026-03-01T12:00:20Z"
 
 
 async def test_waiting_is_no_lateness(place):
@@ -667,11 +667,11 @@ def test_a_job_s_run_is_read_from_its_name_and_slot():
     slot_us = NOON + 10 * SECOND
     regular = activeruns.run_of_job(name(10), "report", slot_us)
     assert regular == slot_us.to_bytes(8, "big")
-    facts = jobs.SlotFacts(
+    facts = jobbuilder.SlotFacts(
         namespace="default", schedule_name="report", schedule_uid="u", slot_us=slot_us,
         previous_us=None, trigger="Manual", payload=None, time_zone="Etc/UTC", run_uid="uid-1",
     )  # fmt: skip
-    manual = activeruns.run_of_job(jobs.job_name(facts), "report", slot_us)
+    manual = activeruns.run_of_job(jobbuilder.job_name(facts), "report", slot_us)
     assert manual == regular + points.run_tag("uid-1")
 
 

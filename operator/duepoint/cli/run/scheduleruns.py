@@ -243,7 +243,7 @@ async def _states(
 
 def _changes(
     cluster: Cluster, run: schedules.ScheduleRun
-) -> AsyncIterator[port.Change[schedules.ScheduleRun]]:
+) -> AsyncIterator[port.WatchEvent[schedules.ScheduleRun]]:
     return cluster.api.watch(
         schedules.collection(run.metadata.namespace, plural=schedules.RUN_PLURAL),
         schedules.ScheduleRun,

@@ -136,5 +136,5 @@ class DeletedJobs:
         return None
 
 
-def _owner(run: RunningJob) -> jobs.Owner:
-    return jobs.Owner(run.namespace, run.schedule_name, run.uid)
+def _owner(run: RunningJob) -> jobs.JobOwner:
+    return jobs.JobOwner(run.namespace, run.schedule_name, run.uid)

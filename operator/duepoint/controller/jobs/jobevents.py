@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint.controller.runningjobs import RunningJob
-from duepoint.kube import jobs, times
-from duepoint.kube.jobs import Owner
+from duepoint.kube import jobbuilder, jobs, times
+from duepoint.kube.jobs import JobOwner
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules.conditions import Reason
 
@@ -37,7 +37,7 @@ RELEASED = EndReason(
 )
 
 
-def started(job: jobs.Job, owner: Owner, slot_us: int) -> RunEvent:
+def started(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunEvent:
     """The run of a Job that exists."""
     at_us = created_us(job)
     return RunEvent(
@@ -56,7 +56,7 @@ def started(job: jobs.Job, owner: Owner, slot_us: int) -> RunEvent:
     )
 
 
-def ended(job: jobs.Job, owner: Owner, slot_us: int, now_us: int) -> RunEvent | None:
+def ended(job: jobs.Job, owner: JobOwner, slot_us: int, now_us: int) -> RunEvent | None:
     """The end of a Job's run; None where it has not ended."""
     end = jobs.finished(job)
     if end is None:
@@ -78,7 +78,7 @@ def ended(job: jobs.Job, owner: Owner, slot_us: int, now_us: int) -> RunEvent | 
 
 def gone(job: jobs.Job, run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
     """The end of a run whose Job was seen to go; no other event of it will come."""
-    owner = Owner(run.namespace, run.schedule_name, run.uid)
+    owner = JobOwner(run.namespace, run.schedule_name, run.uid)
     return msgspec.structs.replace(
         started(job, owner, run.slot_us),
         trigger=run.trigger,
@@ -111,7 +111,7 @@ def missing(run: RunningJob, why: EndReason, now_us: int) -> RunEvent:
 
 def trigger(job: jobs.Job) -> str:
     """``Schedule``, ``CatchUp``, ``Manual`` or ``Backfill``."""
-    return (job.metadata.annotations or {}).get(jobs.TRIGGER, "Schedule")
+    return (job.metadata.annotations or {}).get(jobbuilder.TRIGGER, "Schedule")
 
 
 def created_us(job: jobs.Job) -> int:

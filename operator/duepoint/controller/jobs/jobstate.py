@@ -16,7 +16,7 @@ from typing import Any
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.runningjobs import RunningJob
 from duepoint.kube import jobs
-from duepoint.kube.jobs import Owner
+from duepoint.kube.jobs import JobOwner
 from duepoint.runs import summary as summaries
 from duepoint.runs.run import RunEvent
 
@@ -74,20 +74,20 @@ class Observation:
         without_slot: the Schedule that the Job says it is controlled by, without naming a slot.
     """
 
-    owner: Owner | None = None
+    owner: JobOwner | None = None
     ended: RunEvent | None = None
     gone: RunEvent | None = None
-    without_slot: Owner | None = None
+    without_slot: JobOwner | None = None
 
 
 class WatchedJobs:
     """Jobs by their Schedule."""
 
     def __init__(self) -> None:
-        self._by_schedule: dict[Owner, _Owned] = {}
-        #: Owner and name by uid, and back: while a list is read, two Jobs may have one name.
-        self._places: dict[str, tuple[Owner, str]] = {}
-        self._names: dict[tuple[Owner, str], str] = {}
+        self._by_schedule: dict[JobOwner, _Owned] = {}
+        #: JobOwner and name by uid, and back: while a list is read, two Jobs may have one name.
+        self._places: dict[str, tuple[JobOwner, str]] = {}
+        self._names: dict[tuple[JobOwner, str], str] = {}
         #: Jobs that name a Schedule and no slot: their namespaces by uid.
         self._without_slot: dict[str, str] = {}
 
@@ -134,15 +134,15 @@ class WatchedJobs:
             return seen
         return replace(seen, gone=jobevents.gone(job, run, jobevents.DELETED, now_us))
 
-    def record_deletion(self, owner: Owner, job_uid: str) -> None:
+    def record_deletion(self, owner: JobOwner, job_uid: str) -> None:
         """The finished Job is being deleted; until it is gone its end is not new."""
         owned = self._by_schedule.get(owner)
         if owned is not None and owned.finished.pop(job_uid, None) is not None:
             owned.leaving.add(job_uid)
 
-    def retain(self, namespace: str | None, job_uids: set[str]) -> set[Owner]:
+    def retain(self, namespace: str | None, job_uids: set[str]) -> set[JobOwner]:
         """These are all Jobs of a namespace (None = all); the Schedules that lost Jobs by it."""
-        lost: set[Owner] = set()
+        lost: set[JobOwner] = set()
         for uid, (owner, _) in list(self._places.items()):
             if uid not in job_uids and namespace in (None, owner.namespace):
                 self._drop(uid, owner)
@@ -154,11 +154,11 @@ class WatchedJobs:
 
     # -- queries ---------------------------------------------------------------------------------
 
-    def has(self, owner: Owner, job_name: str) -> bool:
+    def has(self, owner: JobOwner, job_name: str) -> bool:
         """Whether the Schedule has a Job of that name, ended or not."""
         return (owner, job_name) in self._names
 
-    def active(self, owner: Owner, most: int) -> tuple[dict[str, Any], ...]:
+    def active(self, owner: JobOwner, most: int) -> tuple[dict[str, Any], ...]:
         """References to the active Jobs, by name, at most so many."""
         owned = self._by_schedule.get(owner)
         if owned is None:
@@ -175,26 +175,26 @@ class WatchedJobs:
             for name, uid in heapq.nsmallest(most, active)
         )
 
-    def is_active(self, owner: Owner, job_name: str) -> bool:
+    def is_active(self, owner: JobOwner, job_name: str) -> bool:
         """Whether a Job of that name is active."""
         owned = self._by_schedule.get(owner)
         return owned is not None and self._names.get((owner, job_name)) in owned.active
 
-    def without_pods(self, owner: Owner) -> JobWithoutPods | None:
+    def without_pods(self, owner: JobOwner) -> JobWithoutPods | None:
         """The Job that has been without Pods for longest, of those that could have some."""
         owned = self._by_schedule.get(owner)
         if owned is None or not owned.without_pods:
             return None
         return min(owned.without_pods.values(), key=lambda job: (job.since_us, job.name))
 
-    def finished(self, owner: Owner) -> tuple[FinishedJob, ...]:
+    def finished(self, owner: JobOwner) -> tuple[FinishedJob, ...]:
         """The finished Jobs that still exist."""
         owned = self._by_schedule.get(owner)
         return () if owned is None else tuple(owned.finished.values())
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    def _observe_other(self, job: jobs.Job, named: Owner | None, now_us: int) -> Observation:
+    def _observe_other(self, job: jobs.Job, named: JobOwner | None, now_us: int) -> Observation:
         """A Job that is no run of a Schedule, or not of the one that it was a run of."""
         uid = job.metadata.uid
         if named is not None and uid in self._without_slot:
@@ -210,12 +210,12 @@ class WatchedJobs:
         gone = jobevents.gone(job, run, jobevents.RELEASED, now_us)
         return Observation(owner=owner, gone=gone, without_slot=named)
 
-    def _owner(self, job_uid: str) -> Owner | None:
+    def _owner(self, job_uid: str) -> JobOwner | None:
         """The Schedule of an observed Job; None = none."""
         place = self._places.get(job_uid)
         return None if place is None else place[0]
 
-    def _drop(self, job_uid: str, owner: Owner) -> RunningJob | None:
+    def _drop(self, job_uid: str, owner: JobOwner) -> RunningJob | None:
         """An observed Job does not count any more; its run, if that has not ended."""
         place = self._places.pop(job_uid)
         if self._names.get(place) == job_uid:
@@ -230,7 +230,7 @@ class WatchedJobs:
         return run
 
 
-def _running(job: jobs.Job, owner: Owner, slot_us: int) -> RunningJob:
+def _running(job: jobs.Job, owner: JobOwner, slot_us: int) -> RunningJob:
     return RunningJob(
         uid=owner.uid,
         namespace=owner.namespace,

@@ -28,7 +28,7 @@ from duepoint.controller.status.reporter import Reporter
 from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.termevents import TermEvents
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs, port
+from duepoint.kube import jobbuilder, jobs, port
 from duepoint.runs.run import RunEvent
 
 #: After a list and watch that lived so long, the backoff starts anew.
@@ -101,7 +101,7 @@ class JobWatch:
 
     # -- what other services say and ask ---------------------------------------------------------
 
-    def has(self, owner: jobs.Owner, job_name: str) -> bool:
+    def has(self, owner: jobs.JobOwner, job_name: str) -> bool:
         """Whether the Schedule has a Job of that name, ended or not, by the watch."""
         return self._jobs.has(owner, job_name)
 
@@ -227,21 +227,21 @@ class JobWatch:
         if seen.ended is not None or seen.gone is not None or is_gone:
             self._events.job_ended(owner.uid, known.name)
 
-    def _report_active(self, owner: jobs.Owner) -> None:
+    def _report_active(self, owner: jobs.JobOwner) -> None:
         active = self._jobs.active(owner, activelist.MOST_LISTED)
         self._reporter.active_jobs(owner.uid, active)
         self._without_pods.look(owner.uid)
 
-    def _is_back(self, owner: jobs.Owner, job: jobs.Job) -> bool:
+    def _is_back(self, owner: jobs.JobOwner, job: jobs.Job) -> bool:
         """Whether this is another Job by the name of one that went; True once."""
         return self._history.late.is_back(owner.uid, job.metadata.name, job.metadata.uid)
 
-    def _is_its_own(self, owner: jobs.Owner) -> bool:
+    def _is_its_own(self, owner: jobs.JobOwner) -> bool:
         """Whether no other Schedule has this uid; a Schedule that is gone is not known."""
         return self._states.owner(owner.uid) in (None, owner)
 
 
-_LABELLED = {"labelSelector": jobs.SCHEDULE_LABEL}
+_LABELLED = {"labelSelector": jobbuilder.SCHEDULE_LABEL}
 
 
 def _backoff() -> Iterator[float]:

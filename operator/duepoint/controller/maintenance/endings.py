@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from duepoint.controller.status.states import ScheduleStates
-from duepoint.kube import jobs
+from duepoint.kube import jobbuilder, jobs
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules.definition import Definition
 
@@ -17,7 +17,7 @@ from duepoint.schedules.definition import Definition
 class Jobs(Protocol):
     """What is known of Jobs."""
 
-    def has(self, owner: jobs.Owner, job_name: str) -> bool:
+    def has(self, owner: jobs.JobOwner, job_name: str) -> bool:
         """Whether the Schedule has a Job of that name."""
         ...
 
@@ -46,8 +46,8 @@ class Endings:
         if self._states.knows_end(known.uid, slot_us, of_job=of_job):
             return True
         # A Job's slot ends with its creation, whoever was answered.
-        owner = jobs.Owner(known.namespace, known.name, known.uid)
-        return of_job and self._jobs.has(owner, jobs.name_of(known.name, slot_us))
+        owner = jobs.JobOwner(known.namespace, known.name, known.uid)
+        return of_job and self._jobs.has(owner, jobbuilder.name_of(known.name, slot_us))
 
     def is_told_as_ended(self, uid: str, slot_us: int) -> bool:
         return self._states.is_published_as_ended(uid, slot_us)

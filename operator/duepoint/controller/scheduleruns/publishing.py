@@ -20,7 +20,7 @@ from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState, Snapshot
 from duepoint.controller.scheduleruns.runstates import ScheduleRunStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
-from duepoint.kube import events, port, schedules, status
+from duepoint.kube import events, port, schedules
 from duepoint.schedules.conditions import Reason
 
 #: Between two writes of the status of a ScheduleRun that goes on.
@@ -99,7 +99,7 @@ class RunPublisher:
         if run.writing.fields == run.published:
             self._record(run, run.writing)
             return None
-        named = status.StatusTarget(
+        named = schedules.StatusTarget(
             namespace=run.seen.namespace, name=run.seen.name, uid=uid, plural=schedules.RUN_PLURAL
         )
         return Rendered(named, run.writing.fields)

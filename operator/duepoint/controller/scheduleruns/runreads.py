@@ -15,7 +15,7 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.scheduleruns import observed
 from duepoint.controller.scheduleruns.observed import ObservedRun
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.kube import errors, port, scheduleruns
+from duepoint.kube import errors, port, schedules
 
 _READERS = 8
 
@@ -57,7 +57,7 @@ class RunReads:
         if not self._is_wanted(seen):
             return None
         try:
-            run = await scheduleruns.read(
+            run = await schedules.read_run(
                 self._api, seen.namespace, seen.name, not_before=seen.version
             )
         except errors.ApiError as trouble:

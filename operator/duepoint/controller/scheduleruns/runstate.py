@@ -19,7 +19,7 @@ from duepoint.controller.acknowledgements import Acknowledgement
 from duepoint.controller.jobs import jobevents
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.observed import ObservedRun
-from duepoint.kube import jobs
+from duepoint.kube import jobbuilder, jobs
 from duepoint.runs import progress as courses
 from duepoint.runs.progress import Progress, Standing
 from duepoint.runs.run import RunEvent, RunState
@@ -156,11 +156,11 @@ class ScheduleRunState:
 
     def job_name(self, slot_us: int) -> str:
         """The only name that a Job of this slot can have."""
-        return jobs.name_of(self.schedule_key[1], slot_us, self.seen.uid)
+        return jobbuilder.name_of(self.schedule_key[1], slot_us, self.seen.uid)
 
-    def owner(self) -> jobs.Owner:
+    def owner(self) -> jobs.JobOwner:
         """Its Schedule as the controller of its Jobs."""
-        return jobs.Owner(*self.schedule_key, self.schedule_uid or self.begins_with)
+        return jobs.JobOwner(*self.schedule_key, self.schedule_uid or self.begins_with)
 
     def take_acks(self) -> list[Acknowledgement]:
         """The acknowledgements that the next status covers; it has none left then."""

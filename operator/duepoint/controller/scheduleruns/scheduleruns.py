@@ -44,7 +44,7 @@ from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import events as kube_events
-from duepoint.kube import jobs, port, scheduleruns
+from duepoint.kube import jobs, port, scheduleruns, schedules
 from duepoint.runs.run import RunEvent
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.manualruns import Wanted
@@ -359,7 +359,7 @@ class ScheduleRuns:
             await self._catch_up()  # outcomes that came before count before anything is missed
         if (withdrawn := self._leaving.withdrawn(run.begins_with, run.seen.uid)) is not None:
             state.withdrawn = withdrawn
-        owner = jobs.Owner(*run.schedule_key, run.begins_with)
+        owner = jobs.JobOwner(*run.schedule_key, run.begins_with)
         labelled = await jobs.labelled(self._api, *run.schedule_key)
         # Jobs that lost their owner with the Schedule are runs of it all the same.
         found = [job for job in labelled if jobs.is_released(job) or jobs.is_run_of(job, owner)]
@@ -381,7 +381,9 @@ class ScheduleRuns:
             if run.known is not None:
                 return None
         run.known = None
-        found = await scheduleruns.schedule_named(self._api, namespace, name)
+        found = await schedules.read(self._api, namespace, name)
+        if found is not None and found.metadata.deletion_timestamp is not None:
+            found = None
         if run.has_begun and (found is None or found.metadata.uid != run.begins_with):
             if run.orphaned is None:
                 now = self._clock.monotonic()
@@ -435,7 +437,7 @@ class ScheduleRuns:
         left = (end_us - self._clock.now_us()) / 1e6
         if left > 0:
             return left
-        await scheduleruns.delete(self._api, run.seen.namespace, run.seen.name, run.seen.uid)
+        await schedules.delete_run(self._api, run.seen.namespace, run.seen.name, run.seen.uid)
         return None
 
 

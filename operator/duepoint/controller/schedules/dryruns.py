@@ -16,11 +16,11 @@ import msgspec
 
 from duepoint import errors
 from duepoint.controller import plan
-from duepoint.kube import jobs, port
+from duepoint.kube import jobbuilder, jobcreation, port
 from duepoint.schedules import actions
 from duepoint.schedules.definition import Definition
 
-Verdict = jobs.Valid | jobs.InvalidTemplate | jobs.NotNow
+Verdict = jobcreation.Valid | jobcreation.InvalidTemplate | jobcreation.NotNow
 _Key = tuple[str, bytes, int]
 
 #: Verdicts kept; the least recently used go first.
@@ -46,7 +46,7 @@ class DryRuns:
         try:
             key, job = _question(wanted, target, payload)
         except errors.InvalidSpec as error:
-            return jobs.InvalidTemplate(str(error))
+            return jobcreation.InvalidTemplate(str(error))
         return self._known(key) or await self._shared(key, wanted.namespace, job)
 
     def is_valid(
@@ -60,7 +60,7 @@ class DryRuns:
             key, job = _question(wanted, target, payload)
         except errors.InvalidSpec:
             return False
-        is_valid = isinstance(self._known(key), jobs.Valid)
+        is_valid = isinstance(self._known(key), jobcreation.Valid)
         if is_valid and _is_alike_for_all(target, job):
             self._valid[action] = None
             if len(self._valid) > _REMEMBERED:
@@ -77,7 +77,7 @@ class DryRuns:
         under_way = self._asking.get(key)
         if under_way is not None:
             return await asyncio.shield(under_way)
-        asked = asyncio.ensure_future(jobs.dry_run(self._api, namespace, job))
+        asked = asyncio.ensure_future(jobcreation.dry_run(self._api, namespace, job))
         self._asking[key] = asked
         try:
             verdict = await asked
@@ -86,7 +86,7 @@ class DryRuns:
             raise
         finally:
             del self._asking[key]
-        if not isinstance(verdict, jobs.NotNow):
+        if not isinstance(verdict, jobcreation.NotNow):
             self._remember(key, verdict)
         return verdict
 
@@ -100,7 +100,7 @@ def _question(
     wanted: Definition, target: actions.JobAction, payload: msgspec.Raw | None
 ) -> tuple[_Key, dict[str, object]]:
     """The Job of the next slot, and what its verdict is remembered by; raises InvalidSpec."""
-    job = jobs.job_for(target.template, _facts(wanted, payload))
+    job = jobbuilder.job_for(target.template, _facts(wanted, payload))
     return _key(wanted.namespace, target, str(job["metadata"]["name"])), job
 
 
@@ -121,12 +121,12 @@ def _is_alike_for_all(target: actions.JobAction, job: dict[str, object]) -> bool
     return not _is_indexed(target) and len(msgspec.json.encode(job)) < _ROOMY_BYTES
 
 
-def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobs.SlotFacts:
+def _facts(wanted: Definition, payload: msgspec.Raw | None) -> jobbuilder.SlotFacts:
     """Of the next slot; of the definition's beginning where none is left."""
     timeline = plan.slots_of(wanted)
     following = timeline.next_after(wanted.not_before_us)
     slot_us = wanted.not_before_us if following is None else following.slot_us
-    return jobs.SlotFacts(
+    return jobbuilder.SlotFacts(
         namespace=wanted.namespace,
         schedule_name=wanted.name,
         schedule_uid=wanted.uid,

@@ -27,7 +27,7 @@ from duepoint.controller.status import published
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
-from duepoint.kube import jobs
+from duepoint.kube import jobcreation
 from duepoint.schedules import actions, ownstreams, points, spec
 from duepoint.schedules.definition import Definition
 
@@ -283,11 +283,11 @@ class Reconcile:
             if verdict is None:
                 verdict = await self._verdict(wanted, made, shown)
             if (
-                isinstance(verdict, jobs.NotNow)
+                isinstance(verdict, jobcreation.NotNow)
                 and self._proven.get(wanted.uid) == wanted.generation
             ):
-                verdict = jobs.Valid()  # proven while the API server was asked
-            if isinstance(verdict, jobs.InvalidTemplate):
+                verdict = jobcreation.Valid()  # proven while the API server was asked
+            if isinstance(verdict, jobcreation.InvalidTemplate):
                 await self.remove(seen)
                 return Applied(
                     report=statusconditions.invalid_template(seen.generation, verdict.message)
@@ -306,9 +306,9 @@ class Reconcile:
         """Asked only for a generation that was never accepted: a rebuild must not wait for it."""
         target = wanted.action.target
         if not isinstance(target, actions.JobAction) or shown.has_accepted(wanted.generation):
-            return jobs.Valid()
+            return jobcreation.Valid()
         if self._is_proven(wanted):
-            return jobs.Valid()
+            return jobcreation.Valid()
         return await self._dry_runs.verdict(made.definition, target, wanted.action.payload)
 
     def _is_proven(self, wanted: spec.ScheduleSpec) -> bool:
@@ -397,7 +397,7 @@ def _applied_new(one: _New, armed: messages.Armed) -> Applied | None:
 def _applied(
     wanted: spec.ScheduleSpec, made: plan.Plan, verdict: dryruns.Verdict, *, awaits_check: bool
 ) -> Applied:
-    if isinstance(verdict, jobs.NotNow):
+    if isinstance(verdict, jobcreation.NotNow):
         return Applied(
             report=statusconditions.dry_run_pending(wanted, made, verdict.message),
             definition=made.definition,

@@ -13,7 +13,7 @@ from typing import Any
 
 from duepoint.controller.status import slotlist
 from duepoint.kube import jobbuilder, schedules
-from duepoint.kube.jobs import Owner
+from duepoint.kube.jobs import JobOwner
 from duepoint.runs import running as runnings
 from duepoint.runs.running import Key, Running
 
@@ -27,7 +27,7 @@ _SLOT_PATH = re.compile(r"slots\[(.+)\]")
 
 
 def rendered(
-    running: Running, owner: Owner, references: Collection[Mapping[str, Any]]
+    running: Running, owner: JobOwner, references: Collection[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The fields of a status; none where no run is active.
 
@@ -48,11 +48,11 @@ def rendered(
     return {**fields, "activeCount": running.count}
 
 
-def _job(owner: Owner, name: str) -> dict[str, Any]:
+def _job(owner: JobOwner, name: str) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", "namespace": owner.namespace, "name": name}
 
 
-def _delivery(owner: Owner, key: Key) -> dict[str, Any]:
+def _delivery(owner: JobOwner, key: Key) -> dict[str, Any]:
     slot_us, wanted_by = key
     reference = {"apiVersion": schedules.API_VERSION, "namespace": owner.namespace}
     if wanted_by:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from duepoint.controller.report import Report
 from duepoint.controller.status.slotlist import instant
-from duepoint.kube import jobs
+from duepoint.kube import jobbuilder
 from duepoint.kube.events import Event, ObjectReference
 from duepoint.runs.receiver import Receiver
 from duepoint.runs.run import RunEvent, RunState
@@ -114,8 +114,8 @@ def of_job_without_slot(about: ObjectReference, job_name: str, job_uid: str) -> 
         action="Watch",
         note=(
             f"Job {job_name} names this Schedule as its controller and is no run of it: it lacks "
-            f"the annotation {jobs.SCHEDULED_TIME}; it is neither counted nor deleted. To run a "
-            "Schedule by hand, create a ScheduleRun"
+            f"the annotation {jobbuilder.SCHEDULED_TIME}; it is neither counted nor deleted. To "
+            "run a Schedule by hand, create a ScheduleRun"
         ),
         warning=True,
         related=_job(about, job_name, job_uid),

@@ -128,7 +128,7 @@ def _active(state: ScheduleState, runs: summaries.Summary, last: dict[str, Any])
     if references is None:
         listed = last.get("active")
         references = tuple(listed) if isinstance(listed, list) else ()
-    owner = jobs.Owner(state.namespace, state.name, state.uid)
+    owner = jobs.JobOwner(state.namespace, state.name, state.uid)
     return activelist.rendered(runs.running, owner, references)
 
 

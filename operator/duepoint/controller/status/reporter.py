@@ -29,7 +29,7 @@ from duepoint.controller.status.states import ScheduleStates
 from duepoint.controller.status.writer import Rendered, StatusWriter
 from duepoint.controller.termevents import TermEvents
 from duepoint.kube import events as kube_events
-from duepoint.kube import port, status
+from duepoint.kube import port, schedules
 from duepoint.runs import openslots
 from duepoint.runs import summary as summaries
 from duepoint.runs.openslots import OpenSlot
@@ -389,7 +389,7 @@ class Reporter:
         fields = render.status_at(known, now_us)
         if fields == known.last() and not self._corrections.is_due(known):
             return None
-        named = status.StatusTarget(namespace=known.namespace, name=known.name, uid=uid)
+        named = schedules.StatusTarget(namespace=known.namespace, name=known.name, uid=uid)
         return Rendered(named, fields)
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:

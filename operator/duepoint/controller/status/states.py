@@ -51,10 +51,10 @@ class ScheduleStates:
 
     # -- the Schedule ----------------------------------------------------------------------------
 
-    def owner(self, uid: str) -> jobs.Owner | None:
+    def owner(self, uid: str) -> jobs.JobOwner | None:
         """The Schedule as the controller of its Jobs; None = it is not known."""
         state = self._states.get(uid)
-        return None if state is None else jobs.Owner(state.namespace, state.name, uid)
+        return None if state is None else jobs.JobOwner(state.namespace, state.name, uid)
 
     async def definition(self, uid: str) -> Definition | None:
         """The definition in the queue, read at most once; raises QueueUnavailable."""

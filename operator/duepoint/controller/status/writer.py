@@ -31,7 +31,7 @@ from duepoint.controller.status import writerate
 from duepoint.controller.status.writequeue import LargeWriteQueue, WriteQueue
 from duepoint.controller.status.writerate import Allowance, Parallel, WriteInterval
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import port, status
+from duepoint.kube import port, schedules
 
 #: When the rate is not enough, an urgent status precedes changes of runs younger than this.
 _PRECEDENCE_SECONDS = 30.0
@@ -44,9 +44,9 @@ _STILL_SECONDS = 1.0
 _PARALLEL_WRITES = 16
 #: Values of the metric's label.
 _RESULTS = {
-    status.StatusWritten: "written",
-    status.ObjectReplaced: "replaced",
-    status.StatusRefused: "refused",
+    schedules.StatusWritten: "written",
+    schedules.ObjectReplaced: "replaced",
+    schedules.StatusRefused: "refused",
 }
 
 
@@ -54,7 +54,7 @@ _RESULTS = {
 class Rendered:
     """A status to write."""
 
-    object: status.StatusTarget
+    object: schedules.StatusTarget
     fields: Mapping[str, Any]
 
 
@@ -66,7 +66,7 @@ class StatusSource(Protocol):
         ...
 
     def written(self, uid: str, fields: Mapping[str, Any], version: int) -> None:
-        """The API server has this status now; ``version`` as ``status.StatusWritten`` has it."""
+        """The API server has this status now; ``version`` as ``schedules.StatusWritten`` has it."""
         ...
 
     def refused(self, uid: str) -> None:
@@ -372,10 +372,10 @@ class StatusWriter:
         self._health.well(self._part)
         pending.waits = None
         telemetry.status_writes_total.labels(_RESULTS[type(answer)]).inc()
-        if isinstance(answer, status.StatusWritten):
+        if isinstance(answer, schedules.StatusWritten):
             pending.interval = pending.interval.written(self._clock.monotonic())
             self._source.written(uid, rendered.fields, answer.version)
-        elif isinstance(answer, status.StatusRefused):
+        elif isinstance(answer, schedules.StatusRefused):
             telemetry.logger.warning(
                 "status refused",
                 namespace=rendered.object.namespace,
@@ -388,10 +388,10 @@ class StatusWriter:
 
     async def _patch(
         self, rendered: Rendered, pending: _Pending
-    ) -> status.StatusWritten | status.ObjectReplaced | status.StatusRefused:
+    ) -> schedules.StatusWritten | schedules.ObjectReplaced | schedules.StatusRefused:
         began = self._clock.monotonic()
         try:
-            return await status.write(self._api, rendered.object, rendered.fields)
+            return await schedules.write_status(self._api, rendered.object, rendered.fields)
         finally:
             if not pending.large_bytes:
                 self._parallel.record_answer(began, self._clock.monotonic())

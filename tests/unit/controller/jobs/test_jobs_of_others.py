@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from duepoint.kube import jobs, schedules
+from duepoint.kube import jobbuilder, jobs, schedules
 from tests.support.builders import JOB_TEMPLATE, at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
@@ -29,16 +29,16 @@ async def make(
     owner: Mapping[str, str] = NOTHING,
 ) -> str:
     """Somebody makes a Job that names this Schedule as its controller."""
-    facts = jobs.SlotFacts(
+    facts = jobbuilder.SlotFacts(
         namespace=namespace, schedule_name=schedule["metadata"]["name"],
         schedule_uid=schedule["metadata"]["uid"], slot_us=slot_us or SECOND, previous_us=None,
         trigger="Schedule", payload=None, time_zone="Etc/UTC",
     )  # fmt: skip
-    job = jobs.job_for(JOB_TEMPLATE, facts)
+    job = jobbuilder.job_for(JOB_TEMPLATE, facts)
     metadata = job["metadata"]
     metadata["name"] = name or metadata["name"]
     if slot_us is None:
-        del metadata["annotations"][jobs.SCHEDULED_TIME]
+        del metadata["annotations"][jobbuilder.SCHEDULED_TIME]
     metadata["ownerReferences"][0] |= dict(owner)
     await world.api.request("POST", jobs.collection(namespace), job)
     await world.clock.settle()
@@ -160,7 +160,7 @@ async def test_a_job_made_by_hand_without_a_slot_is_no_run_and_an_event_says_so_
             schedules.KIND,
             name,
         )
-        assert jobs.SCHEDULED_TIME in told.note
+        assert jobbuilder.SCHEDULED_TIME in told.note
 
 
 async def test_a_job_without_a_slot_elsewhere_is_not_told_on_the_schedule():

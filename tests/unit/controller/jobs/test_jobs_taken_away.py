@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint import errors, telemetry
-from duepoint.kube import jobs, port
+from duepoint.kube import jobbuilder, jobs, port
 from duepoint.runs.run import RunState
 from duepoint.schedules.conditions import Reason
 from tests.support.builders import at
@@ -242,7 +242,7 @@ async def test_a_deleted_job_s_run_finished_when_it_was_deleted_and_says_deleted
 
 RELEASES = {
     "owner removed": {"ownerReferences": None},
-    "slot removed": {"annotations": {jobs.SCHEDULED_TIME: None}},
+    "slot removed": {"annotations": {jobbuilder.SCHEDULED_TIME: None}},
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duepoint.controller.jobs.jobstate import WatchedJobs
-from duepoint.kube import jobs, port, schedules
+from duepoint.kube import jobbuilder, jobs, port, schedules
 from tests.support.builders import at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
@@ -12,7 +12,7 @@ S = 1_000_000
 FIRST = at("2026-03-01 12:05:00")
 SECOND = at("2026-03-01 12:10:00")
 NOW = at("2026-03-01 13:00:00")
-OWNER = jobs.Owner(NAMESPACE, "nightly", "u1")
+OWNER = jobs.JobOwner(NAMESPACE, "nightly", "u1")
 NAME = f"nightly-{FIRST // S}"
 COMPLETE = jobs.JobStatus(conditions=(jobs.JobCondition(type="Complete", status="True"),))
 CONTROLLED = port.OwnerReference(
@@ -39,7 +39,7 @@ def job(
         uid=uid,
         creation_timestamp="2026-03-01T12:15:00Z",
         deletion_timestamp="2026-03-01T12:30:00Z" if deleting else None,
-        annotations={jobs.SCHEDULED_TIME: f"2026-03-01T{slot}:00Z"},
+        annotations={jobbuilder.SCHEDULED_TIME: f"2026-03-01T{slot}:00Z"},
         owner_references=() if released else (CONTROLLED,),
     )
     return jobs.Job(metadata=metadata, status=COMPLETE if ended else None)

@@ -11,7 +11,7 @@ from duepoint.controller.jobs import history
 from duepoint.controller.jobs.jobstate import FinishedJob
 from duepoint.delayqueue import messages
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import jobs, schedules
+from duepoint.kube import jobbuilder, jobcreation, jobs, schedules
 from duepoint.runs.run import RunState
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
@@ -135,7 +135,7 @@ async def test_somebody_elses_job_with_our_label_is_nobodys():
     async with World().leader() as world:
         await world.apply_job()
         body = {
-            "metadata": {"name": "nightly-1", "labels": {jobs.SCHEDULE_LABEL: "nightly"}},
+            "metadata": {"name": "nightly-1", "labels": {jobbuilder.SCHEDULE_LABEL: "nightly"}},
             "spec": {
                 "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a"}]}}
             },
@@ -306,7 +306,7 @@ def test_a_job_that_a_schedulerun_wanted_goes_once_the_queue_holds_its_slot_no_m
 
 async def a_manual_job(world: World, made, slot_us: int) -> str:
     metadata = made["metadata"]
-    facts = jobs.SlotFacts(
+    facts = jobbuilder.SlotFacts(
         namespace=NAMESPACE,
         schedule_name=metadata["name"],
         schedule_uid=metadata["uid"],
@@ -317,9 +317,9 @@ async def a_manual_job(world: World, made, slot_us: int) -> str:
         time_zone="Etc/UTC",
         run_uid=f"run-{slot_us}",
     )
-    await jobs.create(world.api, NAMESPACE, jobs.job_for(JOB_TEMPLATE, facts))
+    await jobcreation.create(world.api, NAMESPACE, jobbuilder.job_for(JOB_TEMPLATE, facts))
     await world.clock.settle()
-    return jobs.job_name(facts)
+    return jobbuilder.job_name(facts)
 
 
 async def test_manual_jobs_of_a_suspended_schedule_obey_the_limits():

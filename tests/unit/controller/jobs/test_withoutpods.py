@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import podrefusals, times
+from duepoint.kube import events, times
 from tests.support.builders import at
 from tests.unit.controller.jobs.test_jobwatch import run_slot
 from tests.unit.controller.world import NAMESPACE, World
@@ -173,4 +173,4 @@ async def test_events_that_cannot_be_read_now_are_read_later():
     ],
 )
 def test_the_advice_fits_the_refusal(note, advice):
-    assert advice in podrefusals.advice(note)
+    assert advice in events.pod_advice(note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duepoint.controller.status import activelist
-from duepoint.kube import jobs
+from duepoint.kube import jobbuilder
 from duepoint.runs import run as runs
 from duepoint.runs import running as runnings
 from duepoint.runs.run import RunState
@@ -41,7 +41,7 @@ async def test_a_run_that_a_former_leader_showed_has_ended_when_its_job_has(name
 @each_name
 @pytest.mark.parametrize("run_uid", ["", "5a0d"], ids=["regular", "of-a-run"])
 def test_the_name_of_a_job_tells_its_slot_and_who_wanted_it(name, run_uid):
-    job = jobs.name_of(name, FIRST, run_uid)
+    job = jobbuilder.name_of(name, FIRST, run_uid)
     status = {"active": [{"kind": "Job", "name": job}], "activeCount": 1}
     key = runnings.key_of(FIRST, is_regular=not run_uid, wanted_by=job)
     assert activelist.read(status, name, 1).jobs == {key: job}

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from duepoint.kube import jobbuilder, jobframe
+from duepoint.kube import jobbuilder
 
 FACTS = jobbuilder.SlotFacts(
     namespace="reports",
@@ -60,7 +60,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 def test_a_framed_job_is_the_builders(template: dict[str, Any], changes: dict[str, Any]):
     facts = dataclasses.replace(FACTS, **changes)
     words = jobbuilder.words_of(facts)
-    frame = jobframe.frame_of(
+    frame = jobbuilder.frame_of(
         template, payload=words.payload, has_previous=facts.previous_us is not None
     )
     assert frame is not None
@@ -70,7 +70,7 @@ def test_a_framed_job_is_the_builders(template: dict[str, Any], changes: dict[st
 
 def test_one_frame_serves_all_slots():
     template = TEMPLATES["usual"]
-    frame = jobframe.frame_of(template, payload=None, has_previous=True)
+    frame = jobbuilder.frame_of(template, payload=None, has_previous=True)
     assert frame is not None
     for number in range(20):
         facts = dataclasses.replace(
@@ -87,4 +87,4 @@ def test_one_frame_serves_all_slots():
 @pytest.mark.parametrize("size", [200_000, 300_000], ids=["might be too long", "too long"])
 def test_what_may_be_too_long_is_left_to_the_builder(size: int):
     payload = "x" * size
-    assert jobframe.frame_of({}, payload=payload, has_previous=True) is None
+    assert jobbuilder.frame_of({}, payload=payload, has_previous=True) is None

@@ -1,0 +1,93 @@
+"""Pages of lists, lines of watches, and the resource of a path."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duepoint.kube import wire
+
+
+def test_small_objects_come_in_whole_pages():
+    pages = wire.PageSize(500)
+    for _ in range(5):
+        pages.record(500 * 3_000)
+        assert pages.limit == 500
+
+
+def test_large_objects_come_in_small_pages():
+    pages = wire.PageSize(500)
+    while pages.limit * 2**20 > wire.MOST_BYTES:
+        pages.shrink()
+    assert pages.limit > 1
+    pages.record(pages.limit * 2**20)
+    assert pages.limit * 2**20 <= wire.MOST_BYTES
+
+
+def test_a_page_of_one_object_is_read_however_large():
+    pages = wire.PageSize(500)
+    for _ in range(10):
+        pages.shrink()
+    assert pages.limit == 1
+    assert pages.most_bytes is None
+
+
+@given(sizes=st.lists(st.integers(100, 1_500_000), min_size=1, max_size=400))
+def test_of_whatever_objects_a_list_is_read_whole_in_pages_that_are_bounded(sizes):
+    pages, read, tries = wire.PageSize(500), 0, 0
+    while read < len(sizes):
+        tries += 1
+        page = sizes[read : read + pages.limit]
+        if pages.most_bytes is not None and sum(page) > pages.most_bytes:
+            pages.shrink()
+            continue
+        assert sum(page) <= wire.MOST_BYTES
+        read += len(page)
+        pages.record(sum(page))
+    assert tries <= 2 * len(sizes) + 5
+
+
+# -- lines ------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.binary(max_size=20)), st.data())
+def test_lines_do_not_depend_on_how_they_were_cut(parts: list[bytes], data: st.DataObject):
+    stream = b"\n".join(parts) + b"\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
+    edges = [0, *cuts, len(stream)]
+    splitter = wire.LineSplitter()
+    found = [
+        line
+        for start, end in itertools.pairwise(edges)
+        for line in splitter.feed(stream[start:end])
+    ]
+    assert found == [line for line in stream.split(b"\n") if line.strip()]
+
+
+def test_a_line_of_megabytes_in_small_chunks_arrives_whole():
+    splitter = wire.LineSplitter()
+    for _ in range(40_000):
+        assert splitter.feed(b"x" * 50) == []
+    assert [len(line) for line in splitter.feed(b"\nrest")] == [2_000_000]
+
+
+# -- paths ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/apis/batch/v1/namespaces/a/jobs/x", "jobs"),
+        ("/apis/batch/v1/jobs", "jobs"),
+        ("/apis/duepoint.dev/v1alpha1/namespaces/a/schedules/b/status", "schedules/status"),
+        ("/api/v1/namespaces/a/services/x", "services"),
+        ("/api/v1/namespaces/a", "namespaces"),
+        ("/version", "other"),
+    ],
+)
+def test_metrics_name_the_resource_and_never_the_object(path: str, resource: str):
+    assert wire.resource_of(path) == resource
