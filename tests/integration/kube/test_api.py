@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 import duepoint
-from duepoint.kube import api, credentials, errors, paging, port, schedules, transport
+from duepoint.kube import api, credentials, errors, port, schedules, transport, wire
 from tests.support.scriptedapi import Server, answers, hangs, hangs_up, serving, streams
 from tests.support.waiting import LONGEST_SECONDS
 
@@ -229,8 +229,8 @@ async def test_a_list_is_read_page_by_page():
 async def test_a_page_that_is_too_large_is_not_read_and_asked_for_again_with_fewer_objects(
     monkeypatch: pytest.MonkeyPatch, is_by_proxy: bool
 ):
-    monkeypatch.setattr(paging, "MOST_BYTES", 100_000)
-    monkeypatch.setattr(paging, "_AIM_BYTES", 25_000)
+    monkeypatch.setattr(wire, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(wire, "_AIM_BYTES", 25_000)
     names = [f"large-{number}" for number in range(60)]
     sent: list[int] = []
 
