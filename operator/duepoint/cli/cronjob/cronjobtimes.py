@@ -5,7 +5,7 @@ field matches, and begins again whenever a larger unit turns over. Days and mont
 wall clock and hours and minutes in real time. Mostly that leaves out local times that do not exist
 and takes those that come twice as often as they come; where a zone has no midnight one day, or
 moves by less than an hour, whole days or single times are lost as well, and for a day that a zone
-left out it searches for ever. That can only be told by going the same way, so this goes it; the
+left out it searches for ever. Only the same search can show that, so this repeats it; the
 tests hold it to answers of the library itself.
 
 Seconds since the epoch, UTC. Five fields only, which is what CronJob takes. Source: ``Next`` in

@@ -1,19 +1,26 @@
-"""What a CronJob makes of the same manifest, where it is not the same.
+"""What a CronJob makes of the same manifest, where it is not the same, and notes that say so.
 
 CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
 the times are the same by design, so differences are looked for where the clock of a zone changes,
-and read off both sides' times on that day. Source: ``parser.go`` of robfig/cron v3.0.1.
+and read off both sides' times on that day. Source: ``parser.go`` of robfig/cron v3.0.1. ``notes``
+has what can be seen in a manifest; the whole table of differences is in
+``docs/howto/port-a-cronjob.md``.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from duepoint import expressions
 from duepoint.cli import instants
+from duepoint.cli.check.manifests import Problem
 from duepoint.cli.cronjob.cronjobtimes import CronJobTimes
 from duepoint.expressions import cron, expression, fields, syntax, timezones
+from duepoint.schedules.spec import ScheduleSpec
 
 _ITEM = re.compile(
     r"(?P<low>[*?]|\+?\d+|[A-Za-z]{3})(?:-(?P<high>\+?\d+|[A-Za-z]{3}))?(?:/\+?\d+)?", re.ASCII
@@ -45,16 +52,16 @@ class Difference:
     added: tuple[int, ...]
     runs: int
 
-    def told(self, local: instants.LocalTime) -> str:
+    def text(self, local: instants.LocalTime) -> str:
         """Such as ``does not run on 2027-03-28``; the subject is the CronJob."""
         if not self.runs:
             return f"does not run on {self.day}"
-        said = []
+        parts = []
         if self.left_out:
-            said.append(f"does not run at {_listed(self.left_out, local)}")
+            parts.append(f"does not run at {_listed(self.left_out, local)}")
         if self.added:
-            said.append(f"runs also at {_listed(self.added, local)}")
-        return f"{' and '.join(said)} on {self.day}"
+            parts.append(f"runs also at {_listed(self.added, local)}")
+        return f"{' and '.join(parts)} on {self.day}"
 
 
 def refusal(text: str) -> str:
@@ -148,12 +155,94 @@ def _value(kind: fields.FieldKind, word: str) -> int:
     return kind.low + names.index(word.upper()) if word.upper() in names else kind.low
 
 
-def texts(found: list[Difference], local: instants.LocalTime) -> Iterator[str]:
-    """Each difference as a sentence without its subject and end."""
-    return (difference.told(local) for difference in found)
-
-
 def _listed(seconds: tuple[int, ...], local: instants.LocalTime) -> str:
     times = [local.text(second * _SECOND_US)[11:] for second in seconds[:4]]
     more = len(seconds) - len(times)
     return ", ".join(times) + (f" and {more} more times" if more else "")
+
+
+# -- notes ---------------------------------------------------------------------------------------
+
+#: The shortest life of a finished Job, whose name proves that its slot ran.
+_SHORTEST_TTL_SECONDS = 600
+_OF_BUSY_SLOTS = {
+    "Forbid": "a CronJob starts a slot that was due while a Job ran when that Job ends, if its "
+    "deadline allows; a Schedule skips it for good and counts it; the CronJob's way is "
+    "concurrencyPolicy: Queue",
+}
+_OF_ALL = (
+    "after an outage the newest missed slot runs, found exactly (a CronJob can miss it where "
+    "distances differ), and the others are counted; after an edit or a resume nothing runs that "
+    "was due before; Jobs' names end in the slot's unix seconds instead of minutes"
+)
+
+
+def notes(content: dict[str, Any], spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
+    """Everything that differs, in the order of the fields."""
+    raw = content["spec"]
+    for text in spec.rule.timing.schedules:
+        yield from _of_expression(text, spec, from_us)
+    if raw.get("timeZone") is None:
+        yield _note(
+            "spec.timeZone",
+            "unset: a CronJob takes the zone of its controller manager, a Schedule Etc/UTC",
+        )
+    deadline = spec.rule.policy.deadline_seconds
+    if deadline is not None and deadline < 10:
+        yield _note(
+            "spec.startingDeadlineSeconds",
+            f"a CronJob with {deadline} may never run, because its controller looks every 10 s; "
+            "a Schedule runs what is on time",
+        )
+    if raw.get("concurrencyPolicy") in _OF_BUSY_SLOTS:
+        yield _note("spec.concurrencyPolicy", _OF_BUSY_SLOTS[raw["concurrencyPolicy"]])
+    if raw.get("suspend"):
+        yield _note(
+            "spec.suspend",
+            "the Schedule will be suspended, too; when it is resumed, it starts nothing that was "
+            "due before, where a CronJob starts the newest missed slot at once",
+        )
+    lives = raw["jobTemplate"]["spec"].get("ttlSecondsAfterFinished")
+    if isinstance(lives, int) and lives < _SHORTEST_TTL_SECONDS:
+        yield _note(
+            "spec.jobTemplate.spec.ttlSecondsAfterFinished",
+            f"{lives} is raised to {_SHORTEST_TTL_SECONDS}: a Job's name proves that its slot ran",
+        )
+    yield _note("", _OF_ALL)
+
+
+def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Problem]:
+    if text.lstrip().lower().startswith("@every"):
+        yield _note(
+            "spec.schedule",
+            "a CronJob counts @every from its last run, a Schedule from startTime or its creation",
+        )
+        return
+    if why := refusal(text):
+        yield _note("spec.schedule", f"a CronJob refuses this expression ({why})")
+        return
+    zone = spec.rule.timing.time_zone
+    local = instants.LocalTime(zone)
+    for difference in _known_differences(text, zone, from_us):
+        choice = "{gap: Skip}" if difference.is_gap else "{overlap: Both}"
+        yield _note(
+            "spec.schedule",
+            f"a CronJob {difference.text(local)}, a Schedule "
+            f"{_does(difference)}; the CronJob's way is mostly dst: {choice}",
+        )
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_differences(text: str, zone: str, from_us: int) -> tuple[Difference, ...]:
+    """Of ten thousand CronJobs many are due at the same times, and a search takes a while."""
+    ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
+    assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
+    return tuple(differences(text, ours, zone, from_us))
+
+
+def _does(difference: Difference) -> str:
+    return "does" if difference.left_out else "does not"
+
+
+def _note(path: str, message: str) -> Problem:
+    return Problem(path=path, message=message, is_note=True)
