@@ -241,7 +241,7 @@ class Settings:
     own_stream_max_length: int = _setting(
         _between(1, MOST_ENTRIES),
         1_000_000,
-        "most entries that a stream in Duepoint's own Redis keeps, even if its Schedule asks for more",
+        "most entries that a stream in Duepoint's own Redis keeps, even if its Schedule wants more",
     )
     own_streams_per_namespace: int = _setting(
         _between(1, 10_000),
@@ -268,7 +268,9 @@ class Settings:
     log_level: str = _setting(
         _one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged"
     )
-    log_format: str = _setting(_one_of("json", "text"), "json", "json for machines, text for people")
+    log_format: str = _setting(
+        _one_of("json", "text"), "json", "json for machines, text for people"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,12 @@ import pytest
 from duepoint.clock import SystemClock
 from duepoint.kube import api as apis
 from duepoint.kube import (
+    credentials,
     errors,
     events,
     jobbuilder,
     jobcreation,
     jobs,
-    kubeconfig,
     leases,
     port,
     schedules,
@@ -119,7 +119,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         return
     plane: ControlPlane = request.getfixturevalue("duepoint_plane")
     namespace = request.getfixturevalue("kube_namespace")
-    access = kubeconfig.credentials_for(plane.kubeconfig)
+    access = credentials.of_kubeconfig(plane.kubeconfig)
     async with apis.ApiSession(access, component="test") as session:
         yield World(session, namespace)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from duepoint.kube import api as kubeapi
-from duepoint.kube import kubeconfig, port
+from duepoint.kube import credentials, port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ async def session(place: Place) -> AsyncIterator[ClusterSession]:
     Raises:
         errors.InvalidSetting: there are no credentials, or the kubeconfig is wrong.
     """
-    access = kubeconfig.found(place.kubeconfig, place.context)
+    access = credentials.found(place.kubeconfig, place.context)
     async with kubeapi.ApiSession(access, component="cli") as api:
         login = await access.login()
         yield ClusterSession(api=api, namespace=place.namespace or login.namespace)
