@@ -233,7 +233,8 @@ def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterato
         yield {"text": "No change of the clock concerns its times."}
     for change in changes:
         slots_us = change.slots_us(known)
-        behaviour = "Cadence" if sweeping else _choice(change, asked)
+        chosen = asked.gap.value if change.is_gap else asked.overlap.value
+        behaviour = "Cadence" if sweeping else str(chosen)
         yield {
             "date": local.text(change.at_us)[:10],
             "kind": "Gap" if change.is_gap else "Overlap",
@@ -241,10 +242,6 @@ def _clock_changes(asked: AskedExpression, local: instants.LocalTime) -> Iterato
             "scheduledTimes": [instants.utc_text(slot_us) for slot_us in slots_us],
             "text": _sentence(change, behaviour, slots_us, local, asked),
         }
-
-
-def _choice(change: ClockChange, asked: AskedExpression) -> str:
-    return str(asked.gap.value if change.is_gap else asked.overlap.value)
 
 
 def _sentence(

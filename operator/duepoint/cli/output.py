@@ -88,12 +88,8 @@ def escape_what_cannot_be_shown() -> None:
 
 
 def _aligned(row: Row, widths: Mapping[str, int]) -> str:
-    cells = [_filled(one_line(row.get(name, "")), most) for name, most in widths.items()]
-    return "  ".join(cells).rstrip() + "\n"
-
-
-def _filled(cell: str, most: int) -> str:
-    return cell + " " * (most - width(cell))
+    cells = [(one_line(row.get(name, "")), most) for name, most in widths.items()]
+    return "  ".join(cell + " " * (most - width(cell)) for cell, most in cells).rstrip() + "\n"
 
 
 def show_rows(

@@ -223,21 +223,15 @@ def imported(
         elif not isinstance(source.content, dict) or not source.kind:
             message = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
             yield _refused(source, "", message)
-        elif source.kind == checks.CRONJOB and not _is_of_another_group(source.api_version):
-            yield _of_cronjob(source, given)
+        elif source.kind != checks.CRONJOB or (
+            "/" in source.api_version and not source.api_version.startswith("batch/")
+        ):
+            yield None  # another kind, or a kind of that name in another group
+        elif source.api_version not in checks.CRONJOB_VERSIONS:
+            message = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
+            yield _refused(source, "apiVersion", message)
         else:
-            yield None
-
-
-def _is_of_another_group(version: str) -> bool:
-    return "/" in version and not version.startswith("batch/")
-
-
-def _of_cronjob(source: Manifest, given: Given) -> Imported:
-    if source.api_version not in checks.CRONJOB_VERSIONS:
-        message = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
-        return _refused(source, "apiVersion", message)
-    return _judged(source, given)
+            yield _judged(source, given)
 
 
 def _judged(source: Manifest, given: Given) -> Imported:

@@ -18,7 +18,7 @@ import datetime as dt
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from duepoint.expressions import days, syntax, timezones
+from duepoint.expressions import syntax, timezones
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
 _HOUR, _MINUTE = 3_600, 60
@@ -133,7 +133,9 @@ class _Search:
         rule, clock = self._fields.day_rule, self.clock
         by_day = bool(rule.days >> clock.day & 1)
         by_weekday = bool(rule.weekdays >> clock.isoweekday() % 7 & 1)
-        return _both(rule, by_day=by_day, by_weekday=by_weekday)
+        if rule.any_day or rule.any_weekday:
+            return by_day and by_weekday
+        return by_day or by_weekday
 
     def _add(self, seconds: int) -> None:
         self.at += seconds
@@ -156,12 +158,6 @@ class _Search:
 
     def _period(self, second: int) -> int:
         return bisect_right(self._zone.starts, second) - 1
-
-
-def _both(rule: days.DayRule, *, by_day: bool, by_weekday: bool) -> bool:
-    if rule.any_day or rule.any_weekday:
-        return by_day and by_weekday
-    return by_day or by_weekday
 
 
 def _next_month(clock: dt.datetime) -> dt.datetime:

@@ -10,10 +10,11 @@ Kubernetes manifests takes it for the same values: readers differ in what they m
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,9 @@ def cronjob(
         options.check_zone(time_zone)
     _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
     if files:
-        found: Iterable[Manifest | Unreadable] = _of_files(files)
+        found: Iterable[Manifest | Unreadable] = itertools.chain.from_iterable(
+            map(manifests.read, files)
+        )
     else:
         from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
         from duepoint.cli.cronjob import clustercronjobs  # noqa: PLC0415
@@ -244,8 +247,3 @@ def _check_choice(
         raise errors.InvalidSetting(
             "import cronjob", "write -f FILE, a NAME, -n NAMESPACE or --all-namespaces"
         )
-
-
-def _of_files(files: tuple[str, ...]) -> Iterator[Manifest | Unreadable]:
-    for file in files:
-        yield from manifests.read(file)

@@ -246,22 +246,18 @@ async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, form
 def _point_cells(row: output.Row) -> output.Cells:
     when = row["inSeconds"]
     return {
-        "in": "held" if when is None else _until(when),
+        "in": "held" if when is None else _span_until(when),
         "due": output.short_time(row["due"]),
         "kind": row["kind"],
         "scheduledTime": output.text(row["scheduledTime"]),
         "attempt": output.text(row["attempt"]),
         "schedule": output.name(row),
-        "last error": _last_error(row),
+        # Of a retry: the reason, and the cause in words where it was kept.
+        "last error": ": ".join(text for text in (row["lastError"], row["lastCause"]) if text),
     }
 
 
-def _last_error(row: output.Row) -> str:
-    """Of a retry: the reason, and the cause in words where it was kept."""
-    return ": ".join(text for text in (row["lastError"], row["lastCause"]) if text)
-
-
-def _until(seconds: float) -> str:
+def _span_until(seconds: float) -> str:
     return output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
 
 

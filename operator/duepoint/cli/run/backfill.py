@@ -102,25 +102,20 @@ def show(preview: Preview) -> None:
     count = preview.count
     slots = "no slot" if count == 0 else "1 slot" if count == 1 else f"{count} slots"
     begin, end = preview.range.from_us, preview.range.to_us
+    order = "newest first" if preview.range.newest_first else "oldest first"
     output.say(
         f"{preview.spec.identity}: {slots} from {instants.utc_text(begin)} until "
-        f"{instants.utc_text(end)}, {_order(preview)}"
+        f"{instants.utc_text(end)}, {order}, at most {preview.range.max_parallel} at once"
     )
     zone = instants.LocalTime(preview.spec.rule.timing.time_zone)
     first, last = preview.ends()
-    for slot_us in first:
-        output.say(f"  {instants.utc_text(slot_us)}  {zone.text(slot_us)}")
+    lines = [f"  {instants.utc_text(slot_us)}  {zone.text(slot_us)}" for slot_us in first + last]
     if last:
-        output.say(f"  ... {count - len(first) - len(last)} more ...")
-    for slot_us in last:
-        output.say(f"  {instants.utc_text(slot_us)}  {zone.text(slot_us)}")
+        lines.insert(len(first), f"  ... {count - len(first) - len(last)} more ...")
+    for line in lines:
+        output.say(line)
     for note in preview.notes():
         output.say(f"  note: {note}")
-
-
-def _order(preview: Preview) -> str:
-    order = "newest first" if preview.range.newest_first else "oldest first"
-    return f"{order}, at most {preview.range.max_parallel} at once"
 
 
 _ORDERS = ("OldestFirst", "NewestFirst")
