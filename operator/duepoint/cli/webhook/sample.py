@@ -107,7 +107,8 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
         if isinstance(where, troubles.Trouble):
             raise errors.InvalidSetting(sample.spec.identity, _advised(where.message, api))
         composed = request.compose(firing, found, kept, clock.now_us())
-        result = _not_sent(composed, _url_shown(str(where.url), found), kept)
+        hidden = () if kept is None else kept.unspeakable
+        result = _not_sent(composed, _url_shown(str(where.url), found), hidden)
         if not send:
             return result
         dialler = dialling.Dialler(
@@ -118,38 +119,35 @@ async def run(sample: Sample, *, send: bool) -> SampleResult:
             dialler, services, source, clock, on_reply=replies.append
         )
         try:
-            result = await _sent(sender, firing, result)
-            return _with_text(result, replies, found, kept)
+            return await _sent(sender, firing, replies, hidden, result)
         finally:
             await sender.close()
 
 
 async def _sent(
-    sender: webhooktarget.WebhookTarget, firing: target.Firing, result: SampleResult
+    sender: webhooktarget.WebhookTarget,
+    firing: target.Firing,
+    replies: list[http1.Response],
+    hidden: tuple[str, ...],
+    result: SampleResult,
 ) -> SampleResult:
+    """Send it; a refusal keeps the receiver's own words, which are not secret from this user."""
     began = time.monotonic()
     answer = await sender.fire(firing)
     accepted = isinstance(answer, outcome.Delivered)
     message = f"answered {answer.http_status}" if accepted else answer.message
-    seconds = time.monotonic() - began
-    status = answer.http_status
+    found = firing.action.target
+    if not accepted and replies and isinstance(found, actions.WebhookAction):
+        plain = (header.value for header in found.headers)
+        if text := troubles.excerpt(replies[-1].body, plain, hidden):
+            message = f"{message}: {text}"
     return dataclasses.replace(
-        result, accepted=accepted, message=message, status=status, seconds=seconds
+        result,
+        accepted=accepted,
+        message=message,
+        status=answer.http_status,
+        seconds=time.monotonic() - began,
     )
-
-
-def _with_text(
-    result: SampleResult,
-    replies: list[http1.Response],
-    found: actions.WebhookAction,
-    kept: credentials.WebhookCredentials | None,
-) -> SampleResult:
-    """A refusal in the receiver's own words, which the person who runs this may read anyway."""
-    if result.accepted or not replies:
-        return result
-    plain = (header.value for header in found.headers)
-    text = troubles.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
-    return dataclasses.replace(result, message=f"{result.message}: {text}") if text else result
 
 
 def objects(literal: tuple[str, ...], files: tuple[str, ...]) -> Objects:
@@ -282,10 +280,7 @@ def _url_shown(url: str, found: actions.WebhookAction) -> str:
     return f"{parts.scheme}://{parts.netloc}/[redacted]"
 
 
-def _not_sent(
-    composed: request.Request, url: str, kept: credentials.WebhookCredentials | None
-) -> SampleResult:
-    hidden = () if kept is None else kept.unspeakable
+def _not_sent(composed: request.Request, url: str, hidden: tuple[str, ...]) -> SampleResult:
     return SampleResult(
         method=composed.method,
         url=url,
