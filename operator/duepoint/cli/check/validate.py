@@ -19,7 +19,7 @@ from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
 from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, Unreadable
-from duepoint.cli.cronjob import differences
+from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.net import addresses
 from duepoint.schedules import actions, ownstreams, slots
 from duepoint.schedules import spec as specs
@@ -218,7 +218,7 @@ def _notes(found: CheckedManifest, now_us: int) -> list[Problem]:
         return notes
     notes += doubts(found.spec, now_us)
     if found.manifest.kind == checks.CRONJOB:
-        notes += differences.notes(found.manifest.content, found.spec, now_us)
+        notes += cronjob_notes.notes(found.manifest.content, found.spec, now_us)
     return notes
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, Unreadable
-from duepoint.cli.cronjob import differences
+from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.expressions import fields
 
 _OF_THE_SERVER = (
@@ -251,7 +251,7 @@ def _judged(source: Manifest, given: Given) -> Imported:
     wrong = tuple(problem for problem in judged.problems if not problem.is_note)
     if wrong or judged.spec is None:
         return Imported(source=source, problems=wrong)
-    others = differences.notes(made_of_it.content, judged.spec, given.now_us)
+    others = cronjob_notes.notes(made_of_it.content, judged.spec, given.now_us)
     notes = (*made_of_it.notes, *judged.problems, *others)
     return Imported(source=source, schedule=made_of_it.content, notes=notes)
 
