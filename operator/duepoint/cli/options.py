@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import click
 
-from duepoint import errors, expressions, settings
+from duepoint import errors, expressions
 from duepoint.cli import instants
 from duepoint.expressions import durations, timezones
 
@@ -117,6 +117,8 @@ def of_settings(
     fields: Iterable[dataclasses.Field[Any]],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """One flag for each setting; its help names the environment variable, too."""
+    from duepoint import settings  # noqa: PLC0415 - a tenth of the start of the other commands
+
     return together(
         *(
             click.option(
