@@ -57,8 +57,23 @@ class DeadLetterSelection:
     namespace: str | None
     schedule: str | None
     reason: str | None
-    older_than_us: int
+    older_than_us: int | None
     everything: bool
+
+    def check(self) -> None:
+        """Raise errors.InvalidSetting where nothing was chosen, or too much was."""
+        filters = (self.namespace, self.schedule, self.reason, self.older_than_us)
+        is_filtered = any(value is not None for value in filters)
+        if self.ids and (self.everything or is_filtered):
+            message = "names letters by itself: leave the other choices out"
+            raise errors.InvalidSetting("ID", message)
+        if self.everything and is_filtered:
+            raise errors.InvalidSetting("--all", "means every letter: leave the other choices out")
+        if not self.ids and not self.everything and not is_filtered:
+            raise errors.InvalidSetting(
+                "ID", "is missing: write IDs as list shows them, or choose by --schedule,"
+                " --namespace, --reason or --older-than, or write --all",
+            )  # fmt: skip
 
     def has(self, letter: messages.DeadEntry, row: output.Row, now_us: int) -> bool:
         """Whether a letter is among them."""
@@ -102,40 +117,6 @@ _choosing = options.together(
     options.output_format,
     connection.reaching,
 )
-
-
-def _selected(
-    letter_ids: tuple[str, ...],
-    namespace: str | None,
-    schedule: str | None,
-    reason: str | None,
-    older_than_us: int | None,
-    *,
-    everything: bool,
-) -> DeadLetterSelection:
-    """What the options ask for.
-
-    Raises:
-        errors.InvalidSetting: nothing was chosen, too much was, or an id is none.
-    """
-    is_filtered = any(value is not None for value in (namespace, schedule, reason, older_than_us))
-    if letter_ids and (everything or is_filtered):
-        raise errors.InvalidSetting("ID", "names letters by itself: leave the other choices out")
-    if everything and is_filtered:
-        raise errors.InvalidSetting("--all", "means every letter: leave the other choices out")
-    if not letter_ids and not everything and not is_filtered:
-        raise errors.InvalidSetting(
-            "ID", "is missing: write IDs as list shows them, or choose by --schedule,"
-            " --namespace, --reason or --older-than, or write --all",
-        )  # fmt: skip
-    return DeadLetterSelection(
-        ids=tuple(parsed_id(text) for text in dict.fromkeys(letter_ids)),
-        namespace=namespace,
-        schedule=schedule,
-        reason=reason,
-        older_than_us=older_than_us or 0,
-        everything=everything,
-    )
 
 
 def parsed_id(text: str) -> tuple[int, int, str]:
@@ -245,9 +226,15 @@ def _change(
     form: str,
     **given: str | None,
 ) -> None:
-    selection = _selected(
-        letter_ids, namespace, schedule, reason, older_than_us, everything=everything
+    selection = DeadLetterSelection(
+        ids=tuple(parsed_id(text) for text in dict.fromkeys(letter_ids)),
+        namespace=namespace,
+        schedule=schedule,
+        reason=reason,
+        older_than_us=older_than_us,
+        everything=everything,
     )
+    selection.check()
     results = _Results(form)
 
     async def go(opened: DelayQueue) -> int:
