@@ -121,9 +121,10 @@ def _total_cells(row: output.Row) -> output.Cells:
 
 
 def _of_shard(shard: sights.ShardSight, now_us: int) -> output.Row:
+    layout, number = views.place_of(shard.shard)
     return {
-        "layout": views.layout_number(shard.shard),
-        "shard": views.shard_number(shard.shard),
+        "layout": layout,
+        "shard": number,
         "state": shard.state,
         "definitions": shard.definitions,
         "armed": shard.armed,
