@@ -25,7 +25,7 @@ def place_of(shard: messages.ShardId) -> tuple[int, int]:
     """A shard's layout, of which there are two while their number changes, and its number there."""
     from duepoint.delayqueue import sharding  # noqa: PLC0415 - only these commands pay for it
 
-    return int(sharding.layout_of(shard)), int(sharding.index_of(shard))
+    return sharding.layout_of(shard), sharding.index_of(shard)
 
 
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:
