@@ -36,7 +36,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 # -- types of options ----------------------------------------------------------------------------
 
 
-class Converted(click.ParamType):  # type: ignore[type-arg] - newer versions of click only
+class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of click only
     """Calls ``read`` with the option's name and the text; it raises errors.InvalidSetting."""
 
     name = "text"
