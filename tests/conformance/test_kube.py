@@ -426,7 +426,8 @@ async def test_a_list_comes_in_pages_without_loss(world: World):
     assert names == ["s0", "s1", "s2", "s3", "s4"]
     assert len({page.metadata.resource_version for page in pages}) == 1
     assert msgspec.json.decode(pages[0].items[0].spec)["schedule"] == "0 0 1 1 *"
-    assert not msgspec.json.decode(pages[0].items[0].status)
+    status = msgspec.json.decode(pages[0].items[0].status)
+    assert status.get("observedGeneration", -1) < OURS
 
 
 async def test_an_empty_list_has_one_page(world: World):

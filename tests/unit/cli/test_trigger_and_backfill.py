@@ -323,5 +323,5 @@ def test_a_bar_is_drawn_where_somebody_looks_on(cluster, duepoint, monkeypatch):
     assert duepoint("backfill", "nightly", *RANGE, "--yes").code == 0
     assert [one["completed"] for one in shown][-1] == 4
     assert shown[-1]["total"] == 4
-    assert json.dumps(shown[-1]["said"])
+    assert json.dumps(shown[-1]["message"])
     assert not sys.stderr.isatty()
