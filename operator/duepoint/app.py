@@ -22,7 +22,7 @@ from duepoint.delayqueue import delayqueue, keys, opening, quotas
 from duepoint.election import elector
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
-from duepoint.kube import credentials, kubeconfig, leases
+from duepoint.kube import credentials, leases
 from duepoint.net import dialling, egressrules, ownservers, podnetwork
 from duepoint.schedules import ownstreams
 from duepoint.targets import activejobs, externalstream, servers, servicecache, target
@@ -72,7 +72,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
     own = clocks.SystemClock()
     clock = agreedclock.AgreedClock(own)
     health = services.Health()
-    access = kubeconfig.found(chosen.kubeconfig, chosen.context)
+    access = credentials.found(chosen.kubeconfig, chosen.context)
     async with serving(chosen, health), api_session(access, "worker", clock) as api:
         queue = open_queue(chosen, own)
         server = (await access.login()).server
@@ -206,7 +206,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
 
     clock = agreedclock.AgreedClock(clocks.SystemClock())
     health = services.Health()
-    access = kubeconfig.found(chosen.kubeconfig, chosen.context)
+    access = credentials.found(chosen.kubeconfig, chosen.context)
     async with serving(chosen, health), api_session(access, "operator", clock) as api:
         queue = open_queue(chosen, clock)
         work = leadership.Leadership(

@@ -170,7 +170,7 @@ class Settings:
     redis_url: str = _setting(
         _redis_url,
         dataclasses.MISSING,
-        "where Redis or Valkey is: redis://, redis+cluster://, redis+sentinel:// (rediss for TLS) "
+        "URL of Redis or Valkey: redis://, redis+cluster://, redis+sentinel:// (rediss for TLS) "
         "or unix://; no default, because an index in the wrong place is worse than none",
     )
     redis_username: str | None = _setting(
@@ -200,7 +200,7 @@ class Settings:
     redis_prefix: str = _setting(
         _redis_prefix,
         "dp",
-        "what every key and channel begins with; one of its own for each installation on a server",
+        "prefix of every key and channel; each installation on a server needs one of its own",
     )
     kubeconfig: Path | None = _setting(
         _file, None, "kubeconfig of the API server; unset = the Pod's own account"
@@ -213,7 +213,7 @@ class Settings:
         _text, socket.gethostname, "name of this replica; unset = the host's name"
     )
     watch_namespaces: tuple[str, ...] = _setting(
-        _names, (), "namespaces looked after, separated by commas; empty = all"
+        _names, (), "namespaces to watch, separated by commas; empty = all"
     )
     blob_key_file: Path = _setting(
         _file,
@@ -226,7 +226,7 @@ class Settings:
     namespace_schedules: int = _setting(
         _between(1, 10_000_000),
         6_144,
-        "Schedules that one namespace may come to have; counts only when the queue is made",
+        "most Schedules in one namespace; counts only when the queue is made",
     )
     own_streams: bool = _setting(
         _true_or_false,
@@ -241,7 +241,7 @@ class Settings:
     own_stream_max_length: int = _setting(
         _between(1, MOST_ENTRIES),
         1_000_000,
-        "most entries that a stream in Duepoint's own Redis keeps, whatever its Schedule says",
+        "most entries that a stream in Duepoint's own Redis keeps, even if its Schedule wants more",
     )
     own_streams_per_namespace: int = _setting(
         _between(1, 10_000),
@@ -251,7 +251,7 @@ class Settings:
     own_stream_bytes_per_namespace: int = _setting(
         _between(1024 * 1024, 1 << 40),
         256 * 1024 * 1024,
-        "bytes of those streams, about; each of them keeps its part of it",
+        "approximate bytes of those streams; each keeps an equal part",
     )
     dead_letters_per_namespace: int = _setting(
         _between(4, 40_000),
@@ -261,14 +261,16 @@ class Settings:
     dead_letter_bytes_per_namespace: int = _setting(
         _between(64 * 1024, 1 << 40),
         16 * 1024 * 1024,
-        "bytes of those dead letters, about, shared out in the same way",
+        "approximate bytes of those dead letters, divided in the same way",
     )
     http_host: str = _setting(_text, "0.0.0.0", "address of /healthz, /readyz and /metrics")  # noqa: S104
     http_port: int = _setting(_port, 8080, "port of /healthz, /readyz and /metrics; 0 = none")
     log_level: str = _setting(
-        _one_of("debug", "info", "warning", "error"), "info", "least serious line that is written"
+        _one_of("debug", "info", "warning", "error"), "info", "lowest level that is logged"
     )
-    log_format: str = _setting(_one_of("json", "text"), "json", "json for machines, text for eyes")
+    log_format: str = _setting(
+        _one_of("json", "text"), "json", "json for machines, text for people"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +279,7 @@ class OperatorSettings(Settings):
 
     lease_name: str = _setting(_text, "duepoint-operator", "name of the Lease that elects a leader")
     resync_seconds: float = _setting(
-        _seconds(5, 86_400), 600.0, "how often all objects are compared with the queue"
+        _seconds(5, 86_400), 600.0, "interval at which all objects are compared with the queue"
     )
     status_writes_per_second: int = _setting(
         _between(1, 1000),
@@ -311,7 +313,7 @@ class WorkerSettings(Settings):
         "which addresses webhooks may reach",
     )
     egress_allowed_cidrs: tuple[IpNetwork, ...] = _setting(
-        _networks, (), "addresses that webhooks may reach besides, separated by commas"
+        _networks, (), "further addresses that webhooks may reach, separated by commas"
     )
     egress_denied_cidrs: tuple[IpNetwork, ...] = _setting(
         _networks, (), "addresses that webhooks never reach"

@@ -14,12 +14,12 @@ import pytest
 from duepoint.clock import SystemClock
 from duepoint.kube import api as apis
 from duepoint.kube import (
+    credentials,
     errors,
     events,
     jobbuilder,
     jobcreation,
     jobs,
-    kubeconfig,
     leases,
     port,
     schedules,
@@ -119,7 +119,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
         return
     plane: ControlPlane = request.getfixturevalue("duepoint_plane")
     namespace = request.getfixturevalue("kube_namespace")
-    access = kubeconfig.credentials_for(plane.kubeconfig)
+    access = credentials.of_kubeconfig(plane.kubeconfig)
     async with apis.ApiSession(access, component="test") as session:
         yield World(session, namespace)
 
@@ -426,7 +426,8 @@ async def test_a_list_comes_in_pages_without_loss(world: World):
     assert names == ["s0", "s1", "s2", "s3", "s4"]
     assert len({page.metadata.resource_version for page in pages}) == 1
     assert msgspec.json.decode(pages[0].items[0].spec)["schedule"] == "0 0 1 1 *"
-    assert not msgspec.json.decode(pages[0].items[0].status)
+    status = msgspec.json.decode(pages[0].items[0].status)
+    assert status.get("observedGeneration", -1) < OURS
 
 
 async def test_an_empty_list_has_one_page(world: World):

@@ -16,7 +16,7 @@ from random import Random
 import pytest
 
 from duepoint import errors
-from duepoint.cli.cronjob import importtimes
+from duepoint.cli.cronjob import conversion
 from duepoint.expressions import compile_expression, syntax
 from tests.property.expressions import generators
 from tests.support import oddtexts
@@ -194,7 +194,7 @@ def test_what_import_writes_for_any_text_has_the_times_of_the_cronjob(cronjob):
     for text, theirs in zip(texts, cronjob([(text, start, COUNT) for text in texts]), strict=True):
         if isinstance(theirs, str):
             continue
-        new = importtimes.ported(text)
+        new = conversion.ported_expression(text)
         rewritten += bool(new.rewritten)
         assert within_its_reach(ours(new.text, start, COUNT), start) == theirs, (text, new)
     assert rewritten > 50

@@ -30,7 +30,7 @@ import msgspec
 import yaml
 
 from duepoint.kube import api as kubeapi
-from duepoint.kube import kubeconfig, port
+from duepoint.kube import credentials, port
 from tests.support import receiver, waiting
 from tests.support.controlplane import ControlPlane
 from tests.support.redisserver import RedisServer
@@ -456,7 +456,7 @@ async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
 @contextlib.asynccontextmanager
 async def installed(plane: ControlPlane, redis: RedisServer, folder: Path) -> AsyncIterator[Stack]:
     """A Stack without processes; everything it starts ends with it."""
-    access = kubeconfig.credentials_for(plane.kubeconfig)
+    access = credentials.of_kubeconfig(plane.kubeconfig)
     async with kubeapi.ApiSession(access, component="e2e") as api:
         stack = Stack(plane, redis, folder, api)
         try:

@@ -19,7 +19,7 @@ import pytest
 from duepoint import tlsrules
 from duepoint.controller.watching import kopfhandlers
 from duepoint.delayqueue.wire import connecting
-from duepoint.kube import api, credentials, kubeconfig, port
+from duepoint.kube import api, credentials, port
 from duepoint.net import dialling
 from duepoint.runs import outcome
 from duepoint.schedules import actions
@@ -175,7 +175,7 @@ async def test_kopf_shows_a_certificate_that_stands_in_the_kubeconfig(tmp_path):
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
         }  # fmt: skip
         (tmp_path / "config").write_text(json.dumps(document))
-        logins = kopfhandlers.Logins(kubeconfig.credentials_for(tmp_path / "config").login)
+        logins = kopfhandlers.Logins(credentials.of_kubeconfig(tmp_path / "config").login)
         opened = await logins.current()
         async with opened.aiohttp_session.get(f"{opened.server}/version") as answer:
             assert answer.status == 200

@@ -1,77 +1,211 @@
-"""Options that several subcommands have, and the expression that they describe together.
+"""Options that several subcommands have, what their values mean, and the expression they describe.
 
-``Asked`` is what a user typed, checked: the compiled expression with its zone. ``H`` is refused
-without an identity, because it is a hash of it and any other answer would be wrong; ``@every`` is
-anchored where ``--anchor`` says, else at the instant that is asked about.
+An option's type turns its text into a value before the command runs; a wrong text is one
+``InvalidSetting`` with the option's name. ``AskedExpression`` is a compiled expression with its
+zone. ``H`` is refused without an identity, because it is a hash of it and any other answer would be
+wrong; ``@every`` is anchored where ``--anchor`` says, else at the instant that is asked about.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from duepoint import errors, expressions
-from duepoint.cli import instants, output
+from duepoint.cli import instants
 from duepoint.expressions import durations, timezones
 
 #: Longest expression read from standard input, in bytes: far more than any is accepted with.
 _INPUT_LIMIT = 4096
 #: Largest file that an option may name, in bytes.
 LARGEST_FILE = 32 * 1024 * 1024
+#: ScheduleRuns of these commands are deleted so long after they have ended.
+TTL_SECONDS = 3600
+#: The longest time to live that the API takes, in seconds.
+_MOST_SECONDS = 2**31 - 1
 
-_TIME_ZONE = click.option(
-    "--time-zone",
-    default="Etc/UTC",
-    metavar="ZONE",
-    show_default=True,
-    help="IANA zone of the expression.",
-)
-_FROM = click.option(
-    "--from",
-    "from_",
-    default="now",
-    metavar="TIME",
-    show_default=True,
-    help="RFC 3339; without an offset in the zone asked for.",
-)
-_IDENTITY = click.option(
-    "--identity", metavar="NAMESPACE/NAME", help="The object whose name H hashes."
-)
-_GAP = click.option(
-    "--dst-gap",
-    "gap",
-    default="RunOnce",
-    metavar="RunOnce|Skip",
-    show_default=True,
-    help="A fixed time that does not exist: run once right after the gap, or not at all.",
-)
-_OVERLAP = click.option(
-    "--dst-overlap",
-    "overlap",
-    default="First",
-    metavar="First|Second|Both",
-    show_default=True,
-    help="A fixed time that exists twice: which of the two runs.",
-)
-_ANCHOR = click.option(
-    "--anchor",
-    metavar="TIME",
-    help="Where @every counts from, as startTime does. Unset: the time of --from.",
-)
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-expression = click.argument("expr")
-output_format = click.option(
+# -- types of options ----------------------------------------------------------------------------
+
+
+class Converted(click.ParamType):  # type: ignore[type-arg]  # newer versions of click only
+    """Calls ``read`` with the option's name and the text; it raises errors.InvalidSetting."""
+
+    name = "text"
+
+    def __init__(self, read: Callable[[str, str], Any]) -> None:
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401, ARG002 - click's signature
+        return self._read(param.opts[0], value) if param and isinstance(value, str) else value
+
+
+def words(*known: str) -> Converted:
+    """One of these words, in any case."""
+
+    def read(option: str, text: str) -> str:
+        for word in known:
+            if word.lower() == text.lower():
+                return word
+        raise errors.InvalidSetting(option, f"{errors.quoted(text)}: write {' or '.join(known)}")
+
+    return Converted(read)
+
+
+def whole(most: int) -> Converted:
+    """A count from 1 to ``most``."""
+
+    def read(option: str, text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most):
+            message = f"{errors.quoted(text)}: write a whole number from 1 to {most}"
+            raise errors.InvalidSetting(option, message)
+        return int(text)
+
+    return Converted(read)
+
+
+def _name(option: str, text: str) -> str:
+    if not text or len(text) > 253 or not text.isprintable() or " " in text:
+        raise errors.InvalidSetting(option, f"{errors.quoted(text)} is no name of an object")
+    return text
+
+
+def _duration_us(option: str, text: str) -> int:
+    try:
+        return durations.parse_duration_us(text)
+    except ValueError as error:
+        raise errors.InvalidSetting(option, str(error)) from None
+
+
+def _ttl_seconds(option: str, text: str) -> int | None:
+    if text.lower() == "never":
+        return None
+    if not text.isascii() or not text.isdecimal() or int(text[:18]) > _MOST_SECONDS:
+        message = f"{errors.quoted(text)}: write a whole number of seconds up to {_MOST_SECONDS}"
+        raise errors.InvalidSetting(option, f"{message}, or never")
+    return int(text)
+
+
+#: The name of an object.
+NAME = Converted(_name)
+#: A length of time, in microseconds.
+DURATION_US = Converted(_duration_us)
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def together(*options: Callable[[CommandT], CommandT]) -> Callable[[CommandT], CommandT]:
+    """One decorator for several options, in their order."""
+
+    def decorate(command: CommandT) -> CommandT:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def of_settings(
+    fields: Iterable[dataclasses.Field[Any]],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """One flag for each setting; its help names the environment variable, too."""
+    from duepoint import settings  # noqa: PLC0415 - a tenth of the start of the other commands
+
+    return together(
+        *(
+            click.option(
+                settings.flag(field.name),
+                field.name,
+                help=f"{field.metadata['help']} [{settings.variable(field.name)}]",
+                metavar="VALUE",
+            )
+            for field in fields
+        )
+    )
+
+
+def written(given: dict[str, str | None]) -> dict[str, str]:
+    """The flags that were written."""
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _chosen_format(_context: click.Context, _option: click.Parameter, given: str | None) -> str:
+    return given or ("table" if sys.stdout.isatty() else "json")
+
+
+def rows_format(unset: str) -> Callable[[CommandT], CommandT]:
+    """``--output`` of a command that prints rows; ``unset`` describes its default."""
+    return click.option(
+        "--output",
+        "-o",
+        "form",
+        metavar="json|table",
+        type=words("json", "table"),
+        callback=_chosen_format,
+        help=f"Unset: {unset}, elsewhere JSON, one object a line.",
+    )
+
+
+output_format = rows_format("a table on a terminal")
+text_format = click.option(
     "--output",
     "-o",
     "form",
-    metavar="json|table",
-    help="Unset: a table on a terminal, elsewhere JSON, one object a line.",
+    default="text",
+    metavar="json|text",
+    type=words("json", "text"),
+    help="Unset: text.",
+)
+#: EXPR and the options that decide its slots, for ``asked``.
+asking = together(
+    click.argument("expr"),
+    click.option(
+        "--time-zone",
+        default="Etc/UTC",
+        metavar="ZONE",
+        show_default=True,
+        help="IANA zone of the expression.",
+    ),
+    click.option(
+        "--from",
+        "from_",
+        default="now",
+        metavar="TIME",
+        show_default=True,
+        help="RFC 3339; without an offset in the zone asked for.",
+    ),
+    click.option("--identity", metavar="NAMESPACE/NAME", help="The object whose name H hashes."),
+    click.option(
+        "--dst-gap",
+        "gap",
+        default="RunOnce",
+        metavar="RunOnce|Skip",
+        type=words("RunOnce", "Skip"),
+        show_default=True,
+        help="A fixed time that does not exist: run once right after the gap, or not at all.",
+    ),
+    click.option(
+        "--dst-overlap",
+        "overlap",
+        default="First",
+        metavar="First|Second|Both",
+        type=words("First", "Second", "Both"),
+        show_default=True,
+        help="A fixed time that exists twice: which of the two runs.",
+    ),
+    click.option(
+        "--anchor",
+        metavar="TIME",
+        help="Where @every counts from, as startTime does. Unset: the time of --from.",
+    ),
 )
 files = click.option(
     "--filename",
@@ -90,62 +224,86 @@ namespace = click.option(
     show_default=True,
     help="Namespace of objects that name none; H and jitter hash it.",
 )
-
-
-def asking(command: Callable[..., Any]) -> Callable[..., Any]:
-    """EXPR and the options that decide its slots, for ``asked``."""
-    for option in (_ANCHOR, _OVERLAP, _GAP, _IDENTITY, _FROM, _TIME_ZONE, expression):
-        command = option(command)
-    return command
-
-
-only_namespace = click.option("--namespace", "-n", metavar="NAME", help="Only this namespace.")
+only_namespace = click.option(
+    "--namespace", "-n", metavar="NAME", type=NAME, help="Only this namespace."
+)
 only_schedule = click.option(
     "--schedule",
     "-s",
     metavar="NAME|UID",
+    type=NAME,
     help="Only this Schedule; its name needs --namespace. A uid is found at once.",
 )
 
-#: Our commands' ScheduleRuns are deleted so long after they have ended.
-TTL_SECONDS = 3600
-#: The longest time to live that the API takes, in seconds.
-_MOST_SECONDS = 2**31 - 1
 
-_OF_RUN = (
-    click.option("--namespace", "-n", metavar="NAME", help="Unset: the namespace of the context."),
-    click.option(
-        "--ttl",
-        default=str(TTL_SECONDS),
-        metavar="SECONDS|never",
-        show_default=True,
-        help="Delete the ScheduleRun so long after it has ended.",
-    ),
-    click.option(
-        "--timeout", metavar="DURATION", help="Wait no longer than this, such as 90s or 2h."
-    ),
-    click.option(
-        "--output", "-o", "form", default="text", metavar="json|text", help="Unset: text."
-    ),
+def count(most: int) -> Callable[[CommandT], CommandT]:
+    """How many rows to show at most."""
+    return click.option(
+        "--count", default="20", metavar="N", type=whole(most), show_default=True, help="How many."
+    )
+
+
+of_cluster = together(
     click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Unset: as kubectl finds it."
     ),
     click.option("--context", metavar="NAME", help="Of the kubeconfig; unset: the current one."),
 )
+#: What ``trigger`` and ``backfill`` share.
+of_run = together(
+    click.option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        type=NAME,
+        help="Unset: the namespace of the context.",
+    ),
+    click.option(
+        "--ttl",
+        "ttl_seconds",
+        default=str(TTL_SECONDS),
+        metavar="SECONDS|never",
+        type=Converted(_ttl_seconds),
+        show_default=True,
+        help="Delete the ScheduleRun so long after it has ended.",
+    ),
+    click.option(
+        "--timeout",
+        "timeout_us",
+        metavar="DURATION",
+        type=DURATION_US,
+        help="Wait no longer than this, such as 90s or 2h.",
+    ),
+    text_format,
+    of_cluster,
+)
 
 
-def of_run(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options, for ``place``, ``ttl_seconds`` and ``timeout_seconds``."""
-    for option in reversed(_OF_RUN):
-        command = option(command)
-    return command
+def confirmed(question: str, *, option: str, without_terminal: str) -> bool:
+    """Whether the person at the terminal agrees.
 
+    Raises:
+        errors.InvalidSetting: there is no terminal to ask on; ``without_terminal`` says what to
+            write for ``option``.
+    """
+    if not sys.stdin.isatty():
+        raise errors.InvalidSetting(option, without_terminal)
+    return click.confirm(question, err=True)
+
+
+def check_schedule(namespace: str | None, schedule: str | None) -> None:
+    """Raise errors.InvalidSetting where these do not name a Schedule together."""
+    if schedule is not None and namespace is None:
+        raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
+
+
+# -- the expression ------------------------------------------------------------------------------
 
 _USES_HASH = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedExpression:
     """An expression and all that decides its slots."""
 
     text: str
@@ -166,11 +324,11 @@ def asked(
     gap: str,
     overlap: str,
     anchor: str | None,
-) -> Asked:
+) -> AskedExpression:
     """What the options say together.
 
     Raises:
-        errors.InvalidSetting: an option or the expression is wrong.
+        errors.InvalidSetting: an option or the expression is wrong, with field, column and hint.
     """
     check_zone(time_zone)
     from_us = instants.parse_us(from_, zone=time_zone, name="--from")
@@ -178,50 +336,30 @@ def asked(
         anchor_us = from_us - from_us % 1_000_000  # as whole as a creationTimestamp
     else:
         anchor_us = instants.parse_us(anchor, zone=time_zone, name="--anchor")
-    return ask(
-        _from_input() if expr == "-" else expr,
-        time_zone,
-        expressions.Gap(output.choice("--dst-gap", gap, expressions.Gap)),
-        expressions.Overlap(output.choice("--dst-overlap", overlap, expressions.Overlap)),
-        identity=_identity(identity),
-        from_us=from_us,
-        anchor_us=anchor_us,
-    )
-
-
-def ask(
-    text: str,
-    time_zone: str,
-    gap: expressions.Gap,
-    overlap: expressions.Overlap,
-    *,
-    from_us: int,
-    anchor_us: int,
-    identity: str = "",
-) -> Asked:
-    """The compiled expression.
-
-    Raises:
-        errors.InvalidSetting: it is none, with field, column and hint.
-    """
+    text = expr
+    if expr == "-":
+        text = sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace").strip()
+    hashed = _identity(identity)
+    gap_, overlap_ = expressions.Gap(gap), expressions.Overlap(overlap)
     try:
         compiled = expressions.compile_expression(
-            text, time_zone=time_zone, gap=gap, overlap=overlap, identity=identity,
-            anchor_us=anchor_us,
+            text, time_zone=time_zone, gap=gap_, overlap=overlap_, identity=hashed,
+            anchor_us=anchor_us
         )  # fmt: skip
     except errors.InvalidExpression as error:
-        raise errors.InvalidSetting(errors.quoted(text), _without(text, str(error))) from None
-    if not identity and not text.lstrip().startswith("@") and _USES_HASH.search(text):
+        # Without the text at its head, which stands before it already.
+        message = str(error).removeprefix(f"{errors.quoted(text)} ")
+        raise errors.InvalidSetting(errors.quoted(text), message) from None
+    if not hashed and not text.lstrip().startswith("@") and _USES_HASH.search(text):
         raise errors.InvalidSetting(
-            errors.quoted(text),
-            "H is a hash of the object's name; write --identity namespace/name",
+            errors.quoted(text), "H is a hash of the object's name; write --identity namespace/name"
         )
-    return Asked(
+    return AskedExpression(
         text=text,
         time_zone=time_zone,
-        gap=gap,
-        overlap=overlap,
-        identity=identity,
+        gap=gap_,
+        overlap=overlap_,
+        identity=hashed,
         from_us=from_us,
         expression=compiled,
     )
@@ -235,10 +373,6 @@ def check_zone(name: str) -> None:
         raise errors.InvalidSetting("--time-zone", str(error)) from None
 
 
-def _from_input() -> str:
-    return sys.stdin.buffer.read(_INPUT_LIMIT).decode("utf-8", "replace").strip()
-
-
 def _identity(text: str | None) -> str:
     if text is None:
         return ""
@@ -250,66 +384,7 @@ def _identity(text: str | None) -> str:
     return text
 
 
-def _without(text: str, message: str) -> str:
-    """The message without the text at its head, which stands before it already."""
-    return message.removeprefix(f"{errors.quoted(text)} ")
-
-
-# -- what the options of several commands mean ---------------------------------------------------
-
-
-def whole(option: str, text: str, *, most: int) -> int:
-    """A count from 1 to ``most``.
-
-    Raises:
-        errors.InvalidSetting: it is none.
-    """
-    if not (text.isascii() and text.isdecimal() and len(text) < 18 and 1 <= int(text) <= most):
-        raise errors.InvalidSetting(
-            option, f"{errors.quoted(text)}: write a whole number from 1 to {most}"
-        )
-    return int(text)
-
-
-def check_name(option: str, name: str | None) -> None:
-    """Raise errors.InvalidSetting where this cannot be the name of an object."""
-    if name is not None and (not name or len(name) > 253 or not name.isprintable() or " " in name):
-        raise errors.InvalidSetting(option, f"{errors.quoted(name)} is no name of an object")
-
-
-def check_schedule(namespace: str | None, schedule: str | None) -> None:
-    """Raise errors.InvalidSetting where these do not name a Schedule together."""
-    check_name("--namespace", namespace)
-    check_name("--schedule", schedule)
-    if schedule is not None and namespace is None:
-        raise errors.InvalidSetting("--schedule", "needs its namespace: write --namespace NAME too")
-
-
-def ttl_seconds(text: str) -> int | None:
-    """None = kept; raises errors.InvalidSetting."""
-    if text.lower() == "never":
-        return None
-    if not text.isascii() or not text.isdecimal() or int(text[:18]) > _MOST_SECONDS:
-        said = f"{errors.quoted(text)}: write a whole number of seconds up to {_MOST_SECONDS}"
-        raise errors.InvalidSetting("--ttl", f"{said}, or never")
-    return int(text)
-
-
-def timeout_seconds(text: str | None, *, wait: bool) -> float | None:
-    """None = as long as it takes; raises errors.InvalidSetting."""
-    if text is None:
-        return None
-    if not wait:
-        raise errors.InvalidSetting(
-            "--timeout",
-            "limits how long the command waits, and it does not; add --wait, or leave it out",
-        )
-    return duration_us("--timeout", text) / 1e6
-
-
-def form(text: str) -> str:
-    """``json`` or ``text``; raises errors.InvalidSetting."""
-    return output.choice("--output", text, output.TEXT_FORMATS)
+# -- files ---------------------------------------------------------------------------------------
 
 
 def text(option: str, file: str) -> str:
@@ -338,11 +413,3 @@ def file_bytes(file: str) -> bytes:
         return sys.stdin.buffer.read(LARGEST_FILE + 1)
     with Path(file).open("rb") as opened:
         return opened.read(LARGEST_FILE + 1)
-
-
-def duration_us(option: str, given: str) -> int:
-    """A length of time; raises errors.InvalidSetting."""
-    try:
-        return durations.parse_duration_us(given)
-    except ValueError as error:
-        raise errors.InvalidSetting(option, str(error)) from None

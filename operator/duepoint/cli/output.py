@@ -3,7 +3,7 @@
 JSON is one object a line, in ASCII; a table is for people. ``write`` streams rows under columns of
 a fixed width, so a million of them take no more memory than one; ``show_rows`` measures a list and
 fits it to the terminal: columns that can best be spared go, and a text at the end is cut. Where
-there is no terminal nothing is left out. Whatever is repeated of somebody's input fits on one line:
+there is no terminal nothing is left out. Text of a user's input fits on one line:
 line breaks and control characters are escaped.
 """
 
@@ -16,15 +16,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from duepoint import errors
 from duepoint.cli import instants
 
 NOTHING = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
-
-FORMATS = ("json", "table")
-TEXT_FORMATS = ("json", "text")
 
 #: Control characters, line separators and marks that turn the direction of what follows.
 _UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -33,25 +29,6 @@ Row = dict[str, Any]
 Cells = dict[str, str]
 
 _encoded = json.JSONEncoder(check_circular=False).encode
-
-
-def format_of(given: str | None) -> str:
-    """The format asked for; unset is a table on a terminal and JSON into a file or pipe."""
-    if given is None:
-        return "table" if sys.stdout.isatty() else "json"
-    return choice("--output", given, FORMATS)
-
-
-def choice(option: str, given: str, known: Iterable[str]) -> str:
-    """The known word that was meant, in any case.
-
-    Raises:
-        errors.InvalidSetting: none was.
-    """
-    for word in known:
-        if word.lower() == given.lower():
-            return word
-    raise errors.InvalidSetting(option, f"{errors.quoted(given)}: write {' or '.join(known)}")
 
 
 def write(rows: Iterable[Row], form: str, *, widths: Mapping[str, int]) -> int:
@@ -111,12 +88,8 @@ def escape_what_cannot_be_shown() -> None:
 
 
 def _aligned(row: Row, widths: Mapping[str, int]) -> str:
-    cells = [_filled(one_line(row.get(name, "")), most) for name, most in widths.items()]
-    return "  ".join(cells).rstrip() + "\n"
-
-
-def _filled(cell: str, most: int) -> str:
-    return cell + " " * (most - width(cell))
+    cells = [(one_line(row.get(name, "")), most) for name, most in widths.items()]
+    return "  ".join(cell + " " * (most - width(cell)) for cell, most in cells).rstrip() + "\n"
 
 
 def show_rows(
@@ -160,12 +133,12 @@ def _needed(widths: Mapping[str, int], may_cut: str) -> int:
     )
 
 
-def show_row(row: Row, form: str, told: Cells) -> int:
+def show_row(row: Row, form: str, cells: Cells) -> int:
     """Write one row: as JSON, or one line a cell."""
     if form == "json":
         return write([row], "json", widths={})
-    widest = max(map(len, told))
-    for name, cell in told.items():
+    widest = max(map(len, cells))
+    for name, cell in cells.items():
         say(f"{name.ljust(widest)}  {cell}".rstrip())
     return 1
 

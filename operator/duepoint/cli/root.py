@@ -1,4 +1,4 @@
-"""The command without its subcommands: finds the one that is asked for, tells what is wrong.
+"""The command without its subcommands: finds the requested one and reports what is wrong.
 
 Owns the names of the subcommands, the exit codes, and what happens to every output: a reader that
 has gone away (``| head``) ends the command quietly, characters that the terminal cannot show are
@@ -24,9 +24,9 @@ from duepoint.cli import output
 
 #: Where each subcommand is: its module below ``duepoint.cli`` and its name there.
 _HOMES = {
-    "next": ("steps", "next_slots"),
-    "previous": ("steps", "previous_slots"),
-    "explain": ("explain", "explain"),
+    "next": ("expression", "next_slots"),
+    "previous": ("expression", "previous_slots"),
+    "explain": ("expression", "explain"),
     "validate": ("check.validate", "validate"),
     "simulate": ("check.simulate", "simulate"),
     "import": ("cronjob.importing", "importing"),
@@ -85,7 +85,7 @@ class Commands(click.Group):
             output.complain(str(error), program)
             return output.BAD_INPUT
         except click.ClickException as error:
-            output.complain(_told(error, args), program)
+            output.complain(_mistake(error, args), program)
             return output.BAD_INPUT
         except OSError as error:
             if error.errno not in _FULL:
@@ -124,7 +124,7 @@ def _write_no_more() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _told(error: click.ClickException, args: list[str]) -> str:
+def _mistake(error: click.ClickException, args: list[str]) -> str:
     """What click found wrong; stray words are mostly an expression that the shell took apart."""
     message = error.format_message().rstrip(".")
     if "unexpected extra argument" in message:

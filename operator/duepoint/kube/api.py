@@ -209,12 +209,8 @@ class ApiSession:
             call = transport.ApiRequest(
                 verb="GET",
                 path=path,
-                data=None,
                 query={**asked, "limit": str(pages.limit)},
-                content_type=port.JSON,
-                accept=port.JSON,
                 deadline=_now() + _PAGE_SECONDS,
-                purpose=port.Purpose.REQUEST,
                 most_bytes=pages.most_bytes,
             )
             try:

@@ -1,22 +1,28 @@
 """Who we are to the API server, and where it is.
 
 In a cluster: the files that the kubelet mounts and rotates, read again every minute and after a
-401. Outside: a kubeconfig. One that carries a token, a token file, a client certificate or a
-password is read here; exec plugins and identity providers are left to the official ``kubernetes``
-package, which is imported only then because it costs 35 MB. A login is a value: its users
-ask again each time instead of keeping it.
+401. Outside: a kubeconfig. What it says plainly (token, token file, certificates, proxy) is read
+here; paths inside it are relative to it. JSON, which is YAML too and which the development cluster
+writes, needs no further parser; for other YAML PyYAML is imported, and for exec plugins and
+identity providers the official ``kubernetes`` package, which costs 39 MB and 0.8 s of CPU. A login
+is a value: its users ask again each time instead of keeping it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import os
 import ssl
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from duepoint import errors, tlsrules
 
@@ -186,3 +192,166 @@ def read_text(path: Path) -> str:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise errors.InvalidSetting("KUBECONFIG", f"cannot read {path}: {error}") from error
+
+
+# -- kubeconfig ----------------------------------------------------------------------------------
+
+#: Keys of a user entry that only the official package understands.
+_SPECIAL = ("exec", "auth-provider")
+#: Keys whose silent loss would give us another identity.
+_UNSUPPORTED = ("username", "password", "as", "as-uid", "as-groups", "as-user-extra")
+
+
+class _Broken(Exception):
+    """The file does not say what it should."""
+
+
+def of_kubeconfig(path: Path, context: str | None = None) -> Credentials:
+    """Credentials of a context, the current one by default; raises InvalidSetting."""
+    try:
+        return _of_context(path, context)
+    except _Broken as error:
+        raise errors.InvalidSetting("KUBECONFIG", f"{path}: {error}") from error
+
+
+def found(
+    path: Path | None, context: str | None, environment: Mapping[str, str] = os.environ
+) -> Credentials:
+    """The credentials to use: a given file, the Pod's own account, $KUBECONFIG, ~/.kube/config.
+
+    Raises:
+        errors.InvalidSetting: there are none.
+    """
+    if path is None and (own := in_cluster(environment)) is not None:
+        return own
+    chosen = path or _default_path(environment)
+    if not chosen.exists():
+        raise errors.InvalidSetting(
+            "KUBECONFIG", f"no API server: not in a Pod, and there is no file {chosen}"
+        )
+    return of_kubeconfig(chosen, context)
+
+
+def _default_path(environment: Mapping[str, str]) -> Path:
+    listed = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    existing = [Path(part) for part in listed if Path(part).exists()]
+    if existing or listed:
+        return (existing or [Path(listed[0])])[0]
+    return Path.home() / ".kube" / "config"
+
+
+def _of_context(path: Path, context: str | None) -> Credentials:
+    document = _parsed(path)
+    name = context or document.get("current-context")
+    if not name:
+        raise _Broken("has no current-context; name one")
+    chosen = _named(document, "contexts", name, "context")
+    cluster = _named(document, "clusters", chosen.get("cluster"), "cluster")
+    user = _named(document, "users", chosen.get("user"), "user") if chosen.get("user") else {}
+    for key in _UNSUPPORTED:
+        if user.get(key):
+            raise _Broken(f"uses {key!r}, which is not supported; use a token or a certificate")
+    if any(user.get(key) for key in _SPECIAL):
+        return LoadedCredentials(lambda: _official(path, name, chosen))
+    return _plain(path.parent, cluster, user, str(chosen.get("namespace") or "default"))
+
+
+def _plain(
+    folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], namespace: str
+) -> Credentials:
+    login = Login(
+        server=str(cluster.get("server") or "").rstrip("/"),
+        namespace=namespace,
+        ca_file=_file(folder, cluster.get("certificate-authority")),
+        ca_data=_data(cluster.get("certificate-authority-data")),
+        server_name=cluster.get("tls-server-name") or None,
+        insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        proxy=cluster.get("proxy-url") or None,
+        token=user.get("token") or None,
+        certificate_file=_file(folder, user.get("client-certificate")),
+        key_file=_file(folder, user.get("client-key")),
+    )
+    if not login.server.startswith(("https://", "http://")):
+        raise _Broken("names no server of its cluster")
+    if user.get("client-certificate-data"):
+        return _with_inline_pair(login, user)
+    token_file = _file(folder, user.get("tokenFile"))
+    if token_file and not login.token:
+        return FileToken(login, Path(token_file))
+    return FixedCredentials(login)
+
+
+def _with_inline_pair(login: Login, user: Mapping[str, Any]) -> FixedCredentials:
+    """TLS contexts load a pair from files only: they exist for as long as that takes."""
+    pair = (_data(user.get("client-certificate-data")), _data(user.get("client-key-data")))
+    with tempfile.TemporaryDirectory() as folder:  # mode 0700
+        files = [Path(folder, name) for name in ("certificate", "key")]
+        for file, text in zip(files, pair, strict=True):
+            file.write_text(text or "")
+        loaded = replace(login, certificate_file=str(files[0]), key_file=str(files[1]))
+        return FixedCredentials(loaded)
+
+
+def _official(path: Path, context: str, chosen: Mapping[str, Any]) -> Login:
+    """The login that the official package makes of the context; blocks, may start a program."""
+    from kubernetes import client, config  # noqa: PLC0415 - costs 35 MB, hardly ever needed
+
+    loaded = client.Configuration()
+    try:
+        load = config.load_kube_config
+        load(str(path), context, client_configuration=loaded)  # type: ignore[no-untyped-call]
+    except Exception as error:  # a plugin of the user's may raise anything
+        raise errors.InvalidSetting(
+            "KUBECONFIG", f"{path}: context {context} cannot log in: {error}"
+        ) from error
+    # The key was "authorization" before version 36 of the package.
+    token = loaded.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
+    return Login(
+        server=str(loaded.host).rstrip("/"),
+        namespace=str(chosen.get("namespace") or "default"),
+        token=token.removeprefix("Bearer ") or None,
+        ca_file=loaded.ssl_ca_cert,
+        certificate_file=loaded.cert_file,
+        key_file=loaded.key_file,
+        server_name=loaded.tls_server_name,
+        insecure=not loaded.verify_ssl,
+        proxy=loaded.proxy,
+    )
+
+
+def _parsed(path: Path) -> Mapping[str, Any]:
+    text = read_text(path)
+    try:
+        document: object = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        import yaml  # noqa: PLC0415 - comes with the official package; JSON does without
+
+        try:
+            document = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise _Broken(f"is neither JSON nor YAML: {error}") from error
+    if not isinstance(document, Mapping):
+        raise _Broken("is no kubeconfig")
+    return document
+
+
+def _named(document: Mapping[str, Any], kind: str, name: object, part: str) -> Mapping[str, Any]:
+    entries = document.get(kind)
+    for entry in entries if isinstance(entries, Sequence) else ():
+        if isinstance(entry, Mapping) and entry.get("name") == name:
+            found = entry.get(part)
+            return found if isinstance(found, Mapping) else {}
+    raise _Broken(f"has no {part} named {errors.quoted(name)}")
+
+
+def _file(folder: Path, name: object) -> str | None:
+    return str(folder / str(name)) if name else None
+
+
+def _data(encoded: object) -> str | None:
+    if not encoded:
+        return None
+    try:
+        return base64.b64decode("".join(str(encoded).split()), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise _Broken("holds certificate data that are no base64 text") from error

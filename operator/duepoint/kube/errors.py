@@ -182,7 +182,8 @@ def from_answer(
     """
     answer = parse_status(body)
     message = f"{attempt}: {answer.message or f'HTTP {status}'}"
-    if _is_from_the_future(answer):
+    # A resource version that the server has not reached: its store came back from a backup.
+    if any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes):
         return Gone(message, status=status, reason=answer.reason)
     error = _by_status(status, message, answer, _retry_after(headers, answer))
     error.server_message = answer.message[:MESSAGE_LIMIT]
@@ -207,11 +208,6 @@ def _by_status(status: int, message: str, answer: ApiStatus, retry_after: float 
         case status if status not in _BY_STATUS:
             known["retry_after_seconds"] = retry_after
     return _BY_STATUS.get(status, Unavailable)(message, **known)
-
-
-def _is_from_the_future(answer: ApiStatus) -> bool:
-    """A resource version that the server has not reached: its store came back from a backup."""
-    return any(cause.reason == "ResourceVersionTooLarge" for cause in answer.causes)
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {

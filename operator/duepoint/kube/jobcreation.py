@@ -131,15 +131,10 @@ async def _compare(
     except errors.Forbidden as error:
         return JobRefused(_refusal_reason(error), str(error))
     existing = wire.metadata(answer, "GET Job")
-    if _is_same_slot(existing, wanted):
+    named = (existing.annotations or {}).get(SCHEDULED_TIME)
+    if _is_same_owner(existing, wanted) and named == wanted["annotations"][SCHEDULED_TIME]:
         return AlreadyOurs(existing.uid)
     return NameConflict(_conflict(existing, wanted))
-
-
-def _is_same_slot(existing: port.Metadata, wanted: Mapping[str, Any]) -> bool:
-    slot = wanted["annotations"][SCHEDULED_TIME]
-    named = (existing.annotations or {}).get(SCHEDULED_TIME)
-    return _is_same_owner(existing, wanted) and named == slot
 
 
 def _is_same_owner(existing: port.Metadata, wanted: Mapping[str, Any]) -> bool:

@@ -45,7 +45,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedJob:
+class JobResult:
     """How a Job ended. ``at_us`` is None where the API server names no time."""
 
     succeeded: bool
@@ -124,18 +124,18 @@ async def of_schedule(
 
 
 async def labelled(api: port.Api, namespace: str, schedule_name: str) -> list[Job]:
-    """All Jobs with the label of a Schedule of this name, whatever controls them."""
+    """All Jobs with the label of a Schedule of this name, of any controller."""
     query = {"labelSelector": f"{SCHEDULE_LABEL}={schedule_name}"}
     return await port.listed(api, collection(namespace), Job, query)
 
 
-def finished(job: Job) -> FinishedJob | None:
+def finished(job: Job) -> JobResult | None:
     """How the Job ended, or None while it runs."""
     status = job.status or JobStatus()
     for condition in status.conditions or ():
         if condition.status == "True" and condition.type in ("Complete", "Failed"):
             ended = status.completion_time or condition.last_transition_time
-            return FinishedJob(
+            return JobResult(
                 succeeded=condition.type == "Complete",
                 reason=condition.reason,
                 message=condition.message,

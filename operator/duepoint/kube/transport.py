@@ -52,12 +52,12 @@ class ApiRequest:
 
     verb: str
     path: str
-    data: bytes | None
-    query: Mapping[str, str] | None
-    content_type: str
-    accept: str
     deadline: float
-    purpose: port.Purpose
+    data: bytes | None = None
+    query: Mapping[str, str] | None = None
+    content_type: str = port.JSON
+    accept: str = port.JSON
+    purpose: port.Purpose = port.Purpose.REQUEST
     most_bytes: int | None = None
 
     @property

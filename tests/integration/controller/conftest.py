@@ -23,8 +23,8 @@ from duepoint.controller.leadership import Leadership, Timings
 from duepoint.delayqueue import delayqueue, messages
 from duepoint.delayqueue.wire import scripting
 from duepoint.kube import api as kubeapi
+from duepoint.kube import credentials, schedules
 from duepoint.kube import errors as kube_errors
-from duepoint.kube import kubeconfig, schedules
 from duepoint.schedules.definition import Definition
 from tests.support import queueing, serverclient
 from tests.support.controlplane import ControlPlane
@@ -70,12 +70,12 @@ class Installation:
         self.health = services.Health()
         self._server = server
         self._prefix = prefix
-        self._account = kubeconfig.credentials_for(account)
+        self._account = credentials.of_kubeconfig(account)
         self._epoch = 0
         self.lease_notes: dict[str, str] = {}
         self.timings = Timings()
         self.user = kubeapi.ApiSession(
-            kubeconfig.credentials_for(plane.kubeconfig), component="test"
+            credentials.of_kubeconfig(plane.kubeconfig), component="test"
         )
         self.servers = queueing.connections_to(server.url)
         self.queue = queueing.a_queue(server.url, prefix, opened=self.servers)

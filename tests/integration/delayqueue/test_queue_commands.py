@@ -210,7 +210,7 @@ def test_a_claim_that_was_taken_over_says_how_often(duepoint, change):
 def test_leases_can_be_asked_for_one_schedule_or_worker(duepoint):
     (lease,) = duepoint.rows("queue", "leases", "-n", "team-b", "-s", "plain")
     assert [each["schedule"] for each in lease["points"]] == ["plain"]
-    assert "nobody holds" in duepoint("queue", "leases", "--worker", "nobody", code=1)
+    assert "no worker holds" in duepoint("queue", "leases", "--worker", "nobody", code=1)
 
 
 # -- dead letters --------------------------------------------------------------------------------

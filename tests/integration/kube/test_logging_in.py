@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from duepoint.kube import api, credentials, errors, jobs, kubeconfig, leases
+from duepoint.kube import api, credentials, errors, jobs, leases
 from duepoint.services import Health
 from tests.support.controlplane import ControlPlane
 
@@ -47,7 +47,7 @@ async def test_the_authority_may_stand_in_the_file_or_beside_it(
         {"insecure-skip-tls-verify": True},
     ):
         path = a_kubeconfig(tmp_path, control_plane, cluster, user)
-        assert await is_answered(kubeconfig.credentials_for(path))
+        assert await is_answered(credentials.of_kubeconfig(path))
 
 
 async def test_a_server_of_another_authority_is_not_talked_to(
@@ -55,7 +55,7 @@ async def test_a_server_of_another_authority_is_not_talked_to(
 ):
     path = a_kubeconfig(tmp_path, control_plane, {}, {"token": control_plane.admin_token})
     with pytest.raises(errors.Unavailable, match="certificate") as refused:
-        await is_answered(kubeconfig.credentials_for(path))
+        await is_answered(credentials.of_kubeconfig(path))
     assert not refused.value.sent
 
 
@@ -73,7 +73,7 @@ async def test_a_client_certificate_is_loaded_from_the_file_or_beside_it(
         },
     ):
         path = a_kubeconfig(tmp_path, control_plane, cluster, user)
-        login = await kubeconfig.credentials_for(path).login()
+        login = await credentials.of_kubeconfig(path).login()
         assert login.ssl
         assert not login.token
 
@@ -97,7 +97,7 @@ async def test_missing_rights_are_told_as_such_and_never_as_an_empty_list(
     control_plane: ControlPlane, kube_namespace: str, tmp_path: Path
 ):
     path = control_plane.service_account_kubeconfig(kube_namespace, "nobody", tmp_path)
-    async with api.ApiSession(kubeconfig.credentials_for(path), component="test") as session:
+    async with api.ApiSession(credentials.of_kubeconfig(path), component="test") as session:
         with pytest.raises(errors.Forbidden) as refused:
             await jobs.of_schedule(session, kube_namespace, "a", "b")
         assert refused.value.cause is errors.ForbiddenCause.RIGHTS
@@ -111,6 +111,6 @@ async def test_missing_rights_are_told_as_such_and_never_as_an_empty_list(
 async def test_a_token_that_is_none_is_unauthorized(control_plane: ControlPlane, tmp_path: Path):
     cluster = {"certificate-authority": str(control_plane.ca_file)}
     path = a_kubeconfig(tmp_path, control_plane, cluster, {"token": "wrong"})
-    async with api.ApiSession(kubeconfig.credentials_for(path), component="test") as session:
+    async with api.ApiSession(credentials.of_kubeconfig(path), component="test") as session:
         with pytest.raises(errors.Unauthorized):
             await session.request("GET", jobs.collection())

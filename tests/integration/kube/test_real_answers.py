@@ -13,7 +13,7 @@ import pytest
 from duepoint import clock
 from duepoint.election import elector
 from duepoint.election import term as terms
-from duepoint.kube import api, jobbuilder, jobcreation, kubeconfig, leases
+from duepoint.kube import api, credentials, jobbuilder, jobcreation, leases
 from duepoint.services import Health
 from tests.support.controlplane import ControlPlane
 from tests.support.servedcrds import duepoint_plane
@@ -25,7 +25,7 @@ SLOT_US = 1_800_000_000_000_000
 
 @pytest.fixture
 async def session(duepoint_plane: ControlPlane) -> AsyncIterator[api.ApiSession]:
-    access = kubeconfig.credentials_for(duepoint_plane.kubeconfig)
+    access = credentials.of_kubeconfig(duepoint_plane.kubeconfig)
     async with api.ApiSession(access, component="test") as session:
         yield session
 

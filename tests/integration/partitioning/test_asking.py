@@ -62,7 +62,7 @@ async def test_a_wish_that_somebody_replaced_is_not_told_as_fulfilled(scene, own
         code, last, complaint = await watching.end()
     assert code == 1
     assert (last["wantedShards"] or last["shards"]) == other
-    assert complaint == f"duepoint: somebody has asked for {other} shards since\n"
+    assert complaint == f"duepoint: another command has asked for {other} shards since\n"
 
 
 async def test_a_server_that_starts_again_does_not_end_the_watching(tmp_path):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint import clock
-from duepoint.kube import api, jobs, kubeconfig
+from duepoint.kube import api, credentials, jobs
 from duepoint.runs import outcome
 from duepoint.schedules.conditions import Reason
 from duepoint.targets import job
@@ -20,7 +20,7 @@ NAME = f"report-{firings.SLOT_US // 1_000_000}"
 
 @pytest.fixture
 async def session(control_plane):
-    access = kubeconfig.credentials_for(control_plane.kubeconfig)
+    access = credentials.of_kubeconfig(control_plane.kubeconfig)
     async with api.ApiSession(access, component="worker") as opened:
         yield opened
 
@@ -171,7 +171,7 @@ async def test_a_namespace_that_does_not_exist_is_the_end(fire):
 
 async def test_missing_rights_are_retried(control_plane, kube_namespace, tmp_path):
     config = control_plane.service_account_kubeconfig(kube_namespace, "nobody", tmp_path)
-    async with api.ApiSession(kubeconfig.credentials_for(config), component="worker") as powerless:
+    async with api.ApiSession(credentials.of_kubeconfig(config), component="worker") as powerless:
         firing = firings.a_firing(firings.a_job(), namespace=kube_namespace)
         given = await job.JobTarget(powerless, clock.SystemClock()).fire(firing)
     assert isinstance(given, outcome.Retry)

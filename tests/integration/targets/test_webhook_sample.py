@@ -11,7 +11,7 @@ import standardwebhooks
 from click.testing import CliRunner
 
 from duepoint import cli
-from duepoint.kube import api, kubeconfig
+from duepoint.kube import api, credentials
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import secrets as kube_secrets
 from tests.support import receiver, vaults
@@ -113,7 +113,7 @@ async def test_the_issuers_own_audience_is_refused_whatever_it_is_called(
     control_plane, kube_namespace
 ):
     """Learned from the token itself: no setting names this API server's issuer."""
-    access = kubeconfig.credentials_for(control_plane.kubeconfig)
+    access = credentials.of_kubeconfig(control_plane.kubeconfig)
     async with api.ApiSession(access, component="test") as session:
         made = await kube_secrets.token(session, kube_namespace, "default", "billing")
         payload = made.text.split(".")[1]

@@ -12,7 +12,7 @@ import socket
 import pytest
 
 from duepoint import clock
-from duepoint.kube import api, kubeconfig
+from duepoint.kube import api, credentials
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
@@ -35,7 +35,7 @@ def own_address():
 
 @pytest.fixture
 async def known(control_plane):
-    access = kubeconfig.credentials_for(control_plane.kubeconfig)
+    access = credentials.of_kubeconfig(control_plane.kubeconfig)
     async with api.ApiSession(access, component="worker") as session:
         yield servicecache.of(session, clock.SystemClock())
 

@@ -145,7 +145,7 @@ def told(zone, text, begin):
     ours = expressions.compile_expression(text, time_zone=zone)
     found = differences.differences(text, ours, zone, moment(begin) * 1_000_000)
     local = instants.LocalTime(zone)
-    return [difference.told(local) for difference in found]
+    return [difference.text(local) for difference in found]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Place:
         self.asked.append(where)
         self.api._changed = asyncio.Event()
         acting = asyncio.create_task(self._operate())
-        yield clusters.Cluster(api=self.api, namespace=where.namespace or "reports")
+        yield clusters.ClusterSession(api=self.api, namespace=where.namespace or "reports")
         acting.cancel()
 
     async def _operate(self):
@@ -86,11 +86,11 @@ def a_status(state, **runs):
 def test_the_state_of_a_run_that_is_tried_again_is_no_other_than_the_operators():
     told = {"type": "Reconciling", "status": "True", "reason": "Retrying"}
     text = json.dumps({"observedGeneration": 1, "conditions": [told]}).encode()
-    status = msgspec.json.decode(text, type=scheduleruns.Status)
+    status = msgspec.json.decode(text, type=scheduleruns.RunStatus)
     assert status.state == "Retrying"
     for reason, state in (("Running", "Running"), ("ScheduleNotFound", "Running")):
         other = text.replace(b"Retrying", reason.encode())
-        assert msgspec.json.decode(other, type=scheduleruns.Status).state == state
+        assert msgspec.json.decode(other, type=scheduleruns.RunStatus).state == state
 
 
 # -- trigger -----------------------------------------------------------------------------------
@@ -323,5 +323,5 @@ def test_a_bar_is_drawn_where_somebody_looks_on(cluster, duepoint, monkeypatch):
     assert duepoint("backfill", "nightly", *RANGE, "--yes").code == 0
     assert [one["completed"] for one in shown][-1] == 4
     assert shown[-1]["total"] == 4
-    assert json.dumps(shown[-1]["said"])
+    assert json.dumps(shown[-1]["message"])
     assert not sys.stderr.isatty()

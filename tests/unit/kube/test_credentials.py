@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from duepoint import errors
-from duepoint.kube import credentials, kubeconfig
+from duepoint.kube import credentials
 
 
 def a_kubeconfig(
@@ -40,13 +40,13 @@ def a_kubeconfig(
 @pytest.mark.parametrize("as_yaml", [False, True], ids=["json", "yaml"])
 async def test_a_token_in_the_file_is_used(tmp_path: Path, as_yaml: bool):
     path = a_kubeconfig(tmp_path, as_yaml=as_yaml, token="abc")
-    login = await kubeconfig.credentials_for(path).login()
+    login = await credentials.of_kubeconfig(path).login()
     assert (login.server, login.token, login.namespace) == ("http://127.0.0.1:1", "abc", "team")
 
 
 async def test_a_context_can_be_chosen(tmp_path: Path):
     path = a_kubeconfig(tmp_path, token="abc")
-    login = await kubeconfig.credentials_for(path, "anonymous").login()
+    login = await credentials.of_kubeconfig(path, "anonymous").login()
     assert (login.token, login.namespace) == (None, "default")
 
 
@@ -57,7 +57,7 @@ async def test_a_token_file_is_relative_to_the_kubeconfig_and_read_again_each_mi
     (tmp_path / "token").write_text("one")
     login = credentials.Login(server="http://127.0.0.1:1")
     access = credentials.FileToken(login, tmp_path / "token", monotonic=lambda: now)
-    named = kubeconfig.credentials_for(a_kubeconfig(tmp_path, tokenFile="token"))
+    named = credentials.of_kubeconfig(a_kubeconfig(tmp_path, tokenFile="token"))
     assert (await named.login()).token == "one"
     (tmp_path / "token").write_text("two")
     now = 59.0
@@ -116,7 +116,7 @@ def test_a_kubeconfig_that_leads_nowhere_is_a_wrong_setting_in_one_line(tmp_path
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(errors.InvalidSetting) as refused:
-        kubeconfig.credentials_for(path)
+        credentials.of_kubeconfig(path)
     assert refused.value.name == "KUBECONFIG"
 
 
@@ -131,24 +131,24 @@ def test_a_kubeconfig_that_leads_nowhere_is_a_wrong_setting_in_one_line(tmp_path
 )
 def test_a_cluster_that_cannot_be_trusted_is_a_wrong_setting(tmp_path: Path, cluster: Any):
     with pytest.raises(errors.InvalidSetting):
-        kubeconfig.credentials_for(a_kubeconfig(tmp_path, cluster=cluster))
+        credentials.of_kubeconfig(a_kubeconfig(tmp_path, cluster=cluster))
 
 
 @pytest.mark.parametrize("user", [{"username": "a", "password": "b"}, {"token": "t", "as": "root"}])
 def test_what_would_make_us_somebody_else_is_refused(tmp_path: Path, user: Any):
     with pytest.raises(errors.InvalidSetting, match="not supported"):
-        kubeconfig.credentials_for(a_kubeconfig(tmp_path, **user))
+        credentials.of_kubeconfig(a_kubeconfig(tmp_path, **user))
 
 
 def test_no_api_server_at_all_is_a_wrong_setting(tmp_path: Path):
     with pytest.raises(errors.InvalidSetting, match="no file"):
-        kubeconfig.found(None, None, {"KUBECONFIG": str(tmp_path / "none")})
+        credentials.found(None, None, {"KUBECONFIG": str(tmp_path / "none")})
 
 
 async def test_the_first_file_that_exists_of_several_is_used(tmp_path: Path):
     path = a_kubeconfig(tmp_path, token="abc")
     listed = os.pathsep.join([str(tmp_path / "none"), str(path)])
-    access = kubeconfig.found(None, None, {"KUBECONFIG": listed})
+    access = credentials.found(None, None, {"KUBECONFIG": listed})
     assert (await access.login()).token == "abc"
 
 
@@ -170,7 +170,7 @@ async def test_a_plugin_is_asked_through_the_official_package_and_again_after_a_
         "command": str(plugin),
         "interactiveMode": "Never",
     }
-    access = kubeconfig.credentials_for(a_kubeconfig(tmp_path, exec=exec_))
+    access = credentials.of_kubeconfig(a_kubeconfig(tmp_path, exec=exec_))
     assert (await access.login()).token == "from-plugin-1"
     assert await access.renew()
     assert (await access.login()).token == "from-plugin-2"
@@ -184,8 +184,8 @@ def test_a_plain_kubeconfig_costs_no_heavy_import(tmp_path: Path):
     path = a_kubeconfig(tmp_path, token="abc")
     program = (
         "import asyncio, sys; from pathlib import Path\n"
-        "from duepoint.kube import api, jobs, kubeconfig, leases, schedules\n"
-        "access = kubeconfig.found(Path(sys.argv[1]), None)\n"
+        "from duepoint.kube import api, credentials, jobs, leases, schedules\n"
+        "access = credentials.found(Path(sys.argv[1]), None)\n"
         "asyncio.run(access.login())\n"
         "print([name for name in ('kubernetes', 'yaml', 'kopf', 'redis') if name in sys.modules])"
     )

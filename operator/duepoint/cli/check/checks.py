@@ -2,7 +2,7 @@
 
 Three judges in the order in which a cluster has them: the object around the spec, the schema of
 the CRD (structure.py), and the very function with which the operator accepts a spec
-(``schedules.spec.parse``). What one of them has told of a field, the next does not tell again.
+(``schedules.spec.parse``). A field that one of them has reported is not reported again.
 A CronJob is judged as the Schedule that it becomes by changing ``apiVersion`` and ``kind``.
 """
 
@@ -40,8 +40,8 @@ CRONJOB_VERSIONS = ("batch/v1", "batch/v1beta1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """A manifest of ours, or one that becomes one, and what is to be said of it.
+class CheckedManifest:
+    """A manifest of ours, or one that becomes one, and its problems and notes.
 
     Attributes:
         spec: what operator and worker act on; None where there are problems, and for a
@@ -59,8 +59,8 @@ class Checked:
 
 def check(
     manifest: Manifest, *, namespace: str, created_us: int, newer_kubernetes: bool = False
-) -> Checked | None:
-    """What is to be said of the manifest; None where it is none of our business.
+) -> CheckedManifest | None:
+    """The problems and notes of the manifest; None for a kind that is not ours.
 
     Args:
         namespace: of an object that names none.
@@ -73,34 +73,31 @@ def check(
             manifest, "", "is no Kubernetes object; write apiVersion, kind, metadata and spec"
         )
     kind = _kind_of(manifest)
-    if isinstance(kind, Checked) or kind is None:
+    if isinstance(kind, CheckedManifest) or kind is None:
         return kind
     content = manifest.content
     found = list(_around(content))
     if not isinstance(content.get("spec"), dict):
         found.append(Problem(path="spec", message="is missing; write a mapping"))
-        return Checked(manifest=manifest, problems=tuple(found), spec=None)
+        return CheckedManifest(manifest=manifest, problems=tuple(found), spec=None)
     found += [
         replace(problem, is_note=True) if newer_kubernetes and problem.is_of_newer else problem
         for problem in structure.problems(kind, content["spec"])
     ]
     if kind != "Schedule":
         more = _of_run(content, created_us=created_us)
-        found += [problem for problem in more if not _is_told(problem.path, found)]
-        return Checked(manifest=manifest, problems=tuple(found), spec=None)
+        found += [problem for problem in more if not _is_known(problem.path, found)]
+        return CheckedManifest(manifest=manifest, problems=tuple(found), spec=None)
     spec, more = _parsed(content, namespace=namespace, created_us=created_us)
-    found += [problem for problem in more if not _is_told(problem.path, found)]
     texts = _of_texts(content["spec"], created_us=created_us)
-    found += [problem for problem in texts if not _is_told(problem.path, found)]
-    in_template = problems(content["spec"])
-    found += [problem for problem in in_template if not _is_told(problem.path, found)]
-    told = tuple(found)
-    accepted = spec if all(problem.is_note for problem in told) else None
-    return Checked(manifest=manifest, problems=told, spec=accepted)
+    for judge in (more, texts, problems(content["spec"])):
+        found += [problem for problem in judge if not _is_known(problem.path, found)]
+    accepted = spec if all(problem.is_note for problem in found) else None
+    return CheckedManifest(manifest=manifest, problems=tuple(found), spec=accepted)
 
 
-def _kind_of(manifest: Manifest) -> str | Checked | None:
-    """The kind that it is judged as; a Checked where that is what is wrong."""
+def _kind_of(manifest: Manifest) -> str | CheckedManifest | None:
+    """The kind that it is judged as; a CheckedManifest where that is what is wrong."""
     kind, version = manifest.kind, manifest.api_version
     if kind == CRONJOB and version in CRONJOB_VERSIONS:
         return "Schedule"
@@ -118,9 +115,9 @@ def _kind_of(manifest: Manifest) -> str | Checked | None:
     return None
 
 
-def _wrong(manifest: Manifest, path: str, message: str) -> Checked:
+def _wrong(manifest: Manifest, path: str, message: str) -> CheckedManifest:
     problem = Problem(path=path, message=message)
-    return Checked(manifest=manifest, problems=(problem,), spec=None)
+    return CheckedManifest(manifest=manifest, problems=(problem,), spec=None)
 
 
 # -- around the spec -------------------------------------------------------------------------
@@ -249,13 +246,13 @@ def _text_trouble(text: str, zone: str, created_us: int) -> str:
     return ""
 
 
-def _is_told(path: str, told: Iterable[Problem]) -> bool:
+def _is_known(path: str, problems: Iterable[Problem]) -> bool:
     """Whether a problem with the field, with what it is part of or with a part of it is known.
 
     The spec as a whole is a field like any other here: what is wrong with it says nothing of its
     parts, and the other way round.
     """
-    known = [problem.path for problem in told if not problem.is_note]
+    known = [problem.path for problem in problems if not problem.is_note]
     return any(each == path or _is_part(each, path) or _is_part(path, each) for each in known)
 
 

@@ -48,7 +48,7 @@ class Manifest:
         file: as the user named it.
         document: its number in the file, from 1; 0 for an object of a cluster.
         item: where it stands in a list, such as ``items[3]``; else empty.
-        content: the object as it was read; anything, as long as nobody has looked.
+        content: the object as it was read; any JSON value, not checked yet.
     """
 
     file: str

@@ -1,8 +1,8 @@
 """``duepoint validate``: what a cluster would refuse or do otherwise, before it is asked.
 
 Every problem of every object of every file is one line on standard error, with file, document and
-field; what is valid is told on standard output, with notes about what the API server takes and what
-will most probably not do what its author wants. Kinds that are not ours are passed over.
+field; valid objects are listed on standard output, with notes about what the API server takes and
+what will most probably not do what its author wants. Kinds that are not ours are passed over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 from duepoint import errors, expressions
 from duepoint.cli import instants, options, output
 from duepoint.cli.check import checks, manifests, structure
-from duepoint.cli.check.checks import Checked
+from duepoint.cli.check.checks import CheckedManifest
 from duepoint.cli.check.manifests import Problem, Unreadable
 from duepoint.cli.cronjob import notes as cronjob_notes
 from duepoint.net import addresses
@@ -85,10 +85,10 @@ def _of_past_times(spec: specs.ScheduleSpec) -> Iterator[Problem]:
         deadline_us = spec.rule.policy.deadline_us or 0
         is_covered = all_once and not timing.suspend and at_us >= spec.created_us - deadline_us
         if is_covered:
-            told = f"{when} has passed; startingDeadlineSeconds covers it, so it runs at once"
+            message = f"{when} has passed; startingDeadlineSeconds covers it, so it runs at once"
         else:
-            told = f"{when} has passed and does not run; write a time to come"
-        yield Problem(path=name, message=told, is_note=True)
+            message = f"{when} has passed and does not run; write a time to come"
+        yield Problem(path=name, message=message, is_note=True)
 
 
 def _past_us(text: str, spec: specs.ScheduleSpec) -> int | None:
@@ -139,16 +139,14 @@ def _may_be_public(host: str) -> bool:
     "--newer-kubernetes", is_flag=True,
     help=f"Only note fields of a jobTemplate that Kubernetes {structure.KUBERNETES} does not have.",
 )  # fmt: skip
-@click.option("--output", "-o", "form", metavar="json|text", default="text", help="Unset: text.")
+@options.text_format
 def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, form: str) -> None:
     """Check Schedules, ScheduleRuns and CronJobs in YAML or JSON files.
 
-    A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, and what
-    it would do otherwise is told.
+    A CronJob is checked as the Schedule that it becomes by changing apiVersion and kind, with notes
+    on what it would do otherwise.
     """
-    show = {"json": _show_json, "text": _show_text}[
-        output.choice("--output", form, ("json", "text"))
-    ]
+    show = _show_json if form == "json" else _show_text
     now_us = instants.now_us()
     seen = wrong = 0
     for found in _checked(files, namespace, now_us, newer_kubernetes=newer_kubernetes):
@@ -164,7 +162,7 @@ def validate(*, files: tuple[str, ...], namespace: str, newer_kubernetes: bool, 
 
 def _checked(
     files: tuple[str, ...], namespace: str, now_us: int, *, newer_kubernetes: bool
-) -> Iterator[Checked | Unreadable]:
+) -> Iterator[CheckedManifest | Unreadable]:
     for file in files:
         for found in manifests.read(file):
             if isinstance(found, Unreadable):
@@ -175,7 +173,7 @@ def _checked(
                 yield judged
 
 
-def _show_text(found: Checked | Unreadable, now_us: int) -> None:
+def _show_text(found: CheckedManifest | Unreadable, now_us: int) -> None:
     if isinstance(found, Unreadable):
         output.complain(found.message, found.where)
         return
@@ -189,7 +187,7 @@ def _show_text(found: Checked | Unreadable, now_us: int) -> None:
         output.say(f"  {note}")
 
 
-def _show_json(found: Checked | Unreadable, now_us: int) -> None:
+def _show_json(found: CheckedManifest | Unreadable, now_us: int) -> None:
     if isinstance(found, Unreadable):
         row = {
             "file": found.file, "document": found.document, "valid": False,
@@ -214,7 +212,7 @@ def _fields(problem: Problem) -> dict[str, str]:
     return {"field": problem.path, "message": problem.message}
 
 
-def _notes(found: Checked, now_us: int) -> list[Problem]:
+def _notes(found: CheckedManifest, now_us: int) -> list[Problem]:
     notes = [problem for problem in found.problems if problem.is_note]
     if found.spec is None:
         return notes
@@ -224,7 +222,7 @@ def _notes(found: Checked, now_us: int) -> list[Problem]:
     return notes
 
 
-def _standing(found: Checked, now_us: int) -> str:
+def _standing(found: CheckedManifest, now_us: int) -> str:
     """What becomes of it, in a few words."""
     if found.spec is None:
         return "valid"
@@ -239,7 +237,7 @@ def _standing(found: Checked, now_us: int) -> str:
     return f"{valid}, next {instants.utc_text(following.slot_us)}"
 
 
-def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[Checked]:
+def accepted(files: tuple[str, ...], namespace: str, created_us: int) -> Iterator[CheckedManifest]:
     """The Schedules of the files, for a command that needs them all to be valid.
 
     Raises:

@@ -57,7 +57,7 @@ def documents(data: bytes) -> Iterator[Any]:
     """The value of each document, in order; empty ones are left out.
 
     A document that cannot be read stands in its place as an InvalidText, and those after it are
-    read all the same: ``---`` at the start of a line is a border whatever stands before it.
+    read all the same: ``---`` at the start of a line is always a border.
     """
     try:
         text = _decoded(data)

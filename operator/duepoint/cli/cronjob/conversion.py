@@ -1,24 +1,32 @@
 """A CronJob to the Schedule that does the same, or to what is wrong with it.
 
-Everything that the author wrote comes along, also what nobody knows, so that a misspelt field is
+Everything that the author wrote comes along, also unknown fields, so that a misspelt field is
 refused and not lost. What the API server and other controllers wrote (uid, managedFields, status,
 the record of ``kubectl apply``) stays behind, and so do nulls, which mean absent. A Schedule that
 comes out has been judged as ``duepoint validate`` judges it, so that what is printed is what the
 API server takes; ``notes`` says what it will do otherwise.
+
+Our grammar refuses expressions that CronJob takes and that mean something else than they seem to: a
+zone inside the text, a step larger than its field, a range that begins with a star, white space
+that is not ASCII's, an ``@every`` with parts of a second. Those are written as what CronJob makes
+of them. Any other text is left as it is, without the white space around it. Source: ``parser.go``
+and ``constantdelay.go`` of robfig/cron v3.0.1, ``time.ParseDuration`` of Go.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from duepoint import errors
+from duepoint import errors, expressions
 from duepoint.cli.check import checks, manifests
 from duepoint.cli.check.manifests import Manifest, Problem, Unreadable
-from duepoint.cli.cronjob import importtimes
 from duepoint.cli.cronjob import notes as cronjob_notes
+from duepoint.expressions import fields
 
 _OF_THE_SERVER = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp",
@@ -129,7 +137,7 @@ def _spec(given: Any, time_zone: str | None) -> tuple[Any, list[Problem]]:  # no
 
 def _port_times(spec: dict[str, Any], notes: list[Problem]) -> None:
     text = spec["schedule"]
-    new = importtimes.ported(text)
+    new = ported_expression(text)
     spec["schedule"] = new.text
     if new.rewritten:
         notes.append(_note("spec.schedule", f"was {errors.quoted(text)}: {new.rewritten}"))
@@ -213,24 +221,17 @@ def imported(
         if isinstance(source, Unreadable):
             yield source
         elif not isinstance(source.content, dict) or not source.kind:
-            told = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
-            yield _refused(source, "", told)
-        elif source.kind == checks.CRONJOB and not _is_somebody_elses(source.api_version):
-            yield _of_cronjob(source, given)
+            message = "is no Kubernetes object; write apiVersion, kind, metadata and spec"
+            yield _refused(source, "", message)
+        elif source.kind != checks.CRONJOB or (
+            "/" in source.api_version and not source.api_version.startswith("batch/")
+        ):
+            yield None  # another kind, or a kind of that name in another group
+        elif source.api_version not in checks.CRONJOB_VERSIONS:
+            message = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
+            yield _refused(source, "apiVersion", message)
         else:
-            yield None
-
-
-def _is_somebody_elses(version: str) -> bool:
-    """A kind of that name in another group."""
-    return "/" in version and not version.startswith("batch/")
-
-
-def _of_cronjob(source: Manifest, given: Given) -> Imported:
-    if source.api_version not in checks.CRONJOB_VERSIONS:
-        told = f"{errors.quoted(source.api_version)}: write {checks.CRONJOB_VERSIONS[0]}"
-        return _refused(source, "apiVersion", told)
-    return _judged(source, given)
+            yield _judged(source, given)
 
 
 def _judged(source: Manifest, given: Given) -> Imported:
@@ -246,7 +247,7 @@ def _judged(source: Manifest, given: Given) -> Imported:
         created_us=given.now_us,
         newer_kubernetes=True,  # the CronJob's API server has taken it
     )
-    assert judged is not None  # noqa: S101 - a Schedule is our business
+    assert judged is not None  # noqa: S101 - a Schedule is judged
     wrong = tuple(problem for problem in judged.problems if not problem.is_note)
     if wrong or judged.spec is None:
         return Imported(source=source, problems=wrong)
@@ -265,3 +266,98 @@ def _is_text(content: dict[str, Any]) -> bool:
 
 def _refused(source: Manifest, path: str, message: str) -> Imported:
     return Imported(source=source, problems=(Problem(path=path, message=message),))
+
+
+# -- expressions -------------------------------------------------------------------------------
+
+_PREFIX = re.compile(r"(?:CRON_)?TZ=(?P<zone>\S*)\s+(?P<rest>.*)", re.DOTALL)
+#: What Go takes for white space besides that of ASCII.
+_WIDE = re.compile("[\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+_STEPPED = re.compile(r"(?P<range>[^/]+)/(?P<step>\+?\d{1,18})", re.ASCII)
+_PART = re.compile(r"(?P<count>\d{1,12}(?:\.\d{0,12})?|\.\d{1,12})(?P<unit>ns|us|µs|μs|ms|s|m|h)")
+_FIELDS = (fields.MINUTE, fields.HOUR, fields.DAY, fields.MONTH, fields.WEEKDAY)
+_UNIT_SECONDS = {
+    "ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "μs": Decimal("1e-6"),
+    "ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600),
+}  # fmt: skip
+#: What Go calls the machine's own zone.
+_OF_THE_MACHINE = "Local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortedExpression:
+    """An expression for a Schedule.
+
+    Attributes:
+        text: the expression.
+        time_zone: the zone that stood inside the text; None where there was none, and empty for
+            the zone of the controller manager.
+        rewritten: why the text is another one; empty where it is the same.
+    """
+
+    text: str
+    time_zone: str | None
+    rewritten: str
+
+
+def ported_expression(text: str) -> PortedExpression:
+    """The expression with the times that a CronJob gives it."""
+    time_zone, rest = _without_zone(text)
+    plain = _WIDE.sub(" ", rest).strip()
+    wide = _WIDE.search(rest.strip(expressions.WHITE))
+    rest = plain if wide else rest.strip(expressions.WHITE)
+    words = rest.split()
+    if words[:1] == ["@every"] and len(words) == 2:
+        new, why = _every(words[1])
+    elif len(words) == len(_FIELDS):
+        pairs = [_field(kind, word) for kind, word in zip(_FIELDS, words, strict=True)]
+        new = " ".join(word for word, _ in pairs)
+        why = "; ".join(why for _, why in pairs if why)
+    else:
+        new, why = rest, ""
+    if wide:
+        blank = f"U+{ord(wide[0]):04X} is a blank to a CronJob"
+        new, why = new or rest, f"{blank}; {why}" if why else blank
+    return PortedExpression(text=new if why else rest, time_zone=time_zone, rewritten=why)
+
+
+def _without_zone(text: str) -> tuple[str | None, str]:
+    found = _PREFIX.fullmatch(text.strip())
+    if found is None:
+        return None, text
+    zone = found["zone"]
+    return ("" if zone == _OF_THE_MACHINE else zone or "Etc/UTC"), found["rest"]
+
+
+def _field(kind: fields.FieldKind, word: str) -> tuple[str, str]:
+    pairs = [_item(kind, item) for item in word.split(",")]
+    return ",".join(item for item, _ in pairs), "; ".join(why for _, why in pairs if why)
+
+
+def _item(kind: fields.FieldKind, item: str) -> tuple[str, str]:
+    low, dash, _ = item.partition("-")
+    if dash and low in ("*", "?"):
+        _, slash, step = item.partition("/")  # robfig/cron looks no further than the star
+        meant, _ = _item(kind, f"*{slash}{step}")
+        return meant, f"a CronJob reads {item} as {meant}"
+    stepped = _STEPPED.fullmatch(item)
+    if stepped and int(stepped["step"]) > kind.size:
+        first = stepped["range"].partition("-")[0]
+        first = str(kind.low) if first in ("*", "?") else first
+        return first, f"with a step larger than its field, {item} is only ever {first}"
+    return item, ""
+
+
+def _every(period: str) -> tuple[str, str]:
+    """Whole seconds, at least one."""
+    period = period.removeprefix("+")
+    parts = list(_PART.finditer(period))
+    if not parts or "".join(part.group() for part in parts) != period:
+        return "", ""
+    exact = sum(
+        (Decimal(part["count"]) * _UNIT_SECONDS[part["unit"]] for part in parts), Decimal(0)
+    )
+    seconds = max(1, int(exact))
+    if exact == seconds and not period.endswith(("ns", "us", "µs", "μs")):
+        return "", ""
+    return f"@every {seconds}s", f"a CronJob counts whole seconds, at least one: {seconds}s"

@@ -5,7 +5,7 @@ field matches, and begins again whenever a larger unit turns over. Days and mont
 wall clock and hours and minutes in real time. Mostly that leaves out local times that do not exist
 and takes those that come twice as often as they come; where a zone has no midnight one day, or
 moves by less than an hour, whole days or single times are lost as well, and for a day that a zone
-left out it searches for ever. That can only be told by going the same way, so this goes it; the
+left out it searches for ever. Only the same search can show that, so this repeats it; the
 tests hold it to answers of the library itself.
 
 Seconds since the epoch, UTC. Five fields only, which is what CronJob takes. Source: ``Next`` in
@@ -18,7 +18,7 @@ import datetime as dt
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from duepoint.expressions import days, syntax, timezones
+from duepoint.expressions import syntax, timezones
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
 _HOUR, _MINUTE = 3_600, 60
@@ -133,7 +133,9 @@ class _Search:
         rule, clock = self._fields.day_rule, self.clock
         by_day = bool(rule.days >> clock.day & 1)
         by_weekday = bool(rule.weekdays >> clock.isoweekday() % 7 & 1)
-        return _both(rule, by_day=by_day, by_weekday=by_weekday)
+        if rule.any_day or rule.any_weekday:
+            return by_day and by_weekday
+        return by_day or by_weekday
 
     def _add(self, seconds: int) -> None:
         self.at += seconds
@@ -156,12 +158,6 @@ class _Search:
 
     def _period(self, second: int) -> int:
         return bisect_right(self._zone.starts, second) - 1
-
-
-def _both(rule: days.DayRule, *, by_day: bool, by_weekday: bool) -> bool:
-    if rule.any_day or rule.any_weekday:
-        return by_day and by_weekday
-    return by_day or by_weekday
 
 
 def _next_month(clock: dt.datetime) -> dt.datetime:

@@ -1,4 +1,4 @@
-"""What a CronJob makes of the same manifest, where it is not the same.
+"""What a CronJob makes of the same expression, where it is not the same.
 
 CronJob is built on robfig/cron v3. Which texts it takes is judged by a small grammar here; in UTC
 the times are the same by design, so differences are looked for where the clock of a zone changes,
@@ -8,7 +8,6 @@ and read off both sides' times on that day. Source: ``parser.go`` of robfig/cron
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from duepoint.cli import instants
@@ -45,16 +44,16 @@ class Difference:
     added: tuple[int, ...]
     runs: int
 
-    def told(self, local: instants.LocalTime) -> str:
+    def text(self, local: instants.LocalTime) -> str:
         """Such as ``does not run on 2027-03-28``; the subject is the CronJob."""
         if not self.runs:
             return f"does not run on {self.day}"
-        said = []
+        parts = []
         if self.left_out:
-            said.append(f"does not run at {_listed(self.left_out, local)}")
+            parts.append(f"does not run at {_listed(self.left_out, local)}")
         if self.added:
-            said.append(f"runs also at {_listed(self.added, local)}")
-        return f"{' and '.join(said)} on {self.day}"
+            parts.append(f"runs also at {_listed(self.added, local)}")
+        return f"{' and '.join(parts)} on {self.day}"
 
 
 def refusal(text: str) -> str:
@@ -146,11 +145,6 @@ def _value(kind: fields.FieldKind, word: str) -> int:
         return int(word)
     names = kind.names
     return kind.low + names.index(word.upper()) if word.upper() in names else kind.low
-
-
-def texts(found: list[Difference], local: instants.LocalTime) -> Iterator[str]:
-    """Each difference as a sentence without its subject and end."""
-    return (difference.told(local) for difference in found)
 
 
 def _listed(seconds: tuple[int, ...], local: instants.LocalTime) -> str:

@@ -1,7 +1,7 @@
 """``duepoint import cronjob``: CronJobs of files or a cluster, printed as Schedules.
 
-Manifests go to standard output, each after comments that tell what will differ. Where standard
-output is no terminal the same is told on standard error, since a pipe swallows comments. One
+Manifests go to standard output, each after comments that say what will differ. Where standard
+output is no terminal the same goes to standard error, too, since a pipe swallows comments. One
 object is written before the next is looked at. The YAML is written so that every reader of
 Kubernetes manifests takes it for the same values: readers differ in what they make of a bare word
 (``on``, ``1e3``, ``12:30``), so a text stands bare only where it is no such word.
@@ -10,10 +10,11 @@ Kubernetes manifests takes it for the same values: readers differ in what they m
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -72,25 +73,26 @@ _HEAD = (
 
 def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
     """Print everything; ends with an exit code where something was wrong, or nothing there."""
-    writer = WRITERS[form]()
+    writer = _WRITERS[form]()
     made = wrong = passed_over = 0
     general: dict[str, None] = {}
-    for one in found:
-        if one is None:
+    for imported in found:
+        if imported is None:
             passed_over += 1
-        elif isinstance(one, Unreadable):
+        elif isinstance(imported, Unreadable):
             wrong += 1
-            output.complain(one.message, one.where)
-        elif one.schedule is None:
+            output.complain(imported.message, imported.where)
+        elif imported.schedule is None:
             wrong += 1
-            _complain(one)
+            for problem in imported.problems:
+                output.complain(str(problem), imported.source.where)
         else:
             made += 1
-            general |= dict.fromkeys(str(note) for note in one.notes if not note.path)
-            writer.add(one)
-            _tell_beside(one)
+            general |= dict.fromkeys(str(note) for note in imported.notes if not note.path)
+            writer.add(imported)
+            _notes_beside(imported)
     writer.end()
-    _tell_at_end(made, passed_over, list(general))
+    _notes_at_end(made, passed_over, list(general))
     if wrong and made:
         output.complain(f"{wrong} could not be ported, for the reasons above; {made} printed")
     if wrong:
@@ -100,20 +102,15 @@ def show(found: Iterable[Imported | Unreadable | None], form: str) -> None:
         raise click.exceptions.Exit(output.NOTHING)
 
 
-def _complain(refused: Imported) -> None:
-    for problem in refused.problems:
-        output.complain(str(problem), refused.source.where)
-
-
-def _tell_beside(one: Imported) -> None:
+def _notes_beside(imported: Imported) -> None:
     if sys.stdout.isatty():
         return
-    for note in one.notes:
+    for note in imported.notes:
         if note.path:
-            output.complain(str(note), f"CronJob {one.source.name}")
+            output.complain(str(note), f"CronJob {imported.source.name}")
 
 
-def _tell_at_end(made: int, passed_over: int, general: list[str]) -> None:
+def _notes_at_end(made: int, passed_over: int, general: list[str]) -> None:
     if made and not sys.stdout.isatty():
         for text in general:
             output.complain(text, "every CronJob")
@@ -129,14 +126,14 @@ class _Yaml:
     def __init__(self) -> None:
         self._is_empty = True
 
-    def add(self, one: Imported) -> None:
+    def add(self, imported: Imported) -> None:
         """Write one at once, so that a thousand take no more memory than one."""
         if self._is_empty:
             self._is_empty = False
             _comment(_HEAD)
         sys.stdout.write("---\n")
-        _comment([one.source.where, *(str(note) for note in one.notes)])
-        sys.stdout.write(text_of(one.schedule))
+        _comment([imported.source.where, *(str(note) for note in imported.notes)])
+        sys.stdout.write(text_of(imported.schedule))
 
     def end(self) -> None:
         pass
@@ -148,8 +145,8 @@ class _Json:
     def __init__(self) -> None:
         self._items: list[Any] = []
 
-    def add(self, one: Imported) -> None:
-        self._items.append(one.schedule)
+    def add(self, imported: Imported) -> None:
+        self._items.append(imported.schedule)
 
     def end(self) -> None:
         if self._items:
@@ -157,7 +154,7 @@ class _Json:
             sys.stdout.write(json.dumps(made, indent=2) + "\n")
 
 
-WRITERS: dict[str, Callable[[], _Yaml | _Json]] = {"yaml": _Yaml, "json": _Json}
+_WRITERS: dict[str, Callable[[], _Yaml | _Json]] = {"yaml": _Yaml, "json": _Json}
 
 
 def _comment(texts: Iterable[str]) -> None:
@@ -166,7 +163,7 @@ def _comment(texts: Iterable[str]) -> None:
 
 
 class _Kinds(click.Group):
-    """Kinds by any of the names that kubectl knows them by; alone, it tells what there is."""
+    """Kinds by any of the names that kubectl knows them by."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, _SAME.get(cmd_name.lower(), cmd_name))
@@ -199,30 +196,35 @@ def importing(context: click.Context) -> None:
     "--time-zone", metavar="ZONE",
     help="Written where a CronJob names no zone: that of its controller manager. Unset: Etc/UTC.",
 )  # fmt: skip
-@click.option("--output", "-o", "form", metavar="yaml|json", default="yaml", show_default=True)
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Unset: as kubectl finds it.")
-@click.option("--context", metavar="NAME", help="Of the kubeconfig; unset: the current one.")
+@click.option(
+    "--output", "-o", "form", metavar="yaml|json", type=options.words("yaml", "json"),
+    default="yaml", show_default=True,
+)  # fmt: skip
+@options.of_cluster
 def cronjob(
     *, names: tuple[str, ...], files: tuple[str, ...], namespace: str | None, everywhere: bool,
     selector: str | None, time_zone: str | None, form: str, kubeconfig: Path | None,
     context: str | None,
 ) -> None:  # fmt: skip
-    """Print CronJobs of files or of a cluster as Schedules, and tell what will differ.
+    """Print CronJobs of files or of a cluster as Schedules, and say what will differ.
 
     Nothing is changed in the cluster. Needs -f, a NAME, -n or --all-namespaces.
     """
-    form = output.choice("--output", form, ("yaml", "json"))
     if time_zone is not None:
         options.check_zone(time_zone)
     _check_choice(names, files, namespace, everywhere=everywhere, selector=selector)
     if files:
-        found: Iterable[Manifest | Unreadable] = _of_files(files)
+        found: Iterable[Manifest | Unreadable] = itertools.chain.from_iterable(
+            map(manifests.read, files)
+        )
     else:
         from duepoint.cli import cluster  # noqa: PLC0415 - files need no cluster
+        from duepoint.cli.cronjob import clustercronjobs  # noqa: PLC0415
 
-        wanted = cluster.Choice(everywhere=everywhere, selector=selector, names=names)
         place = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
-        found = asyncio.run(cluster.cronjobs(wanted, place))
+        found = asyncio.run(
+            clustercronjobs.cronjobs(place, names=names, everywhere=everywhere, selector=selector)
+        )
     given = conversion.Given(
         namespace=namespace if files else None, time_zone=time_zone, now_us=instants.now_us()
     )
@@ -245,8 +247,3 @@ def _check_choice(
         raise errors.InvalidSetting(
             "import cronjob", "write -f FILE, a NAME, -n NAMESPACE or --all-namespaces"
         )
-
-
-def _of_files(files: tuple[str, ...]) -> Iterator[Manifest | Unreadable]:
-    for file in files:
-        yield from manifests.read(file)

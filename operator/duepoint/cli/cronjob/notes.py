@@ -79,10 +79,11 @@ def _of_expression(text: str, spec: ScheduleSpec, from_us: int) -> Iterator[Prob
     local = instants.LocalTime(zone)
     for difference in _differences(text, zone, from_us):
         choice = "{gap: Skip}" if difference.is_gap else "{overlap: Both}"
+        ours = "does" if difference.left_out else "does not"
         yield _note(
             "spec.schedule",
-            f"a CronJob {difference.told(local)}, a Schedule "
-            f"{_does(difference)}; the CronJob's way is mostly dst: {choice}",
+            f"a CronJob {difference.text(local)}, a Schedule "
+            f"{ours}; the CronJob's way is mostly dst: {choice}",
         )
 
 
@@ -92,10 +93,6 @@ def _differences(text: str, zone: str, from_us: int) -> tuple[differences.Differ
     ours = expressions.compile_expression(text, time_zone=zone)  # H, which hashes a name, is ours
     assert isinstance(ours, cron.Cron)  # noqa: S101 - nothing else is left that CronJob takes
     return tuple(differences.differences(text, ours, zone, from_us))
-
-
-def _does(difference: differences.Difference) -> str:
-    return "does" if difference.left_out else "does not"
 
 
 def _note(path: str, message: str) -> Problem:

@@ -9,15 +9,14 @@ nothing to show. What is imported for it is imported when such a command runs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from duepoint import clock, settings
-from duepoint.cli import output
+from duepoint.cli import options, output
 
 if TYPE_CHECKING:
     from duepoint.delayqueue.delayqueue import DelayQueue
@@ -42,13 +41,8 @@ _Settings: Any = dataclasses.make_dataclass(
 _NO_KEY = bytes(32)
 
 
-def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags that say where the queue is, for ``run``."""
-    for field in reversed(_FIELDS):
-        text = f"{field.metadata['help']} [{settings.variable(field.name)}]"
-        option = click.option(settings.flag(field.name), field.name, help=text, metavar="VALUE")
-        command = option(command)
-    return command
+#: The flags that say where the queue is, for ``run``.
+reaching = options.of_settings(_FIELDS)
 
 
 def run(
@@ -59,33 +53,23 @@ def run(
     Raises:
         errors.DuepointError: a setting is wrong, or the server cannot be used.
     """
-    flags = {name: value for name, value in given.items() if value is not None}
-    chosen = settings.from_environment(_Settings, flags)
-    shown = asyncio.run(_look(chosen, look))
-    if not shown:
+    chosen = settings.from_environment(_Settings, options.written(given))
+    if not asyncio.run(_look(chosen, look)):
         raise click.exceptions.Exit(output.NOTHING)
 
 
 async def _look(chosen: Any, look: Callable[[DelayQueue], Coroutine[Any, Any, int]]) -> int:  # noqa: ANN401
     from duepoint import telemetry  # noqa: PLC0415 - only these commands pay for it
-    from duepoint.delayqueue.wire import scripting  # noqa: PLC0415 - only these commands pay for it
-
-    async with _opened(chosen) as queue:
-        try:
-            with telemetry.silence():
-                await queue.layouts.read()
-                return await look(queue)
-        except scripting.Uninitialised as nothing:
-            output.complain(str(nothing))
-            return 0
-
-
-@contextlib.asynccontextmanager
-async def _opened(chosen: Any) -> AsyncIterator[DelayQueue]:  # noqa: ANN401
     from duepoint.delayqueue import opening  # noqa: PLC0415 - only these commands pay for it
+    from duepoint.delayqueue.wire import scripting  # noqa: PLC0415 - only these commands pay for it
 
     queue = opening.open_queue(chosen, clock.SystemClock(), _NO_KEY)
     try:
-        yield queue
+        with telemetry.silence():
+            await queue.layouts.read()
+            return await look(queue)
+    except scripting.Uninitialised as nothing:
+        output.complain(str(nothing))
+        return 0
     finally:
         await queue.close()

@@ -1,8 +1,8 @@
 """``duepoint dlq``: slots that were given up on, why, and what is needed to run them again.
 
 ``list`` and ``show`` look at the ``dead`` streams, newest first, and change nothing; ``replay`` and
-``purge`` (``letterchanges``) do. A letter is named by its shard and its entry there, as ``list``
-shows it.
+``purge`` (``deadletterchanges``) do. A letter is named by its shard and its entry there, as
+``list`` shows it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _MOST_LETTERS = 10_000
 #: Letters that are looked at for a namespace or a Schedule before the search is ended.
 _LOOKED_AT = 200_000
+_schedule = click.option(
+    "--schedule", "-s", metavar="NAME|UID", type=options.NAME, help="Only this Schedule."
+)
 
 
 @click.group("dlq")
@@ -33,25 +36,21 @@ dlq.add_command(deadletterchanges.purge)
 
 
 @dlq.command("list")
-@click.option("--count", default="20", metavar="N", show_default=True, help="How many.")
+@options.count(_MOST_LETTERS)
 @options.only_namespace
-@click.option("--schedule", "-s", metavar="NAME|UID", help="Only this Schedule.")
+@_schedule
 @click.option("--reason", metavar="REASON", help="Only this reason, such as DeadlineExceeded.")
 @options.output_format
 @connection.reaching
 def list_letters(
-    count: str,
+    count: int,
     namespace: str | None,
     schedule: str | None,
     reason: str | None,
-    form: str | None,
+    form: str,
     **given: str | None,
 ) -> None:
     """List dead letters, newest first."""
-    wanted = options.whole("--count", count, most=_MOST_LETTERS)
-    options.check_name("--namespace", namespace)
-    options.check_name("--schedule", schedule)
-    shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
         rows: list[output.Row] = []
@@ -61,7 +60,7 @@ def list_letters(
             if views.is_of(row, namespace, schedule) and reason in (None, row["reason"]):
                 rows.append(row)
             looked_at += 1
-            if len(rows) == wanted:
+            if len(rows) == count:
                 break
             if looked_at == _LOOKED_AT:
                 output.complain(f"only the newest {_LOOKED_AT} letters were looked at")
@@ -74,7 +73,7 @@ def list_letters(
                     f"{went} older letters of namespace {of} are gone: it had more than it may keep"
                 )
         return output.show_rows(
-            rows, shape, _cells, spare=("attempts", "scheduledTime", "id"), may_cut="message"
+            rows, form, _cells, spare=("attempts", "scheduledTime", "id"), may_cut="message"
         )
 
     connection.run(given, look)
@@ -84,10 +83,9 @@ def list_letters(
 @click.argument("letter_id", metavar="ID")
 @options.output_format
 @connection.reaching
-def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
-    """Show one dead letter, by the ID that list tells, with what is needed to replay it."""
+def show_letter(letter_id: str, form: str, **given: str | None) -> None:
+    """Show one dead letter, by the ID that list shows, with what is needed to replay it."""
     layout, shard, entry = deadletterchanges.parsed_id(letter_id)
-    shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
         letter = await opened.dead_letters.find(layout, shard, entry)
@@ -96,8 +94,8 @@ def show_letter(letter_id: str, form: str | None, **given: str | None) -> None:
             return 0
         row = views.row_of(letter)
         row |= {"fields": letter.entry, "member": letter.member.hex()}
-        row["replay"] = await _replay(opened, letter, row)
-        return output.show_row(row, shape, _all_cells(row))
+        row["replay"] = await _replayability(opened, letter, row)
+        return output.show_row(row, form, _all_cells(row))
 
     connection.run(given, look)
 
@@ -115,7 +113,7 @@ def _cells(row: output.Row) -> output.Cells:
 
 def _all_cells(row: output.Row) -> output.Cells:
     replay = row["replay"]
-    told = {
+    cells = {
         "id": row["id"],
         "schedule": output.name(row),
         "uid": row["uid"],
@@ -131,10 +129,12 @@ def _all_cells(row: output.Row) -> output.Cells:
         "in the queue": replay["definition"],
         "replayable": "yes" if replay["possible"] else f"no: {replay['why']}",
     }
-    return {name: cell for name, cell in told.items() if cell}
+    return {name: cell for name, cell in cells.items() if cell}
 
 
-async def _replay(opened: DelayQueue, letter: messages.DeadEntry, row: output.Row) -> output.Row:
+async def _replayability(
+    opened: DelayQueue, letter: messages.DeadEntry, row: output.Row
+) -> output.Row:
     """What running the slot again needs, and whether it is there."""
     needed = {name: row[name] for name in ("namespace", "schedule", "uid", "scheduledTime")}
     known = None

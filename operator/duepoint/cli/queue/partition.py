@@ -7,8 +7,8 @@ elsewhere, or with ``-o json``, one JSON object a line whenever something has ch
 A server that is away for a moment (it restarts, or another one takes over) is waited for.
 
 Exit codes: 0 the index has that many shards (or, with ``--status`` and ``--no-wait``: answered),
-1 there is no index yet, nothing came of it within ``--timeout``, or somebody has asked for another
-number since, 2 what was asked cannot be, or Redis cannot be used.
+1 there is no index yet, nothing came of it within ``--timeout``, or another command has asked for
+another number since, 2 what was asked cannot be, or Redis cannot be used.
 """
 
 from __future__ import annotations
@@ -39,41 +39,39 @@ _AWAY_SECONDS = 30.0
 
 @click.command("partition")
 @click.option("--shards", metavar="N", help="A power of two; 256 from 10 million schedules on.")
-@click.option("--status", is_flag=True, help="Ask for nothing; tell how far it is, once.")
+@click.option("--status", is_flag=True, help="Ask for nothing; show how far it is, once.")
 @click.option("--no-wait", is_flag=True, help="Ask, and do not wait for it.")
-@click.option("--timeout", metavar="SECONDS", help="Wait so long at most; it goes on all the same.")
 @click.option(
-    "--output",
-    "-o",
-    "form",
-    metavar="json|table",
-    help="Unset: a line that changes on a terminal, elsewhere JSON, one object a line.",
+    "--timeout",
+    "patience",
+    metavar="SECONDS",
+    type=options.whole(10**7),
+    help="Wait so long at most; it goes on all the same.",
 )
+@options.rows_format("a line that changes on a terminal")
 @connection.reaching
 def partition(
     shards: str | None,
     status: bool,  # noqa: FBT001 - click's
     no_wait: bool,  # noqa: FBT001 - click's
-    timeout: str | None,
-    form: str | None,
+    patience: int | None,
+    form: str,
     **given: str | None,
 ) -> None:
     """Change the number of shards of the queue while it works.
 
     The leading operator moves every schedule to its new shard; schedules go on firing meanwhile.
     """
-    shape = output.format_of(form)
     if shards is None and not status:
         raise errors.InvalidSetting("--shards", "is missing; write --shards 256, or --status")
     wanted = None if shards is None or status else _power_of_two(shards)
-    patience = None if timeout is None else options.whole("--timeout", timeout, most=10**7)
-    shown = _Shown(shape, wanted)
+    shown = _Shown(form)
 
     async def ask(opened: DelayQueue) -> int:
         if wanted is not None:
             _check_answer(await opened.resharding.ask(wanted), wanted)
         if status or no_wait:
-            shown.tell(await opened.resharding.progress())
+            shown.show(await opened.resharding.progress())
             shown.end()
             return 1
         return await _watch(opened, shown, wanted, patience)
@@ -99,10 +97,12 @@ async def _watch(
     began = time.monotonic()
     while True:
         seen = await _seen(opened)
-        shown.tell(seen)
+        shown.show(seen)
         if wanted not in (None, seen.wanted or seen.shards):
             shown.end()
-            output.complain(f"somebody has asked for {seen.wanted or seen.shards} shards since")
+            output.complain(
+                f"another command has asked for {seen.wanted or seen.shards} shards since"
+            )
             return 0
         if not seen.wanted and not seen.former_shards:
             shown.end()
@@ -110,7 +110,7 @@ async def _watch(
         waited = time.monotonic() - began
         if patience is not None and waited > patience:
             shown.end()
-            output.complain("still under way; the operator goes on, and --status tells how far")
+            output.complain("still under way; the operator goes on, and --status shows how far")
             return 0
         if seen.wanted and waited > _UNHEARD_SECONDS:
             shown.end()
@@ -136,17 +136,16 @@ async def _seen(opened: DelayQueue) -> messages.Partitioning:
 class _Shown:
     """What has been shown so far, so that the same is not shown twice."""
 
-    def __init__(self, shape: str, wanted: int | None) -> None:
-        self._shape = shape
-        self._wanted = wanted
+    def __init__(self, form: str) -> None:
+        self._form = form
         self._last: messages.Partitioning | None = None
-        self._moves_cursor = shape == "table" and sys.stdout.isatty()
+        self._moves_cursor = form == "table" and sys.stdout.isatty()
 
-    def tell(self, seen: messages.Partitioning) -> None:
+    def show(self, seen: messages.Partitioning) -> None:
         if seen == self._last:
             return
         self._last = seen
-        if self._shape == "json":
+        if self._form == "json":
             sys.stdout.write(json.dumps(_row(seen)) + "\n")
         elif self._moves_cursor:
             sys.stdout.write(f"\r\x1b[K{_line(seen)}")

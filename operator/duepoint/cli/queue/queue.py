@@ -35,32 +35,33 @@ def queue() -> None:
 
 queue.add_command(partition.partition)
 
-_count = click.option("--count", default="20", metavar="N", show_default=True, help="How many.")
-
 
 # -- stats ---------------------------------------------------------------------------------------
 
 
 @queue.command("stats")
-@click.option("--by", metavar="shard|namespace", help="A row for each instead of one for all.")
+@click.option(
+    "--by",
+    metavar="shard|namespace",
+    type=options.words("shard", "namespace"),
+    help="A row for each instead of one for all.",
+)
 @options.output_format
 @connection.reaching
-def stats(by: str | None, form: str | None, **given: str | None) -> None:
+def stats(by: str | None, form: str, **given: str | None) -> None:
     """Show how full the queue is, how late, and who works on it."""
-    by = None if by is None else output.choice("--by", by, ("shard", "namespace"))
-    shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
         seen = await opened.counts.index_view()
         if by == "namespace":
             rows = _by_namespace(await opened.counts.lane_views(), seen.now_us)
-            return output.show_rows(rows, shape, _namespace_cells)
+            return output.show_rows(rows, form, _namespace_cells)
         shards = await opened.counts.shard_views()
         if by == "shard":
             rows = [_of_shard(shard, seen.now_us) for shard in shards]
-            return output.show_rows(rows, shape, _shard_cells, spare=("claims", "state"))
+            return output.show_rows(rows, form, _shard_cells, spare=("claims", "state"))
         total = _total(seen, shards)
-        return output.show_row(total, shape, _total_cells(total))
+        return output.show_row(total, form, _total_cells(total))
 
     connection.run(given, look)
 
@@ -120,9 +121,10 @@ def _total_cells(row: output.Row) -> output.Cells:
 
 
 def _of_shard(shard: sights.ShardSight, now_us: int) -> output.Row:
+    layout, number = views.place_of(shard.shard)
     return {
-        "layout": views.layout_number(shard.shard),
-        "shard": views.shard_number(shard.shard),
+        "layout": layout,
+        "shard": number,
         "state": shard.state,
         "definitions": shard.definitions,
         "armed": shard.armed,
@@ -192,43 +194,41 @@ def _lag_seconds(oldest_us: int | None, now_us: int) -> float:
 
 
 @queue.command("peek")
-@_count
+@options.count(_MOST_POINTS)
 @options.only_namespace
 @options.only_schedule
 @options.output_format
 @connection.reaching
 def peek(
-    count: str,
+    count: int,
     namespace: str | None,
     schedule: str | None,
-    form: str | None,
+    form: str,
     **given: str | None,
 ) -> None:
     """Show the points that come next, or everything the queue has of one Schedule.
 
-    Without --schedule: the next points that nobody holds, those due already first. With it: its
+    Without --schedule: the next points that no worker holds, those due already first. With it: its
     points, held ones too; where it has none, why.
     """
-    wanted = options.whole("--count", count, most=_MOST_POINTS)
     options.check_schedule(namespace, schedule)
-    shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
         if namespace is not None and schedule is not None:
-            return await _show_schedule(opened, namespace, schedule, shape)
-        found = await opened.upcoming.next_points(wanted, namespace=namespace)
+            return await _show_schedule(opened, namespace, schedule, form)
+        found = await opened.upcoming.next_points(count, namespace=namespace)
         now_us = (await opened.counts.index_view()).now_us
         if not found:
             output.complain("nothing is armed" + (f" in {namespace}" if namespace else ""))
         rows = [views.of_point(point, now_us) for point in found]
         return output.show_rows(
-            rows, shape, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
+            rows, form, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
         )
 
     connection.run(given, look)
 
 
-async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, shape: str) -> int:
+async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, form: str) -> int:
     known = await views.found(opened, namespace, schedule)
     if known is None:
         output.complain(
@@ -240,29 +240,25 @@ async def _show_schedule(opened: DelayQueue, namespace: str, schedule: str, shap
         output.complain(f"{known.known.identity} has no point: {views.why_no_point(known)}")
     rows = [views.of_point(point, known.now_us) for point in known.points]
     return output.show_rows(
-        rows, shape, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
+        rows, form, _point_cells, spare=("scheduledTime", "attempt"), may_cut="last error"
     )
 
 
 def _point_cells(row: output.Row) -> output.Cells:
     when = row["inSeconds"]
     return {
-        "in": "held" if when is None else _until(when),
+        "in": "held" if when is None else _span_until(when),
         "due": output.short_time(row["due"]),
         "kind": row["kind"],
         "scheduledTime": output.text(row["scheduledTime"]),
         "attempt": output.text(row["attempt"]),
         "schedule": output.name(row),
-        "last error": _last_error(row),
+        # Of a retry: the reason, and the cause in words where it was kept.
+        "last error": ": ".join(text for text in (row["lastError"], row["lastCause"]) if text),
     }
 
 
-def _last_error(row: output.Row) -> str:
-    """Of a retry: the reason, and the cause in words where it was kept."""
-    return ": ".join(text for text in (row["lastError"], row["lastCause"]) if text)
-
-
-def _until(seconds: float) -> str:
+def _span_until(seconds: float) -> str:
     return output.span(seconds) if seconds > 0 else f"{output.span(-seconds)} late"
 
 
@@ -270,27 +266,25 @@ def _until(seconds: float) -> str:
 
 
 @queue.command("leases")
-@_count
+@options.count(_MOST_CLAIMS)
 @options.only_namespace
 @options.only_schedule
 @click.option("--worker", metavar="NAME", help="Only claims of this worker.")
 @options.output_format
 @connection.reaching
 def leases(
-    count: str,
+    count: int,
     namespace: str | None,
     schedule: str | None,
     worker: str | None,
-    form: str | None,
+    form: str,
     **given: str | None,
 ) -> None:
     """Show who holds which points until when, and how often they were taken over.
 
     A claim that ran out is taken over by the next worker that looks.
     """
-    wanted = options.whole("--count", count, most=_MOST_CLAIMS)
     options.check_schedule(namespace, schedule)
-    shape = output.format_of(form)
 
     async def look(opened: DelayQueue) -> int:
         rows: list[output.Row] = []
@@ -301,13 +295,11 @@ def leases(
             ]
             if row["points"] and worker in (None, row["worker"]):
                 rows.append(row)
-            if len(rows) == wanted:
+            if len(rows) == count:
                 break
         if not rows:
-            output.complain("nobody holds such points")
-        return output.show_rows(
-            rows, shape, _lease_cells, spare=("claim", "until"), may_cut="holds"
-        )
+            output.complain("no worker holds such points")
+        return output.show_rows(rows, form, _lease_cells, spare=("claim", "until"), may_cut="holds")
 
     connection.run(given, look)
 

@@ -21,21 +21,11 @@ if TYPE_CHECKING:
     from duepoint.delayqueue.inspection import views as sights
 
 
-def shard_number(shard: messages.ShardId) -> int:
-    """A shard's number within its layout."""
-    return int(shard_name(shard).partition(".")[2])
-
-
-def layout_number(shard: messages.ShardId) -> int:
-    """The layout that a shard belongs to; while the number of shards changes there are two."""
-    return int(shard_name(shard).partition(".")[0])
-
-
-def shard_name(shard: messages.ShardId) -> str:
-    """A shard's name while the number of shards changes, too: its layout and its number there."""
+def place_of(shard: messages.ShardId) -> tuple[int, int]:
+    """A shard's layout, of which there are two while their number changes, and its number there."""
     from duepoint.delayqueue import sharding  # noqa: PLC0415 - only these commands pay for it
 
-    return f"{sharding.layout_of(shard)}.{sharding.index_of(shard)}"
+    return sharding.layout_of(shard), sharding.index_of(shard)
 
 
 async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:
@@ -51,18 +41,12 @@ def of_point(sight: sights.PointSight, now_us: int) -> output.Row:
     """A point and what it stands for."""
     due_us = sight.due_us
     return {
-        "namespace": sight.namespace,
-        "schedule": "" if sight.known is None else sight.known.name,
-        "uid": "" if sight.known is None else sight.known.uid,
-        "kind": sight.point.kind.name.lower(),
-        "scheduledTime": output.time(_slot_us(sight)),
-        "due": output.time(due_us),
+        **_point(sight),
         "inSeconds": None if due_us is None else (due_us - now_us) / 1_000_000,
-        "state": _state(due_us, now_us),
-        "attempt": None if sight.record is None else sight.record.attempt + 1,
+        "state": "held" if due_us is None else "due" if due_us <= now_us else "waiting",
         "lastError": "" if sight.record is None else sight.record.last_error,
         "lastCause": "" if sight.record is None else sight.record.last_cause,
-        "shard": shard_number(sight.shard),
+        "shard": place_of(sight.shard)[1],
     }
 
 
@@ -76,20 +60,21 @@ def of_lease(lease: sights.LeaseSight) -> output.Row:
         "expired": left_us <= 0,
         "attempts": lease.reclaimed,
         "claim": lease.id.hex(),
-        "shard": shard_number(lease.shard),
+        "shard": place_of(lease.shard)[1],
         "count": len(lease.points),
-        "points": [
-            {
-                "namespace": each.namespace,
-                "schedule": "" if each.known is None else each.known.name,
-                "uid": "" if each.known is None else each.known.uid,
-                "kind": each.point.kind.name.lower(),
-                "scheduledTime": output.time(_slot_us(each)),
-                "due": output.time(each.due_us),
-                "attempt": None if each.record is None else each.record.attempt + 1,
-            }
-            for each in lease.points
-        ],
+        "points": [_point(sight) for sight in lease.points],
+    }
+
+
+def _point(sight: sights.PointSight) -> output.Row:
+    return {
+        "namespace": sight.namespace,
+        "schedule": "" if sight.known is None else sight.known.name,
+        "uid": "" if sight.known is None else sight.known.uid,
+        "kind": sight.point.kind.name.lower(),
+        "scheduledTime": output.time(_slot_us(sight)),
+        "due": output.time(sight.due_us),
+        "attempt": None if sight.record is None else sight.record.attempt + 1,
     }
 
 
@@ -109,12 +94,6 @@ def why_no_point(sight: sights.ScheduleSight) -> str:
             return "it is completed, no slot is left"
         case State.ARMED:
             return "its definition says armed, so the next sweep of the operator repairs it"
-
-
-def _state(due_us: int | None, now_us: int) -> str:
-    if due_us is None:
-        return "held"
-    return "due" if due_us <= now_us else "waiting"
 
 
 def _slot_us(sight: sights.PointSight) -> int | None:
@@ -139,14 +118,14 @@ def _is_uid(text: str) -> bool:
 
 def row_of(letter: messages.DeadEntry) -> output.Row:
     """What a letter says, under the names of the JSON output."""
-    entry = letter.entry
+    entry, (layout, number) = letter.entry, place_of(letter.shard)
     point = points.parse_member(letter.member, 0) if letter.member else None
     slot_us = _number(entry.get("slot_us"))
     if slot_us is None and point is not None and point.kind is not points.PointKind.CHAIN:
         slot_us = point.slot_us
     kind = entry.get("kind", "" if point is None else point.kind.name)
     return {
-        "id": f"{shard_name(letter.shard)}/{letter.id}",
+        "id": f"{layout}.{number}/{letter.id}",
         "givenUp": output.time(1000 * int(letter.id.partition("-")[0])),
         "namespace": entry.get("namespace", ""),
         "schedule": entry.get("name", ""),

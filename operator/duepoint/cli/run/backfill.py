@@ -8,7 +8,6 @@ ScheduleRun and follows it with a bar. Nothing is made for a range without slots
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,13 +79,13 @@ class Preview:
         if self.range.to_us > self.range.asked_us:
             yield "slots after now are left out: the Schedule runs them itself"
         if policy.concurrency != "Allow" and self.range.max_parallel > policy.max_concurrency:
-            said = f"concurrencyPolicy {policy.concurrency}: {policy.max_concurrency} at a time"
-            yield f"{said}, and beside regular runs as it says"
+            limit = f"concurrencyPolicy {policy.concurrency}: {policy.max_concurrency} at a time"
+            yield f"{limit}, and beside regular runs as it says"
         if self.spec.rule.timing.suspend:
             yield "the Schedule is suspended; these slots run all the same"
 
     def row(self) -> dict[str, Any]:
-        """The same as JSON; times in UTC."""
+        """The preview as JSON; times in UTC."""
         first, last = self.ends()
         return {
             "namespace": self.spec.namespace,
@@ -103,30 +102,23 @@ def show(preview: Preview) -> None:
     count = preview.count
     slots = "no slot" if count == 0 else "1 slot" if count == 1 else f"{count} slots"
     begin, end = preview.range.from_us, preview.range.to_us
+    order = "newest first" if preview.range.newest_first else "oldest first"
     output.say(
         f"{preview.spec.identity}: {slots} from {instants.utc_text(begin)} until "
-        f"{instants.utc_text(end)}, {_order(preview)}"
+        f"{instants.utc_text(end)}, {order}, at most {preview.range.max_parallel} at once"
     )
     zone = instants.LocalTime(preview.spec.rule.timing.time_zone)
     first, last = preview.ends()
-    for slot_us in first:
-        output.say(f"  {instants.utc_text(slot_us)}  {zone.text(slot_us)}")
+    lines = [f"  {instants.utc_text(slot_us)}  {zone.text(slot_us)}" for slot_us in first + last]
     if last:
-        output.say(f"  ... {count - len(first) - len(last)} more ...")
-    for slot_us in last:
-        output.say(f"  {instants.utc_text(slot_us)}  {zone.text(slot_us)}")
+        lines.insert(len(first), f"  ... {count - len(first) - len(last)} more ...")
+    for line in lines:
+        output.say(line)
     for note in preview.notes():
         output.say(f"  note: {note}")
 
 
-def _order(preview: Preview) -> str:
-    order = "newest first" if preview.range.newest_first else "oldest first"
-    return f"{order}, at most {preview.range.max_parallel} at once"
-
-
 _ORDERS = ("OldestFirst", "NewestFirst")
-_MOST_PARALLEL = 1_000
-_MOST_SLOTS = 10_000
 
 
 @click.command()
@@ -135,8 +127,10 @@ _MOST_SLOTS = 10_000
 @click.option("--to", metavar="TIME", required=True, help="End; does not belong to it.")
 @click.option(
     "--max-parallel",
+    "parallel",
     default=str(manualruns.MAX_PARALLEL),
     metavar="N",
+    type=options.whole(1_000),
     show_default=True,
     help="Runs that may be active at once.",
 )
@@ -144,6 +138,7 @@ _MOST_SLOTS = 10_000
     "--limit",
     default=str(manualruns.LIMIT),
     metavar="N",
+    type=options.whole(10_000),
     show_default=True,
     help="A range with more slots is refused.",
 )
@@ -151,6 +146,7 @@ _MOST_SLOTS = 10_000
     "--order",
     default=_ORDERS[0],
     metavar="|".join(_ORDERS),
+    type=options.words(*_ORDERS),
     show_default=True,
     help="Which slots go first.",
 )
@@ -163,29 +159,23 @@ def backfill(
     *,
     from_: str,
     to: str,
-    max_parallel: str,
-    limit: str,
+    parallel: int,
+    limit: int,
     order: str,
     dry_run: bool,
     yes: bool,
     namespace: str | None,
-    ttl: str,
-    timeout: str | None,
+    ttl_seconds: int | None,
+    timeout_us: int | None,
     form: str,
     kubeconfig: Path | None,
     context: str | None,
     wait: bool,
 ) -> None:
     """Run the slots of the Schedule NAME in a range again."""
-    shape = output.choice("--output", form, output.TEXT_FORMATS)
-    where = cluster.place(namespace, kubeconfig, context)
-    ttl_seconds = options.ttl_seconds(ttl)
-    most_seconds = options.timeout_seconds(timeout, wait=wait)
-    parallel = options.whole("--max-parallel", max_parallel, most=_MOST_PARALLEL)
-    most = options.whole("--limit", limit, most=_MOST_SLOTS)
-    chosen_order = output.choice("--order", order, _ORDERS)
+    where = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
 
-    async def made(server: cluster.Cluster) -> schedules.ScheduleRun | None:
+    async def create(server: cluster.ClusterSession) -> schedules.ScheduleRun | None:
         known = await scheduleruns.schedule(server, name)
         from_us, to_us = _range(known, from_, to)
         preview = Preview(
@@ -195,24 +185,24 @@ def backfill(
                 to_us=to_us,
                 asked_us=instants.now_us(),
                 max_parallel=parallel,
-                limit=most,
-                newest_first=chosen_order == "NewestFirst",
+                limit=limit,
+                newest_first=order == "NewestFirst",
             ),
         )
-        if not _agreed(preview, shape, dry_run=dry_run, yes=yes):
+        if not _agreed(preview, form, dry_run=dry_run, yes=yes):
             return None
         what: dict[str, Any] = {
             "from": instants.utc_text(from_us),
             "to": instants.utc_text(to_us),
             "maxParallel": parallel,
-            "limit": most,
-            "order": chosen_order,
+            "limit": limit,
+            "order": order,
         }
         run = await scheduleruns.create(server, name, {"backfill": what}, ttl_seconds)
-        scheduleruns.tell_made(run, shape, f"{preview.count} slots of {known.identity}")
+        scheduleruns.show_created(run, form, f"{preview.count} slots of {known.identity}")
         return run
 
-    scheduleruns.finish(where, made, shape=shape, wait=wait, most_seconds=most_seconds)
+    scheduleruns.finish(where, create, form=form, wait=wait, timeout_us=timeout_us)
 
 
 def _range(known: ScheduleSpec, from_: str, to: str) -> tuple[int, int]:
@@ -221,34 +211,32 @@ def _range(known: ScheduleSpec, from_: str, to: str) -> tuple[int, int]:
     from_us = instants.parse_us(from_, zone=zone, name="--from")
     to_us = instants.parse_us(to, zone=zone, name="--to")
     if to_us <= from_us:
-        said = f"{errors.quoted(to)} is not after --from {errors.quoted(from_)}"
-        raise errors.InvalidSetting("--to", f"{said}; write a later time")
+        message = f"{errors.quoted(to)} is not after --from {errors.quoted(from_)}"
+        raise errors.InvalidSetting("--to", f"{message}; write a later time")
     return from_us, to_us
 
 
-def _agreed(preview: Preview, shape: str, *, dry_run: bool, yes: bool) -> bool:
-    """Whether it is to be made, once it was shown and asked for."""
+def _agreed(preview: Preview, form: str, *, dry_run: bool, yes: bool) -> bool:
+    """Show the preview; whether the runs are to be started."""
     preview.check()
-    if shape == "text":
+    if form == "text":
         show(preview)
     elif dry_run:
         output.write([preview.row()], "json", widths={})
     if preview.count == 0:
-        if shape == "json":
+        if form == "json":
             output.complain("there is no slot in the range")
         raise click.exceptions.Exit(output.NOTHING)
     if dry_run:
         return False
-    return yes or _asked(preview)
-
-
-def _asked(preview: Preview) -> bool:
-    if not sys.stdin.isatty():
-        raise errors.InvalidSetting(
-            "--yes", "standard input is no terminal to ask on; write --yes, or --dry-run to look"
-        )
-    runs = "1 run" if preview.count == 1 else f"{preview.count} runs"
-    if click.confirm(f"Start {runs}?", err=True):
+    if yes:
         return True
-    output.say("nothing was started")
-    return False
+    agreed = options.confirmed(
+        f"Start {'1 run' if preview.count == 1 else f'{preview.count} runs'}?",
+        option="--yes",
+        without_terminal="standard input is no terminal to ask on; write --yes, or --dry-run to"
+        " look",
+    )
+    if not agreed:
+        output.say("nothing was started")
+    return agreed

@@ -14,7 +14,7 @@ import contextlib
 import difflib
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import click
@@ -23,7 +23,7 @@ import msgspec
 from duepoint import errors
 from duepoint.cli import cluster as clusters
 from duepoint.cli import output
-from duepoint.cli.cluster import Cluster, Place
+from duepoint.cli.cluster import ClusterSession, Place
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import port, schedules, times
 from duepoint.schedules import spec as specs
@@ -32,7 +32,7 @@ _LABEL = "duepoint.dev/schedule"
 _CREATE_ROUNDS = 4
 
 
-async def schedule(cluster: Cluster, name: str) -> specs.ScheduleSpec:
+async def schedule(cluster: ClusterSession, name: str) -> specs.ScheduleSpec:
     """The Schedule of this name, read.
 
     Raises:
@@ -56,25 +56,25 @@ async def schedule(cluster: Cluster, name: str) -> specs.ScheduleSpec:
             created_us=times.parse_us(created) if created else 0,
         )
     except errors.InvalidSpec as invalid:
-        said = f"Schedule {cluster.namespace}/{name} cannot run: {invalid}"
-        raise errors.InvalidSetting("NAME", said) from invalid
+        message = f"Schedule {cluster.namespace}/{name} cannot run: {invalid}"
+        raise errors.InvalidSetting("NAME", message) from invalid
 
 
-async def _nothing_of(cluster: Cluster, name: str) -> str:
+async def _nothing_of(cluster: ClusterSession, name: str) -> str:
     """That there is no such Schedule, and which one may have been meant."""
-    said = f"there is no Schedule {cluster.namespace}/{name}"
+    message = f"there is no Schedule {cluster.namespace}/{name}"
     names: list[str] = []
     with contextlib.suppress(kube_errors.ApiError):
         path = schedules.collection(cluster.namespace)
         async for page in cluster.api.list_pages(path, schedules.Schedule):
             names += [item.metadata.name for item in page.items]
     if near := difflib.get_close_matches(name, names, n=1):
-        return f'{said}; did you mean "{near[0]}"?'
-    return f"{said}; kubectl get schedules -n {cluster.namespace} shows those there are"
+        return f'{message}; did you mean "{near[0]}"?'
+    return f"{message}; kubectl get schedules -n {cluster.namespace} shows those there are"
 
 
 async def create(
-    cluster: Cluster, schedule_name: str, what: dict[str, Any], ttl_seconds: int | None
+    cluster: ClusterSession, schedule_name: str, what: dict[str, Any], ttl_seconds: int | None
 ) -> schedules.ScheduleRun:
     """A new ScheduleRun, once.
 
@@ -89,7 +89,7 @@ async def create(
     spec: dict[str, Any] = {"scheduleName": schedule_name, **what}
     if ttl_seconds is not None:
         spec["ttlSecondsAfterFinished"] = ttl_seconds
-    made = {
+    run = {
         "apiVersion": schedules.API_VERSION,
         "kind": schedules.RUN_KIND,
         "metadata": {
@@ -99,22 +99,18 @@ async def create(
         },
         "spec": spec,
     }
-    return msgspec.json.decode(await _made(cluster, name, made), type=schedules.ScheduleRun)
-
-
-async def _made(cluster: Cluster, name: str, made: dict[str, Any]) -> bytes:
-    """Asked again after a lost answer, the name tells that it is there."""
     path = schedules.collection(cluster.namespace, plural=schedules.RUN_PLURAL)
     for left in range(_CREATE_ROUNDS, 0, -1):
         try:
-            return await cluster.api.request("POST", path, made)
+            body = await cluster.api.request("POST", path, run)
+            break
         except kube_errors.Unavailable:
             if left == 1:
                 raise
-        except kube_errors.Conflict:
-            one = schedules.path(cluster.namespace, name, plural=schedules.RUN_PLURAL)
-            return await cluster.api.request("GET", one)
-    raise AssertionError("unreachable")
+        except kube_errors.Conflict:  # an earlier attempt made it, and its answer was lost
+            body = await cluster.api.request("GET", f"{path}/{name}")
+            break
+    return msgspec.json.decode(body, type=schedules.ScheduleRun)
 
 
 FAILED = 1
@@ -148,7 +144,7 @@ class _Condition(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Status(msgspec.Struct, frozen=True, rename="camel"):
+class RunStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The status of a ScheduleRun, as far as it is shown."""
 
     observed_generation: int = -1
@@ -162,20 +158,20 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
         Retrying: what has started failed, and waits for its next try.
         """
-        for one in self.conditions or ():
-            if one.type in ("Complete", "Failed") and one.status == "True":
-                return one.type
-            if one.type == "Reconciling" and one.reason == "Retrying":
-                return one.reason
+        for condition in self.conditions or ():
+            if condition.type in ("Complete", "Failed") and condition.status == "True":
+                return condition.type
+            if condition.type == "Reconciling" and condition.reason == "Retrying":
+                return condition.reason
         return "Pending" if self.observed_generation < 0 else "Running"
 
 
-def status_of(run: schedules.ScheduleRun) -> Status:
+def status_of(run: schedules.ScheduleRun) -> RunStatus:
     """As the operator wrote it."""
     try:
-        return msgspec.json.decode(run.status, type=Status)
+        return msgspec.json.decode(run.status, type=RunStatus)
     except msgspec.DecodeError:
-        return Status()
+        return RunStatus()
 
 
 def row(run: schedules.ScheduleRun) -> dict[str, Any]:
@@ -195,12 +191,12 @@ def row(run: schedules.ScheduleRun) -> dict[str, Any]:
 
 
 async def to_the_end(
-    cluster: Cluster, run: schedules.ScheduleRun, timeout_seconds: float | None
+    cluster: ClusterSession, run: schedules.ScheduleRun, timeout_seconds: float | None
 ) -> schedules.ScheduleRun:
     """Its last state: ended, or as it was when the time was over.
 
     Raises:
-        errors.InvalidSetting: somebody deleted it before it had ended.
+        errors.InvalidSetting: it was deleted before it had ended.
         kube_errors.ApiError: it may not be read.
     """
     newest = [run]
@@ -217,7 +213,7 @@ async def to_the_end(
 
 
 async def _states(
-    cluster: Cluster, run: schedules.ScheduleRun
+    cluster: ClusterSession, run: schedules.ScheduleRun
 ) -> AsyncIterator[schedules.ScheduleRun]:
     """Every state from now on; one that was deleted before its end is an error."""
     metadata = run.metadata
@@ -229,7 +225,11 @@ async def _states(
             if found.metadata.uid != metadata.uid:
                 raise _deleted(run)
             yield found
-            async for change in _changes(cluster, found):
+            runs = schedules.collection(metadata.namespace, plural=schedules.RUN_PLURAL)
+            named = {"fieldSelector": f"metadata.name={metadata.name}"}
+            async for change in cluster.api.watch(
+                runs, schedules.ScheduleRun, found.metadata.resource_version, query=named
+            ):
                 if change.item.metadata.uid != metadata.uid:
                     continue
                 yield change.item
@@ -241,20 +241,9 @@ async def _states(
             await asyncio.sleep(_AGAIN_SECONDS)
 
 
-def _changes(
-    cluster: Cluster, run: schedules.ScheduleRun
-) -> AsyncIterator[port.WatchEvent[schedules.ScheduleRun]]:
-    return cluster.api.watch(
-        schedules.collection(run.metadata.namespace, plural=schedules.RUN_PLURAL),
-        schedules.ScheduleRun,
-        run.metadata.resource_version,
-        query={"fieldSelector": f"metadata.name={run.metadata.name}"},
-    )
-
-
 def _deleted(run: schedules.ScheduleRun) -> errors.InvalidSetting:
-    said = "it was deleted before it had ended; no further slot is started"
-    return errors.InvalidSetting(f"{run.metadata.namespace}/{run.metadata.name}", said)
+    message = "it was deleted before it had ended; no further slot is started"
+    return errors.InvalidSetting(f"{run.metadata.namespace}/{run.metadata.name}", message)
 
 
 @contextlib.asynccontextmanager
@@ -279,7 +268,7 @@ async def _complaining(newest: list[schedules.ScheduleRun]) -> AsyncIterator[Non
 @contextlib.contextmanager
 def _bar(run: schedules.ScheduleRun) -> Iterator[Show]:
     if not _is_watched():
-        yield lambda _planned, _ended, _said: None
+        yield lambda _planned, _ended, _message: None
         return
     from rich import console, progress  # noqa: PLC0415 - only on a terminal
 
@@ -288,14 +277,14 @@ def _bar(run: schedules.ScheduleRun) -> Iterator[Show]:
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(),
-        progress.TextColumn("{task.fields[said]}", markup=False),
+        progress.TextColumn("{task.fields[message]}", markup=False),
         console=console.Console(stderr=True),
     )
     with bar:
-        task = bar.add_task("", name=run.metadata.name, said="", total=None)
+        task = bar.add_task("", name=run.metadata.name, message="", total=None)
 
-        def show(planned: int, ended: int, said: str) -> None:
-            bar.update(task, total=planned, completed=ended, said=output.one_line(said))
+        def show(planned: int, ended: int, message: str) -> None:
+            bar.update(task, total=planned, completed=ended, message=output.one_line(message))
 
         yield show
 
@@ -304,14 +293,14 @@ def _is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-def tell_made(run: schedules.ScheduleRun, form: str, slots: str) -> None:
+def show_created(run: schedules.ScheduleRun, form: str, slots: str) -> None:
     """Say that it was made; JSON says it with the end, or here if the command does not wait."""
     if form == "text":
         output.say(f"schedulerun.duepoint.dev/{run.metadata.name} created: {slots}")
 
 
-def tell_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
-    """Say how it stands, and leave with the exit code where it was waited for."""
+def _show_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
+    """Say how it stands, and leave with the exit code if the command waited for it."""
     read = status_of(run)
     if form == "json":
         output.write([row(run)], "json", widths={})
@@ -320,12 +309,12 @@ def tell_end(run: schedules.ScheduleRun, form: str, *, waited: bool) -> None:
     if not waited or read.state == "Complete":
         return
     if read.state != "Failed":
-        output.complain(f"it had not ended when the time was over. {how_to_end(run)}")
+        output.complain(f"it had not ended when the time was over. {_how_to_end(run)}")
         raise click.exceptions.Exit(NOT_ENDED)
     raise click.exceptions.Exit(FAILED)
 
 
-def how_to_end(run: schedules.ScheduleRun) -> str:
+def _how_to_end(run: schedules.ScheduleRun) -> str:
     """For those who do not want to wait any longer."""
     metadata = run.metadata
     return (
@@ -336,11 +325,11 @@ def how_to_end(run: schedules.ScheduleRun) -> str:
 
 def finish(
     where: Place,
-    made: Callable[[Cluster], Any],
+    create_run: Callable[[ClusterSession], Awaitable[schedules.ScheduleRun | None]],
     *,
-    shape: str,
+    form: str,
     wait: bool,
-    most_seconds: float | None,
+    timeout_us: int | None,
 ) -> None:
     """Make the ScheduleRun and, where asked for, follow it to its end.
 
@@ -348,33 +337,30 @@ def finish(
         errors.InvalidSetting: what was asked for cannot be, or the cluster says no.
         click.exceptions.Exit: with the exit code of how it ended.
     """
+    if timeout_us is not None and not wait:
+        raise errors.InvalidSetting(
+            "--timeout",
+            "limits how long the command waits, and it does not; add --wait, or leave it out",
+        )
     known: list[schedules.ScheduleRun] = []
+
+    async def create_and_follow() -> None:
+        async with clusters.session(where) as cluster:
+            run = await create_run(cluster)
+            if run is None:
+                return
+            known.append(run)
+            if wait:
+                seconds = None if timeout_us is None else timeout_us / 1e6
+                known.append(await to_the_end(cluster, run, seconds))
+
     try:
-        asyncio.run(_finish(where, made, known, wait=wait, most_seconds=most_seconds))
-    except KeyboardInterrupt:
+        asyncio.run(create_and_follow())
+    except (KeyboardInterrupt, kube_errors.ApiError) as trouble:
         if known:
-            output.complain(how_to_end(known[-1]))
-        raise
-    except kube_errors.ApiError as trouble:
-        if known:
-            output.complain(how_to_end(known[-1]))
+            output.complain(_how_to_end(known[-1]))
+        if isinstance(trouble, KeyboardInterrupt):
+            raise
         raise errors.InvalidSetting("cluster", str(trouble)) from trouble
     if known:
-        tell_end(known[-1], shape, waited=wait)
-
-
-async def _finish(
-    where: Place,
-    made: Callable[[Cluster], Any],
-    known: list[schedules.ScheduleRun],
-    *,
-    wait: bool,
-    most_seconds: float | None,
-) -> None:
-    async with clusters.session(where) as cluster:
-        run = await made(cluster)
-        if run is None:
-            return
-        known.append(run)
-        if wait:
-            known.append(await to_the_end(cluster, run, most_seconds))
+        _show_end(known[-1], form, waited=wait)

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from duepoint import errors
-from duepoint.cli import cluster, instants, options, output
+from duepoint.cli import cluster, instants, options
 from duepoint.cli.run import scheduleruns
 from duepoint.kube import schedules
 from duepoint.schedules import manualruns
@@ -32,6 +32,7 @@ _POLICIES = ("Allow", "Forbid", "Replace", "Queue")
     "--concurrency-policy",
     "policy",
     metavar="|".join(_POLICIES),
+    type=options.words(*_POLICIES),
     help="In place of the Schedule's, for this run.",
 )
 @options.of_run
@@ -43,25 +44,22 @@ def trigger(
     payload: str | None,
     policy: str | None,
     namespace: str | None,
-    ttl: str,
-    timeout: str | None,
+    ttl_seconds: int | None,
+    timeout_us: int | None,
     form: str,
     kubeconfig: Path | None,
     context: str | None,
     wait: bool,
 ) -> None:
     """Run the Schedule NAME once, now."""
-    shape = output.choice("--output", form, output.TEXT_FORMATS)
-    where = cluster.place(namespace, kubeconfig, context)
-    ttl_seconds = options.ttl_seconds(ttl)
-    most_seconds = options.timeout_seconds(timeout, wait=wait)
+    where = cluster.Place(kubeconfig=kubeconfig, context=context, namespace=namespace)
     what: dict[str, Any] = {}
     if policy is not None:
-        what["concurrencyPolicy"] = output.choice("--concurrency-policy", policy, _POLICIES)
+        what["concurrencyPolicy"] = policy
     if payload is not None:
         what["payload"] = msgspec.Raw(_payload(payload))
 
-    async def made(server: cluster.Cluster) -> schedules.ScheduleRun:
+    async def create(server: cluster.ClusterSession) -> schedules.ScheduleRun:
         known = await scheduleruns.schedule(server, name)
         slot = "now"
         if at is not None:
@@ -69,10 +67,10 @@ def trigger(
             slot_us = manualruns.fitted(slot_us, whole_seconds=known.rule.whole_seconds)
             slot = what["scheduledTime"] = instants.utc_text(slot_us)
         run = await scheduleruns.create(server, name, {"trigger": what}, ttl_seconds)
-        scheduleruns.tell_made(run, shape, f"{known.identity} runs with the slot {slot}")
+        scheduleruns.show_created(run, form, f"{known.identity} runs with the slot {slot}")
         return run
 
-    scheduleruns.finish(where, made, shape=shape, wait=wait, most_seconds=most_seconds)
+    scheduleruns.finish(where, create, form=form, wait=wait, timeout_us=timeout_us)
 
 
 def _payload(given: str) -> bytes:

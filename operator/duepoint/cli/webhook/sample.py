@@ -36,7 +36,7 @@ from duepoint.targets.webhook import credentials, request
 from duepoint.targets.webhook import target as webhooktarget
 
 #: This machine's own addresses are where people try things out.
-_LOOPBACK = tuple(ipaddress.ip_network(one) for one in ("127.0.0.1/32", "::1/128"))
+_LOOPBACK = tuple(ipaddress.ip_network(network) for network in ("127.0.0.1/32", "::1/128"))
 V = TypeVar("V")
 _UID = "00000000-0000-4000-8000-000000000000"
 
@@ -59,8 +59,8 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """What was composed, and what came of it.
+class SampleResult:
+    """The request that was composed, and what came of it.
 
     Attributes:
         accepted: None where nothing was sent on purpose.
@@ -71,7 +71,7 @@ class Shown:
     headers: list[tuple[str, str]]
     body: bytes | None
     accepted: bool | None
-    told: str
+    message: str
     status: int | None = None
     seconds: float = 0.0
 
@@ -86,7 +86,7 @@ class _FixedClock(clocks.SystemClock):
         return self._now_us
 
 
-async def run(sample: Sample, *, send: bool) -> Shown:
+async def run(sample: Sample, *, send: bool) -> SampleResult:
     """Compose the sample and, with ``send``, send it.
 
     Raises:
@@ -98,18 +98,19 @@ async def run(sample: Sample, *, send: bool) -> Shown:
         source = _vault(sample, api, clock)
         kept = None if found.is_plain else await source.of(sample.spec.namespace, found)
         if isinstance(kept, troubles.Trouble):
-            raise errors.InvalidSetting(sample.spec.identity, _told(kept.message, api))
+            raise errors.InvalidSetting(sample.spec.identity, _advised(kept.message, api))
         firing = _firing(sample, found)
         services = servicecache.of(api or cast("port.Api", _NoCluster()), clock)
         url = kept.url if kept is not None and found.url_secret is not None else found.url
         located = msgspec.structs.replace(found, url=url)
         where = await endpoints.locate(services, sample.spec.namespace, located)
         if isinstance(where, troubles.Trouble):
-            raise errors.InvalidSetting(sample.spec.identity, _told(where.message, api))
+            raise errors.InvalidSetting(sample.spec.identity, _advised(where.message, api))
         composed = request.compose(firing, found, kept, clock.now_us())
-        shown = _shown(composed, _url_shown(str(where.url), found), kept)
+        hidden = () if kept is None else kept.unspeakable
+        result = _not_sent(composed, _url_shown(str(where.url), found), hidden)
         if not send:
-            return shown
+            return result
         dialler = dialling.Dialler(
             egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True)
         )
@@ -118,34 +119,35 @@ async def run(sample: Sample, *, send: bool) -> Shown:
             dialler, services, source, clock, on_reply=replies.append
         )
         try:
-            shown = await _sent(sender, firing, shown)
-            return _with_text(shown, replies, found, kept)
+            return await _sent(sender, firing, replies, hidden, result)
         finally:
             await sender.close()
 
 
-async def _sent(sender: webhooktarget.WebhookTarget, firing: target.Firing, shown: Shown) -> Shown:
+async def _sent(
+    sender: webhooktarget.WebhookTarget,
+    firing: target.Firing,
+    replies: list[http1.Response],
+    hidden: tuple[str, ...],
+    result: SampleResult,
+) -> SampleResult:
+    """Send it; a refusal keeps the receiver's own words, which are not secret from this user."""
     began = time.monotonic()
     answer = await sender.fire(firing)
     accepted = isinstance(answer, outcome.Delivered)
-    told = f"answered {answer.http_status}" if accepted else answer.message
-    seconds = time.monotonic() - began
-    status = answer.http_status
-    return dataclasses.replace(shown, accepted=accepted, told=told, status=status, seconds=seconds)
-
-
-def _with_text(
-    shown: Shown,
-    replies: list[http1.Response],
-    found: actions.WebhookAction,
-    kept: credentials.WebhookCredentials | None,
-) -> Shown:
-    """A refusal in the receiver's own words, which the person who runs this may read anyway."""
-    if shown.accepted or not replies:
-        return shown
-    plain = (header.value for header in found.headers)
-    text = troubles.excerpt(replies[-1].body, plain, () if kept is None else kept.unspeakable)
-    return dataclasses.replace(shown, told=f"{shown.told}: {text}") if text else shown
+    message = f"answered {answer.http_status}" if accepted else answer.message
+    found = firing.action.target
+    if not accepted and replies and isinstance(found, actions.WebhookAction):
+        plain = (header.value for header in found.headers)
+        if text := troubles.excerpt(replies[-1].body, plain, hidden):
+            message = f"{message}: {text}"
+    return dataclasses.replace(
+        result,
+        accepted=accepted,
+        message=message,
+        status=answer.http_status,
+        seconds=time.monotonic() - began,
+    )
 
 
 def objects(literal: tuple[str, ...], files: tuple[str, ...]) -> Objects:
@@ -257,12 +259,12 @@ async def _cluster(sample: Sample) -> AsyncIterator[port.Api | None]:
         yield found.api
 
 
-def _told(message: str, api: port.Api | None) -> str:
+def _advised(message: str, api: port.Api | None) -> str:
     if api is not None:
         return message
-    told = message.replace("does not exist; create it", "is not known here")
+    reason = message.replace("does not exist; create it", "is not known here")
     return (
-        f"{told}; write --secret-file NAME/KEY=FILE, --token-file or --url, or --kubeconfig FILE "
+        f"{reason}; write --secret-file NAME/KEY=FILE, --token-file or --url, or --kubeconfig FILE "
         "to look there"
     )
 
@@ -278,17 +280,14 @@ def _url_shown(url: str, found: actions.WebhookAction) -> str:
     return f"{parts.scheme}://{parts.netloc}/[redacted]"
 
 
-def _shown(
-    composed: request.Request, url: str, kept: credentials.WebhookCredentials | None
-) -> Shown:
-    hidden = () if kept is None else kept.unspeakable
-    return Shown(
+def _not_sent(composed: request.Request, url: str, hidden: tuple[str, ...]) -> SampleResult:
+    return SampleResult(
         method=composed.method,
         url=url,
         headers=[(name, _without(value, hidden)) for name, value in composed.headers],
         body=composed.body,
         accepted=None,
-        told="not sent",
+        message="not sent",
     )
 
 
@@ -298,30 +297,30 @@ def _without(value: str, hidden: tuple[str, ...]) -> str:
     return value
 
 
-def show(shown: Shown, shape: str) -> None:
+def show(result: SampleResult, form: str) -> None:
     """Print the request and what came of it."""
-    body = (shown.body or b"").decode(errors="replace")
-    if shape == "json":
+    body = (result.body or b"").decode(errors="replace")
+    if form == "json":
         row = {
-            "method": shown.method,
-            "url": shown.url,
-            "headers": dict(shown.headers),
+            "method": result.method,
+            "url": result.url,
+            "headers": dict(result.headers),
             "body": body,
-            "accepted": shown.accepted,
-            "status": shown.status,
-            "message": shown.told,
+            "accepted": result.accepted,
+            "status": result.status,
+            "message": result.message,
         }
         sys.stdout.write(json.dumps(row) + "\n")
         return
-    output.say(f"{shown.method} {shown.url}")
-    for name, value in shown.headers:
+    output.say(f"{result.method} {result.url}")
+    for name, value in result.headers:
         output.say(f"{name}: {value}")
     output.say()
     output.say(body)
     output.say()
-    if shown.accepted is None:
-        output.say(shown.told)
-    elif shown.accepted:
-        output.say(f"accepted: {shown.told} after {shown.seconds:.3f} s")
+    if result.accepted is None:
+        output.say(result.message)
+    elif result.accepted:
+        output.say(f"accepted: {result.message} after {result.seconds:.3f} s")
     else:
-        output.complain(f"not accepted: {shown.told}")
+        output.complain(f"not accepted: {result.message}")

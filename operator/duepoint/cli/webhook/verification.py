@@ -34,8 +34,8 @@ def verifiers(
     literal: tuple[str, ...], files: tuple[str, ...]
 ) -> tuple[signing.Hmac | signing.Ed25519, ...]:
     """What may have signed; raises errors.InvalidSetting."""
-    given = [("--secret", one) for one in literal]
-    given += [("--secret-file", options.text("--secret-file", one)) for one in files]
+    given = [("--secret", text) for text in literal]
+    given += [("--secret-file", options.text("--secret-file", file)) for file in files]
     if not given:
         raise errors.InvalidSetting("--secret", "is missing; write --secret-file FILE")
     made = []
@@ -111,8 +111,8 @@ _MOST_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What is to be said of a request.
+class SignatureVerdict:
+    """Whether a request is signed with one of the secrets, and if not, why.
 
     Attributes:
         secret: which of the given secrets signed it, from 1; 0 = none.
@@ -135,23 +135,23 @@ def judge(
     *,
     tolerance_us: int,
     at_us: int,
-) -> Verdict:
+) -> SignatureVerdict:
     """The verdict; ``tolerance_us`` 0 leaves the time alone."""
     missing = [name for name in _WANTED if not captured.headers.get(name)]
     if missing:
         found = ", ".join(name[:_MOST_OF_NAME] for name in sorted(captured.headers)[:20]) or "none"
-        return Verdict(reason=f"header {missing[0]} is missing; headers found: {found}")
+        return SignatureVerdict(reason=f"header {missing[0]} is missing; headers found: {found}")
     webhook_id, timestamp, signature = (captured.headers[name] for name in _WANTED)
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MOST_DIGITS):
         reason = f"webhook-timestamp {errors.quoted(timestamp)} is no time in whole seconds"
-        return Verdict(webhook_id=webhook_id, reason=reason)
+        return SignatureVerdict(webhook_id=webhook_id, reason=reason)
     sent_us = int(timestamp) * 1_000_000
     content = signing.signed_content(webhook_id, timestamp, captured.body)
     secret = _signed_by(verifiers, content, signature)
     reason = _why_not(captured.body, verifiers, webhook_id, timestamp, signature)
     if secret:
         reason = _why_not_now(sent_us, at_us, tolerance_us)
-    return Verdict(webhook_id=webhook_id, sent_us=sent_us, secret=secret, reason=reason)
+    return SignatureVerdict(webhook_id=webhook_id, sent_us=sent_us, secret=secret, reason=reason)
 
 
 def _signed_by(verifiers: Sequence[signing.Verifier], content: bytes, signature: str) -> int:
@@ -182,10 +182,10 @@ def _why_not(
 ) -> str:
     """The usual reasons, tried out; else that another secret signed it, or it was changed."""
     versions = {entry.partition(",")[0] for entry in signature.split()}
-    for tried, told in _other_bodies(body):
+    for tried, why in _other_bodies(body):
         content = signing.signed_content(webhook_id, timestamp, tried)
         if _signed_by(verifiers, content, signature):
-            return f"the signature does not match this body: {told}"
+            return f"the signature does not match this body: {why}"
     listed = ", ".join(sorted(version for version in versions if version.isalnum())[:4])
     return (
         f"no entry of webhook-signature ({listed or 'none of a known form'}) matches: another "
@@ -205,14 +205,14 @@ def _other_bodies(body: bytes) -> list[tuple[bytes, str]]:
     except ValueError:
         return tried
     compact = json.dumps(parsed, separators=(",", ":"), ensure_ascii=False).encode()
-    told = "it was parsed and printed anew; sign and verify the bytes as they came"
-    return [*tried, (compact, told)]
+    why = "it was parsed and printed anew; sign and verify the bytes as they came"
+    return [*tried, (compact, why)]
 
 
-def show(verdict: Verdict, shape: str) -> None:
+def show(verdict: SignatureVerdict, form: str) -> None:
     """Print the verdict."""
     sent = "" if verdict.sent_us is None else instants.utc_text(verdict.sent_us)
-    if shape == "json":
+    if form == "json":
         row = {
             "valid": verdict.is_valid,
             "webhookId": verdict.webhook_id,

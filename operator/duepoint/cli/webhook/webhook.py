@@ -17,8 +17,6 @@ from duepoint.cli.check import validate
 from duepoint.schedules import actions
 from duepoint.schedules.spec import ScheduleSpec
 
-_FORMATS = ("json", "text")
-
 
 @click.group("webhook")
 def webhook() -> None:
@@ -66,7 +64,7 @@ def webhook() -> None:
     help="The slot that the sample is of.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the request and send nothing.")
-@click.option("--output", "-o", "form", default="text", metavar="json|text", help="Unset: text.")
+@options.text_format
 def test(
     *,
     file: str,
@@ -88,7 +86,6 @@ def test(
     """
     from duepoint.cli.webhook import sample  # noqa: PLC0415 - the libraries of a worker
 
-    shape = output.choice("--output", form, _FORMATS)
     slot_us = instants.parse_us(scheduled_time, zone="Etc/UTC", name="--scheduled-time")
     spec = _chosen(file, name, namespace)
     given = sample.objects(secrets, secret_files)
@@ -101,25 +98,28 @@ def test(
         kubeconfig=kubeconfig,
         context=context,
     )
-    shown = asyncio.run(sample.run(wanted, send=not dry_run))
-    sample.show(shown, shape)
-    if shown.accepted is False:
+    sent = asyncio.run(sample.run(wanted, send=not dry_run))
+    sample.show(sent, form)
+    if sent.accepted is False:
         raise click.exceptions.Exit(output.NOTHING)
 
 
 def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
     """The one Schedule that is meant; raises errors.InvalidSetting."""
     accepted = validate.accepted((file,), namespace, instants.now_us())
-    found = [one.spec for one in accepted if one.spec is not None]
-    webhooks = [one for one in found if isinstance(one.action.target, actions.WebhookAction)]
-    if name is not None:
-        webhooks = [one for one in webhooks if one.name == name]
+    webhooks = [
+        checked.spec
+        for checked in accepted
+        if checked.spec is not None
+        and isinstance(checked.spec.action.target, actions.WebhookAction)
+        and name in (None, checked.spec.name)
+    ]
     if len(webhooks) == 1:
         return webhooks[0]
     if not webhooks:
         wanted = "a webhook" if name is None else f"a webhook and the name {errors.quoted(name)}"
         raise errors.InvalidSetting(file, f"has no Schedule with {wanted}")
-    names = ", ".join(one.name for one in webhooks[:8])
+    names = ", ".join(spec.name for spec in webhooks[:8])
     raise errors.InvalidSetting("--name", f"the file has several webhooks; write one of {names}")
 
 
@@ -143,13 +143,15 @@ def _chosen(file: str, name: str | None, namespace: str) -> ScheduleSpec:
 @click.option("--body", metavar="FILE", help="Its body alone, byte for byte.")
 @click.option(
     "--tolerance",
+    "tolerance_us",
     default="5m",
     metavar="DURATION",
+    type=options.DURATION_US,
     show_default=True,
     help="How far its time may be from --at; 0s does not look at it.",
 )
 @click.option("--at", default="now", metavar="TIME", show_default=True, help="When it came.")
-@click.option("--output", "-o", "form", default="text", metavar="json|text", help="Unset: text.")
+@options.text_format
 def verify(
     *,
     secrets: tuple[str, ...],
@@ -157,7 +159,7 @@ def verify(
     request: str | None,
     headers: str | None,
     body: str | None,
-    tolerance: str,
+    tolerance_us: int,
     at: str,
     form: str,
 ) -> None:
@@ -167,14 +169,13 @@ def verify(
     """
     from duepoint.cli.webhook import verification  # noqa: PLC0415 - only this command needs it
 
-    shape = output.choice("--output", form, _FORMATS)
     captured = verification.request(request, headers, body)
     verdict = verification.judge(
         captured,
         verification.verifiers(secrets, secret_files),
-        tolerance_us=options.duration_us("--tolerance", tolerance),
+        tolerance_us=tolerance_us,
         at_us=instants.parse_us(at, zone="Etc/UTC", name="--at"),
     )
-    verification.show(verdict, shape)
+    verification.show(verdict, form)
     if not verdict.is_valid:
         raise click.exceptions.Exit(output.NOTHING)
