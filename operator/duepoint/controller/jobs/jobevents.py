@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint.controller.runningjobs import RunningJob
+from duepoint.controller.term import RunningJob
 from duepoint.kube import jobbuilder, jobs, times
 from duepoint.kube.jobs import JobOwner
 from duepoint.runs.run import RunEvent, RunState
