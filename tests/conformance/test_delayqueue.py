@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from duepoint import errors
-from duepoint.delayqueue import messages, ownership, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import layouts, messages, sharding
 from duepoint.delayqueue.claims import settling
-from duepoint.delayqueue.definitions import signedblobs
-from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition, points
 from tests.support import queueing, redisserver
 from tests.support.queueing import BLOB, EPOCH, a_planned, a_retry, members, moved
@@ -429,7 +428,7 @@ async def test_of_too_many_open_retries_the_oldest_that_waits_becomes_a_dead_let
     assert [point.slot_us - chain.slot_us for point in buried] == [0, 1]
     assert {record.last_error for member, record in settled[-1].buried} == {"Network"}
     assert (await harness.total()).points == messages.OPEN_RETRIES + 1
-    newest, _ = await harness.queue.ledger().dead_letters(claim.shard)
+    newest, _ = await harness.queue.dead_letters.newest(claim.shard)
     assert newest.entry["name"] == "report"
     assert newest.entry["slot_us"] == str(chain.slot_us + 1)
 
@@ -530,7 +529,7 @@ async def test_a_dead_letter_carries_what_is_needed_to_replay_it(harness):
         member=claim.points[0].member, entry={"reason": "Poison", "name": "report"}
     )
     await harness.queue.settlements.settle(claim, Settlement(dead=(letter,)))
-    (entry,) = await harness.queue.ledger().dead_letters(claim.shard)
+    (entry,) = await harness.queue.dead_letters.newest(claim.shard)
     assert (entry.member, entry.entry) == (letter.member, letter.entry)
     assert (await harness.total()).points == 0
 
@@ -1059,12 +1058,12 @@ async def test_a_namespace_cannot_read_the_blob_of_another(harness):
     await harness.arm(namespace="team-a")
     new = harness.definition(namespace="team-a")
     shard = sharding.shard_of(new.id, 4)
-    with pytest.raises(signedblobs.BlobForged):
+    with pytest.raises(queue_errors.BlobForged):
         await harness.queue.definitions.blob("team-b", new.target, shard)
 
 
 async def test_a_blob_that_is_not_there_is_told(harness):
-    with pytest.raises(signedblobs.BlobMissing):
+    with pytest.raises(queue_errors.BlobMissing):
         await harness.queue.definitions.blob("default", "nothing", messages.ShardId(0))
 
 
@@ -1155,15 +1154,15 @@ async def test_outcomes_that_are_read_are_never_dropped(harness, monkeypatch):
 
 async def test_another_installation_does_not_open_the_index_of_one_that_lives(harness):
     await harness.queue.membership.open(4, EPOCH, by="a/operator")
-    with pytest.raises(scripting.Foreign, match="a/operator"):
+    with pytest.raises(queue_errors.Foreign, match="a/operator"):
         await harness.queue.membership.open(4, EPOCH, by="b/operator")
     assert await harness.queue.membership.stay("b/operator") is False
     assert await harness.queue.membership.stay("a/operator") is True
     await harness.queue.membership.open(4, EPOCH, by="a/operator")
 
 
-OURS = ownership.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
-THEIRS = ownership.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
+OURS = layouts.Owner(cluster="uid-of-ours", home="uid-of-our-namespace")
+THEIRS = layouts.Owner(cluster="uid-of-theirs", home="uid-of-their-namespace")
 
 
 async def test_a_worker_of_another_cluster_claims_nothing_of_the_index(harness):
@@ -1176,7 +1175,7 @@ async def test_a_worker_of_another_cluster_claims_nothing_of_the_index(harness):
         harness.look(),
         harness.queue.membership.beat("w1"),
     ):
-        with pytest.raises(scripting.Foreign):
+        with pytest.raises(queue_errors.Foreign):
             await refused
     harness.queue.layouts.belong_to(OURS)
     await harness.queue.layouts.read()
@@ -1194,7 +1193,7 @@ async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harne
         harness.queue.definitions.remove(known.id, known.uid, known.namespace, later),
         harness.arm(name="another"),
     ):
-        with pytest.raises(scripting.Foreign):
+        with pytest.raises(queue_errors.Foreign):
             await refused
     harness.queue.layouts.belong_to(OURS)
     await harness.queue.layouts.read()
@@ -1205,7 +1204,7 @@ async def test_an_operator_of_another_cluster_changes_nothing_of_the_index(harne
 async def test_a_process_that_sees_only_its_own_namespace_knows_its_index(harness):
     harness.queue.layouts.belong_to(OURS)
     await harness.queue.membership.open(4, EPOCH)
-    harness.queue.layouts.belong_to(ownership.Owner(home=OURS.home))
+    harness.queue.layouts.belong_to(layouts.Owner(home=OURS.home))
     await harness.queue.layouts.read()
     assert await harness.arm() is messages.Armed.APPLIED
 
@@ -1224,7 +1223,7 @@ async def test_an_older_term_is_fenced(harness, operation):
         "remove": lambda: _remove(harness, stored),
         "sweep": lambda: harness.queue.sweeper.sweep(messages.ShardId(0), None, EPOCH),
     }
-    with pytest.raises(scripting.Fenced):
+    with pytest.raises(queue_errors.Fenced):
         await attempts[operation]()
 
 

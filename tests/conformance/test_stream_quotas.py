@@ -94,7 +94,7 @@ async def test_what_a_settlement_appends_is_bounded_alike(harness):
         await harness.arm(generation=number + 1)
         (claim,) = await harness.claim_all()
         (chain,) = claim.points
-        entries = messages.Entries(
+        entries = messages.StreamEntries(
             namespace="team",
             name="ticks",
             max_length=UNTRIMMED,

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from duepoint.clock import Clock, SystemClock
 from duepoint.delayqueue import delayqueue, keys, messages, quotas
 from duepoint.delayqueue.delayqueue import DelayQueue
+from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.wire import connecting, servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
@@ -127,10 +128,10 @@ class Harness:
         await ledger.ack("status", entries)
         return [entry.outcomes for entry in entries]
 
-    async def total(self) -> messages.ShardStats:
+    async def total(self) -> counts.ShardStats:
         """All shards' statistics added up."""
         stats = await self.queue.counts.stats()
-        return messages.ShardStats(
+        return counts.ShardStats(
             shard=messages.ShardId(-1),
             **{
                 name: sum(getattr(each, name) for each in stats)
@@ -240,10 +241,10 @@ async def harness_of_quotas(
 
 def an_entry(
     namespace: str = "default", name: str = "ticks", *, max_length: int = 10, **fields: bytes | str
-) -> messages.Entries:
+) -> messages.StreamEntries:
     """One entry of a stream, because of no point."""
     values = fields or {"a": "b"}
-    return messages.Entries(
+    return messages.StreamEntries(
         namespace=namespace,
         name=name,
         max_length=max_length,

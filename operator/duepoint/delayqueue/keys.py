@@ -148,7 +148,7 @@ class ShardKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class IndexKeys:
     """The names of one index."""
 
     prefix: str = DEFAULT_PREFIX

@@ -10,10 +10,12 @@ knows only the former layout is sent on, too. The record is changed by ``members
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from duepoint import errors
-from duepoint.delayqueue import index, messages, ownership, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -37,18 +39,18 @@ class Layouts:
         index: index.Index,
     ) -> None:
         self._index = index
-        self._owner: ownership.Owner | None = None
+        self._owner: Owner | None = None
         #: The number of shards that was asked for, by the last look at the layout; 0: none.
         self.wanted_shards = 0
 
     async def read(self) -> messages.Layout:
-        """Read the layout again; raises ``scripting.Uninitialised`` when there is none yet."""
+        """Read the layout again; raises ``queue_errors.Uninitialised`` when there is none yet."""
         found = await self.record()
         if found is None:
-            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         return found
 
-    def belong_to(self, owner: ownership.Owner) -> None:
+    def belong_to(self, owner: Owner) -> None:
         """The index must be of this cluster from now on; before this call any index will do.
 
         Where it is not, ``read``, ``beat`` and whatever changes a shard raise ``Foreign`` and
@@ -93,7 +95,7 @@ class Layouts:
         if mark and not self._owner.is_of(mark):
             self._index.scripts.owner = self._owner.mark
             opened = f", opened by the installation {by}" if by else ""
-            raise scripting.Foreign(
+            raise queue_errors.Foreign(
                 f"the index in this Redis is of another cluster ({mark}{opened}), not of this one"
                 f" ({self._owner.mark}); {scripting.OTHER_INDEX}"
             )
@@ -127,7 +129,7 @@ class Layouts:
             for shard in sharding.homes(schedule_id, layout):
                 try:
                     answer = await attempt(shard)
-                except scripting.LayoutChanged:
+                except queue_errors.LayoutChanged:
                     if sharding.layout_of(shard) == layout.number:
                         if await self.read() == layout:
                             raise
@@ -137,7 +139,7 @@ class Layouts:
                         return answer
             else:
                 await self.read()
-        raise scripting.LayoutChanged("the index is cut anew faster than it can be read")
+        raise queue_errors.LayoutChanged("the index is cut anew faster than it can be read")
 
     async def by_home(
         self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId
@@ -169,3 +171,31 @@ def _text(field: bytes | None) -> str:
 def number_of(field: bytes | None) -> int:
     """0 where there is none, or something that is none."""
     return int(field) if field is not None and field.isdigit() else 0
+
+
+_NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A cluster, as far as a process may see it.
+
+    Attributes:
+        cluster: uid of the namespace kube-system; "" where it may not be read.
+        home: uid of the namespace of the installation; "" where it may not be read.
+    """
+
+    cluster: str = ""
+    home: str = ""
+
+    @property
+    def mark(self) -> str:
+        """As it stands in the index."""
+        return f"{self.cluster or _NOTHING} {self.home or _NOTHING}"
+
+    def is_of(self, mark: str) -> bool:
+        """Whether a mark may be ours: the best that both sides know is the same."""
+        cluster, _, home = mark.partition(" ")
+        if self.cluster and cluster not in ("", _NOTHING):
+            return self.cluster == cluster
+        return bool(self.home) and self.home == home

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
 from duepoint.delayqueue.wire import scripting
 
@@ -46,7 +47,7 @@ class Membership:
 
         Without a note: the first layout, with ``shards``. The operator's. Idempotent; ``shards``
         is a power of two. ``by`` is the installation that opens it, where it says who it is.
-        Raises ``scripting.Foreign`` where the index is of another cluster, or where another
+        Raises ``queue_errors.Foreign`` where the index is of another cluster, or where another
         installation has opened it and has not been silent for five minutes.
         """
         existing = await self._layouts.record()
@@ -136,7 +137,7 @@ class Membership:
             names = self._index.keys.shard(sharding.layout_of(shard), sharding.index_of(shard))
             calls.append(arguments.call("init", fixed_keys(names)))
         for shard, reply in zip(shards, await self._index.scripts.run_many(calls), strict=True):
-            is_closed = isinstance(reply, scripting.LayoutChanged)
+            is_closed = isinstance(reply, queue_errors.LayoutChanged)
             if isinstance(reply, errors.DuepointError) and not (
                 is_closed and sharding.layout_of(shard) != layout.number
             ):

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import msgspec
 
 from duepoint import bytescache, errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
 
@@ -106,9 +106,9 @@ class ActionCache:
         try:
             blob = await self._queue.definitions.blob(namespace, digest, shard)
             action = _decoded(blob)
-        except signedblobs.BlobMissing:
+        except queue_errors.BlobMissing:
             message = "the target is not in the queue; the operator writes it again"
-        except signedblobs.BlobForged:
+        except queue_errors.BlobForged:
             message = (
                 "the stored target is not sealed with this worker's blob key; give the operator and"
                 " all workers the same one and restart them, or find out who else writes to Redis"

@@ -22,10 +22,11 @@ from typing import Any
 from duepoint import agreedclock, clockwatch, errors, services, telemetry
 from duepoint import clock as clocks
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages, port, serverhealth, sharding
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import messages, serverhealth, sharding
+from duepoint.delayqueue.claims import claiming
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.port import Wakeups
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.wakeups import Wakeups
 from duepoint.worker import claim_budget, isolation, shard_outages, suspect_claims
 from duepoint.worker.pipeline import Pipeline
 
@@ -134,7 +135,7 @@ class Claimer:
         while not self._draining.is_set():
             try:
                 await self._claim_while_connected()
-            except scripting.LayoutChanged as change:
+            except queue_errors.LayoutChanged as change:
                 # The index is cut anew under us: nothing is wrong, its layout is read again.
                 telemetry.logger.info("the index has changed", change=str(change))
                 if self._clock.monotonic() - changed_at > _CALM_SECONDS:
@@ -265,7 +266,7 @@ class Claimer:
             if self._outages.has(ask.shards):
                 return answers
             # A shard may be gone alone; whatever does not answer takes its server's others along.
-            is_gone = isinstance(trouble, scripting.Uninitialised)
+            is_gone = isinstance(trouble, queue_errors.Uninitialised)
             here = self._shards.difference(ask.shards)
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
             if not others:
@@ -311,7 +312,7 @@ class Claimer:
                 if claim is not None:
                     self._hand_over(claim, is_only=True)
         except errors.TryLater:
-            wakeups.look_again([shard], after_seconds=port.AWAY_SECONDS)  # that look tells
+            wakeups.look_again([shard], after_seconds=claiming.AWAY_SECONDS)  # that look tells
         finally:
             if claim is None or not claim.is_doubtful:  # somebody else was quicker
                 self._end_suspects()
@@ -446,7 +447,7 @@ class Claimer:
         beat = await self._queue.membership.beat(self._worker)
         wakeups.note_beat(beat)
         if beat.layout not in (None, layout):
-            raise scripting.LayoutChanged("the index is cut anew")
+            raise queue_errors.LayoutChanged("the index is cut anew")
         if beat.layout is not None:
             wakeups.standby = sharding.standby_shards(
                 sharding.all_shards(beat.layout), beat.workers, self._worker
@@ -462,7 +463,7 @@ class Claimer:
 
 def _away(shard: messages.ShardId, trouble: errors.TryLater) -> messages.Claimed:
     return messages.Claimed(
-        shard=shard, claim=None, wait_seconds=port.AWAY_SECONDS, trouble=trouble
+        shard=shard, claim=None, wait_seconds=claiming.AWAY_SECONDS, trouble=trouble
     )
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import nextdues, retrylimit
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.definitions import records
 from duepoint.runs import outcome as outcomes
 from duepoint.runs import retries, run, unanswered
@@ -36,7 +35,7 @@ class Closing:
     finished: tuple[bytes, ...] = ()
     occurrences: tuple[messages.Occurrence, ...] = ()
     chains: tuple[DuePoint, ...] = ()
-    rearmed: Sequence[nextdues.Pair] = ()
+    rearmed: Sequence[chaincolumns.ChainDue] = ()
     ended: tuple[points.ScheduleId, ...] = ()
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
@@ -252,7 +251,7 @@ def _retry(
     policy = attempt.definition.rule.policy
     origin = _origin(attempt.definition)
     if tried.kind is actions.JobAction:
-        origin["target"] = retrylimit.JOB
+        origin["target"] = records.JOB_TARGET
     return messages.Occurrence(
         point=point,
         record=record,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points, policies, slots
 from duepoint.schedules.conditions import Reason

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
 
 #: How long a shard may be on its way before somebody is told.
 _MOVING_SECONDS = 10.0
@@ -51,7 +51,7 @@ class ShardOutages:
         told = [
             trouble
             for since, trouble in self._away.values()
-            if not isinstance(trouble, scripting.ShardMoving) or now - since > _MOVING_SECONDS
+            if not isinstance(trouble, queue_errors.ShardMoving) or now - since > _MOVING_SECONDS
         ]
         if told:
             return f"{len(told)} of {self._shards} shards are waited for: {told[0]}"

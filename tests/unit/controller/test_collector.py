@@ -10,8 +10,9 @@ from prometheus_client import REGISTRY
 
 from duepoint import errors
 from duepoint.controller.maintenance.collector import EVERY_SECONDS, Collector
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.repair import collector
 from tests.fakes.fakeclock import FakeClock
 
 STEPS = 5
@@ -37,7 +38,7 @@ class Shards:
             if self.trouble is not None:
                 raise self.trouble
             self.looked_at.append((shard, self.clock.monotonic()))
-            yield messages.Collected(removed=1)
+            yield collector.Collected(removed=1)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ async def collecting():
     await clock.settle()
     yield clock, shards, task
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, scripting.Fenced):
+    with contextlib.suppress(asyncio.CancelledError, queue_errors.Fenced):
         await task
 
 
@@ -80,6 +81,6 @@ async def test_a_queue_that_is_away_is_looked_at_next_time(collecting):
 
 async def test_a_newer_leader_ends_it(collecting):
     clock, shards, task = collecting
-    shards.trouble = scripting.Fenced("a newer leader has been here")
+    shards.trouble = queue_errors.Fenced("a newer leader has been here")
     await clock.advance(EVERY_SECONDS + 1)
-    assert isinstance(task.exception(), scripting.Fenced)
+    assert isinstance(task.exception(), queue_errors.Fenced)

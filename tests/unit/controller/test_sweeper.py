@@ -10,8 +10,9 @@ from prometheus_client import REGISTRY
 
 from duepoint import errors
 from duepoint.controller.maintenance.sweeper import ROLL_SECONDS, Sweeper
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.repair import mending
 from tests.fakes.fakeclock import FakeClock
 
 SHARDS = 8
@@ -29,7 +30,7 @@ class Steps:
         self.epochs: set[int] = set()
         self.trouble: Exception | None = None
         self.damaged: dict[int, Exception] = {}
-        self.swept = messages.Swept(cursor=None)
+        self.swept = mending.Swept(cursor=None)
 
     def known(self):
         return messages.Layout(number=1, shards=SHARDS)
@@ -43,7 +44,7 @@ class Steps:
         self.taken.append((shard, self.clock.monotonic()))
         self.epochs.add(epoch)
         number = int(cursor or 0) + 1
-        return messages.Swept(
+        return mending.Swept(
             cursor=None if number == STEPS else str(number), armed=1, dropped=2, mended=3
         )
 
@@ -62,7 +63,7 @@ async def sweeping():
     await clock.settle()
     yield clock, steps, sweeper, task
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, scripting.Fenced):
+    with contextlib.suppress(asyncio.CancelledError, queue_errors.Fenced):
         await task
 
 
@@ -149,7 +150,7 @@ async def test_a_queue_that_is_away_is_asked_again_and_no_step_is_left_out(sweep
     assert len(steps.taken) == SHARDS * STEPS
 
 
-@pytest.mark.parametrize("damage", [scripting.Damaged("a list"), errors.Bug("what is this")])
+@pytest.mark.parametrize("damage", [queue_errors.Damaged("a list"), errors.Bug("what is this")])
 async def test_a_damaged_shard_is_left_out_and_the_others_are_swept(sweeping, damage):
     clock, steps, sweeper, _ = sweeping
     steps.damaged[3] = damage
@@ -161,7 +162,7 @@ async def test_a_damaged_shard_is_left_out_and_the_others_are_swept(sweeping, da
 
 async def test_who_looks_after_the_index_can_tell_that_a_shard_is_away(sweeping):
     clock, steps, sweeper, _ = sweeping
-    steps.damaged[0] = scripting.Uninitialised("this shard holds no index")
+    steps.damaged[0] = queue_errors.Uninitialised("this shard holds no index")
     sweeper.request()
     await clock.advance(60)
     assert sweeper.outages > 0
@@ -169,10 +170,10 @@ async def test_who_looks_after_the_index_can_tell_that_a_shard_is_away(sweeping)
 
 async def test_a_newer_leader_ends_the_sweep(sweeping):
     clock, steps, sweeper, task = sweeping
-    steps.trouble = scripting.Fenced("a newer leader has been here")
+    steps.trouble = queue_errors.Fenced("a newer leader has been here")
     sweeper.request()
     await clock.advance(1)
-    assert isinstance(task.exception(), scripting.Fenced)
+    assert isinstance(task.exception(), queue_errors.Fenced)
 
 
 async def test_every_step_carries_the_term_and_what_it_mended_is_counted(sweeping):

@@ -8,16 +8,16 @@ import pytest
 from duepoint.delayqueue import keys, messages
 from duepoint.schedules import points
 
-NAMES = keys.Keys().shard(1, messages.ShardId(17))
+NAMES = keys.IndexKeys().shard(1, messages.ShardId(17))
 
 
 def test_the_names_are_those_of_the_design():
     assert NAMES.meta == "dp:{g1.17}:meta"
     assert NAMES.heads == "dp:{g1.17}:heads"
     assert NAMES.lane(3) == "dp:{g1.17}:points:3"
-    assert keys.Keys().layout == "dp:{ctl}:layout"
-    assert keys.Keys().workers == "dp:{ctl}:workers"
-    assert keys.Keys().stream("team-a", "ticks") == "dp:stream:team-a:ticks"
+    assert keys.IndexKeys().layout == "dp:{ctl}:layout"
+    assert keys.IndexKeys().workers == "dp:{ctl}:workers"
+    assert keys.IndexKeys().stream("team-a", "ticks") == "dp:stream:team-a:ticks"
 
 
 def test_all_names_of_a_shard_share_its_hash_tag():
@@ -30,7 +30,7 @@ def test_all_names_of_a_shard_share_its_hash_tag():
 
 
 def test_a_prefix_stands_before_every_name():
-    custom = keys.Keys("team:")
+    custom = keys.IndexKeys("team:")
     assert custom.shard(1, messages.ShardId(0)).meta == "team:{g1.0}:meta"
     assert custom.workers == "team:{ctl}:workers"
 

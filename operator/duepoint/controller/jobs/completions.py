@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller.workqueue import WorkQueue
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules.definition import Definition
 

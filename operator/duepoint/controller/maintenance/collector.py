@@ -33,7 +33,7 @@ class Collector:
         self._every_seconds = every_seconds
 
     async def run(self) -> None:
-        """Look until cancelled; raises scripting.Fenced."""
+        """Look until cancelled; raises errors.Fenced."""
         while True:
             await self._clock.sleep(self._every_seconds)
             layout = self._queue.layouts.known()

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from duepoint.controller import plan
 from duepoint.delayqueue import messages
+from duepoint.delayqueue.repair import suspectpoints
 from duepoint.runs.watermark import Watermark
 from duepoint.schedules import points
 from duepoint.schedules.definition import Definition
@@ -62,13 +63,13 @@ class Left:
         waiting: how many stay as they are, for now.
     """
 
-    compared: messages.Compared
+    compared: suspectpoints.PointComparison
     ended: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     waiting: int = 0
 
 
 def compare(
-    part: Sequence[messages.HeldPoint],
+    part: Sequence[suspectpoints.HeldPoint],
     knowledge: Knowledge,
     *,
     back_us: int,
@@ -83,7 +84,7 @@ def compare(
         held: ids of schedules of which a held point is in the queue.
         goes_back: whether what the target of a schedule took is lost with the server, too.
     """
-    left = Left(compared=messages.Compared())
+    left = Left(compared=suspectpoints.PointComparison())
     waiting = 0
     for one in part:
         known = one.definition
@@ -123,7 +124,7 @@ def _is_superseded(point: points.DuePoint, known: Definition) -> bool:
     return is_timed and point.timing_version != known.timing_version
 
 
-def _let_go(left: Left, one: messages.HeldPoint) -> None:
+def _let_go(left: Left, one: suspectpoints.HeldPoint) -> None:
     """A worker knows what to do with it: an end without a trace there is none."""
     if one.definition is None:
         left.compared.gone.append(one)
@@ -131,7 +132,7 @@ def _let_go(left: Left, one: messages.HeldPoint) -> None:
         left.compared.due.append((one, None))
 
 
-def _end_or_go_on(left: Left, one: messages.HeldPoint, ended: bool | None) -> None:  # noqa: FBT001
+def _end_or_go_on(left: Left, one: suspectpoints.HeldPoint, ended: bool | None) -> None:  # noqa: FBT001
     if ended:
         left.compared.gone.append(one)
     elif ended is not None:
@@ -139,7 +140,7 @@ def _end_or_go_on(left: Left, one: messages.HeldPoint, ended: bool | None) -> No
 
 
 def _put_chain_back(
-    left: Left, chain: messages.HeldPoint, known: Definition, back_us: int, *, is_held: bool
+    left: Left, chain: suspectpoints.HeldPoint, known: Definition, back_us: int, *, is_held: bool
 ) -> bool:
     """A chain with counted runs goes on behind the slots that waited with it."""
     if is_held:
@@ -154,7 +155,7 @@ def _put_chain_back(
 
 def _compare_held(
     left: Left,
-    one: messages.HeldPoint,
+    one: suspectpoints.HeldPoint,
     known: Definition,
     settled: Watermark,
     knowledge: Knowledge,
@@ -191,7 +192,7 @@ def _compare_held(
 
 
 def _go_on(
-    left: Left, one: messages.HeldPoint, record: messages.OccurrenceRecord, **changes: object
+    left: Left, one: suspectpoints.HeldPoint, record: messages.OccurrenceRecord, **changes: object
 ) -> None:
     left.compared.due.append((one, dataclasses.replace(record, **changes)))  # type: ignore[arg-type]
 

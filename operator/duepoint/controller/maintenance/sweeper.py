@@ -20,9 +20,10 @@ from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
 from duepoint.controller import plan
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue.repair import mending
 from duepoint.schedules.definition import Definition
 
 #: From the end of a round to the next, where nobody asks before.
@@ -72,7 +73,7 @@ class Sweeper:
         self._is_doubted = True
 
     async def run(self) -> None:
-        """Sweep until cancelled; raises scripting.Fenced."""
+        """Sweep until cancelled; raises queue_errors.Fenced."""
         await self._asked.wait()  # before the first comparison a chain's due is unknown
         while True:
             self._asked.clear()
@@ -109,7 +110,7 @@ class Sweeper:
                 swept = await self._queue.sweeper.sweep(
                     shard, cursor, self._epoch, due_of=self._due_us
                 )
-            except (errors.Bug, scripting.Damaged) as damage:
+            except (errors.Bug, queue_errors.Damaged) as damage:
                 telemetry.logger.error("shard cannot be swept", shard=shard, error=str(damage))
                 return
             except errors.TryLater:
@@ -130,7 +131,7 @@ class Sweeper:
         except errors.InvalidExpression:
             return None  # stored by another version; the resync applies the object anew
 
-    def _tell(self, shard: messages.ShardId, swept: messages.Swept) -> None:
+    def _tell(self, shard: messages.ShardId, swept: mending.Swept) -> None:
         for kind in ("armed", "dropped", "mended"):
             telemetry.sweep_repairs_total.labels(kind).inc(getattr(swept, kind))
         if swept.armed or swept.dropped or swept.mended:

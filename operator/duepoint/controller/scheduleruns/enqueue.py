@@ -16,10 +16,10 @@ from duepoint import errors
 from duepoint.controller.scheduleruns import runstatus
 from duepoint.controller.scheduleruns.inventory import HeldOccurrence
 from duepoint.controller.scheduleruns.runstate import ScheduleRunState
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.runs.progress import Standing
 from duepoint.runs.run import RunEvent
 from duepoint.schedules import points
@@ -62,7 +62,7 @@ class Enqueuer:
                 for slot_us in slots_us
             ]
             await self._queue.occurrences.enqueue_many(known, occurrences, self._epoch)
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged as gone:
             for slot in opened:

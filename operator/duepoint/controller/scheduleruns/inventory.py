@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -74,7 +74,7 @@ async def read(queue: DelayQueue) -> Inventory:
     try:
         for shard in sharding.all_shards(queue.layouts.known()):
             await _read(queue, shard, inventory)
-    except scripting.LayoutChanged as change:
+    except queue_errors.LayoutChanged as change:
         raise errors.QueueUnavailable(f"the index was resharded meanwhile: {change}") from change
     return inventory
 

@@ -24,9 +24,9 @@ from duepoint.controller.observed import Observed
 from duepoint.controller.report import Report
 from duepoint.controller.schedules import dryruns, fingerprints
 from duepoint.controller.status import published
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.kube import jobs
 from duepoint.schedules import actions, ownstreams, points, spec
 from duepoint.schedules.definition import Definition
@@ -320,7 +320,7 @@ class Reconcile:
             armed = await self._armed(made, blob)
             if awaits_check and armed is messages.Armed.APPLIED:
                 await self._ask_for_check(made.definition)
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.WorldChanged:  # the definition is gone that was to be checked
             return messages.Armed.CHANGED

@@ -32,8 +32,8 @@ from duepoint.controller.schedules import reconcile
 from duepoint.controller.status import published
 from duepoint.controller.termevents import TermEvents
 from duepoint.controller.workqueue import Together, WorkQueue
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.wire import scripting
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.definitions import reading
 from duepoint.kube import errors as kube_errors
 from duepoint.kube import schedules
 from duepoint.runs.watermark import newest
@@ -136,7 +136,7 @@ class ReconcileQueue:
         self._events = events
 
     async def run(self) -> None:
-        """Work until cancelled; raises scripting.Fenced where a newer leader has been here."""
+        """Work until cancelled; raises queue_errors.Fenced where a newer leader has been here."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tasks.run(self._handle, self._workers))
             group.create_task(self._look_at_restated())
@@ -224,7 +224,7 @@ class ReconcileQueue:
         return self._deletions
 
     def offer_known(
-        self, seen: Observed, known: messages.Known | None, *, deletions: int = 0
+        self, seen: Observed, known: reading.StoredIdentity | None, *, deletions: int = 0
     ) -> None:
         """As ``offer`` of a complete, consistent list, told what the queue held before it began.
 
@@ -259,7 +259,7 @@ class ReconcileQueue:
             replaces=known.fingerprint if known is not None and went_back else b"",
         )
 
-    def _note_stored(self, seen: Observed, known: messages.Known) -> None:
+    def _note_stored(self, seen: Observed, known: reading.StoredIdentity) -> None:
         """The queue holds this generation: in order, if its content is the same."""
         if known.fingerprint != self._reconcile.fingerprint(seen):
             if self._applied.get(seen.uid) == seen.generation:
@@ -351,7 +351,7 @@ class ReconcileQueue:
         await self._wait_for_time()
         try:
             done = await self._settle(task)
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.TryLater as trouble:
             return self._queue_is_away(task, trouble)
@@ -418,7 +418,7 @@ class ReconcileQueue:
         ]
         try:
             found = await self._reconcile.apply_new(looks)
-        except (scripting.Fenced, scripting.LayoutChanged):
+        except (queue_errors.Fenced, queue_errors.LayoutChanged):
             raise
         except errors.TryLater as trouble:
             wait = self._queue_is_away(tasks[0], trouble)

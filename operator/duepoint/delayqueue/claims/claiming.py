@@ -20,14 +20,19 @@ from typing import Any
 
 import structlog
 
-from duepoint import errors, telemetry
-from duepoint.delayqueue import index, layouts, messages, port, sharding
-from duepoint.delayqueue.claims import claimedchains, prefetch
-from duepoint.delayqueue.definitions import reading, records
-from duepoint.delayqueue.resharding import moves
-from duepoint.delayqueue.wire import scripting, serverclock
+from duepoint import errors, settings, telemetry
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding, wakeups
+from duepoint.delayqueue.claims import chaincolumns, prefetch
+from duepoint.delayqueue.definitions import moves, reading, records
+from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
+#: Lease of a claim by default, and how many points one claim takes at most.
+LEASE_SECONDS = 10.0
+BATCH = 500
+#: A shard that is away while others answer is looked at again after so long.
+AWAY_SECONDS = 1.0
 #: How far this machine's clock may be ahead of the server's before it delays a due.
 CLOCK_TOLERANCE_US = 5_000
 #: A worker that is not preferred leaves dues to the one that is for so long, in microseconds.
@@ -62,10 +67,10 @@ class Claims:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
         moves: moves.Moves,
-        prefetch: prefetch.Foresight,
-        server_clock: serverclock.ServerClock,
+        prefetch: prefetch.Prefetch,
+        server_clock: wakeups.ServerClock,
     ) -> None:
         self._index = index
         self._layouts = layouts
@@ -84,8 +89,8 @@ class Claims:
         shards: Sequence[messages.ShardId],
         *,
         worker: str,
-        batch: int = port.BATCH,
-        lease_seconds: float = port.LEASE_SECONDS,
+        batch: int = BATCH,
+        lease_seconds: float = LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
         wary: bool = False,
     ) -> list[messages.Claimed]:
@@ -98,7 +103,7 @@ class Claims:
         """
         if self._is_outdated:
             self._is_outdated = False
-            raise scripting.LayoutChanged("the index has been cut anew")
+            raise queue_errors.LayoutChanged("the index has been cut anew")
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
@@ -152,7 +157,7 @@ class Claims:
                 self._prefetch.give_back(shard, taken)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         troubles = failed.values()
-        self._is_outdated = any(isinstance(one, scripting.LayoutChanged) for one in troubles)
+        self._is_outdated = any(isinstance(one, queue_errors.LayoutChanged) for one in troubles)
         return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:
@@ -175,9 +180,9 @@ class Claims:
         failed: dict[messages.ShardId, errors.DuepointError],
     ) -> None:
         """What is the matter with this shard alone holds up no other one."""
-        if isinstance(trouble, scripting.ShardMoving):
+        if isinstance(trouble, queue_errors.ShardMoving):
             answers[shard] = _look_again(shard, trouble, after_seconds=_MOVING_WAIT_SECONDS)
-        elif not isinstance(trouble, (errors.Bug, scripting.Damaged)):
+        elif not isinstance(trouble, (errors.Bug, queue_errors.Damaged)):
             failed[shard] = trouble
         else:  # something is in it that no script of ours expects
             answers[shard] = _look_again(shard)
@@ -208,15 +213,15 @@ class Claims:
         """The claim with a later ``held_until``; None = lost. Never shortens a lease."""
         names = self._index.shard(claim.shard)
         arguments = self._claim_arguments(
-            claim, lease=_us(lease_seconds), latest=_us(2 * port.LONGEST_LEASE_SECONDS)
+            claim, lease=_us(lease_seconds), latest=_us(2 * settings.LONGEST_LEASE_SECONDS)
         )
-        lanes = [names.lane(lane) for lane in claimedchains.lanes_of(claim)]
+        lanes = [names.lane(lane) for lane in chaincolumns.lanes_of(claim)]
         started = self._index.clock.monotonic()
         try:
             reply = await self._index.scripts.run(
                 arguments.call("extend", [names.meta, names.claims, *lanes])
             )
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
             return None
@@ -236,7 +241,7 @@ class Claims:
         queue: none of its points is suspected any more of having ended it (``Claim.alone``).
         """
         names = self._index.shard(claim.shard)
-        lanes = claimedchains.lanes_of(claim)
+        lanes = chaincolumns.lanes_of(claim)
         arguments = self._claim_arguments(
             claim, all=members is None, lanes=[str(lane) for lane in lanes]
         )
@@ -250,7 +255,7 @@ class Claims:
         keys += [names.lane(lane) for lane in lanes]
         try:
             released, _ = await self._index.scripts.run(arguments.call("release", keys))
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
             return 0
@@ -268,7 +273,7 @@ class Claims:
             held = await self._index.scripts.run(
                 arguments.call("alone", [names.meta, names.claims, names.leases])
             )
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
             return False
@@ -297,7 +302,7 @@ class Claims:
         lease_seconds: float,
         standby: bool,
         wary: bool,
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         lanes = self._lanes.get(shard, [])
         mark, told_at = self._marks.get(shard, _NO_MARK)
@@ -376,11 +381,11 @@ def _lanes_among(heads: list[bytes]) -> list[bytes]:
 
 def _points(found_by_lane: list[Any]) -> dict[str, Any]:
     """Points, strangers and lanes of a reply {lane, {member, due, ...}, ...}."""
-    if (chains := claimedchains.from_lanes(found_by_lane)) is not None:
+    if (chains := chaincolumns.from_lanes(found_by_lane)) is not None:
         return {
             "points": chains,
             "strangers": (),
-            "lanes": claimedchains.LanesOfChains(found_by_lane),
+            "lanes": chaincolumns.LanesOfChains(found_by_lane),
         }
     known: list[points.DuePoint] = []
     strangers: list[tuple[bytes, float]] = []
@@ -419,7 +424,7 @@ def _look_again(
     shard: messages.ShardId,
     trouble: errors.DuepointError | None = None,
     *,
-    after_seconds: float = port.AWAY_SECONDS,
+    after_seconds: float = AWAY_SECONDS,
 ) -> messages.Claimed:
     return messages.Claimed(
         shard=shard,

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from duepoint import errors, telemetry
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, quotas, sharding
-from duepoint.delayqueue.claims import claimedchains, nextdues, prefetch, retrylimit
+from duepoint.delayqueue.claims import chaincolumns, prefetch
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.keys import ShardKeys
 from duepoint.delayqueue.wire import scripting
@@ -59,7 +60,7 @@ class Settlements:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        prefetch: prefetch.Foresight,
+        prefetch: prefetch.Prefetch,
         quotas: quotas.Quotas,
     ) -> None:
         self._index = index
@@ -72,7 +73,7 @@ class Settlements:
     ) -> messages.Settled:
         try:
             reply = await self._index.gathered.run(self._settle_call(claim, settlement))
-        except (scripting.LayoutChanged, scripting.Uninitialised):
+        except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
             if await self._layouts.may_hold(claim.shard):
                 raise
             return await self._settle_nowhere(claim, settlement)
@@ -114,7 +115,7 @@ class Settlements:
         """``plan`` for many chain points in one script; False where the chain was not held."""
         try:
             reply = await self._index.gathered.run(self._plan_call(claim, splits))
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
             return (False,) * len(splits)
@@ -142,40 +143,43 @@ class Settlements:
         return not self._index.servers.is_cluster
 
     async def deliver(
-        self, claim: messages.Claim, settlement: messages.Settlement, *entries: messages.Entries
-    ) -> messages.Handed:
+        self,
+        claim: messages.Claim,
+        settlement: messages.Settlement,
+        *entries: messages.StreamEntries,
+    ) -> messages.DeliveryResult:
         """Entries and settlement in one step, exactly once; repeated under its number it is safe.
 
         The settlement names the members of the entries, and its outcomes are theirs: they are
         written only with the entries. Of several streams one may refuse: its members stay with
-        the claim. Raises ``scripting.WrongType`` and ``scripting.Refused`` where the server has
-        said no and nothing was done; after any other TryLater it may have been.
+        the claim. Raises ``errors.WrongType`` and ``errors.WriteRefused`` where the server refused
+        and nothing was done; after any other TryLater it may have been.
         """
         count = sum(len(group.members) for group in entries)
-        lost = messages.Handed(done=False, held=(False,) * count, lost=True)
+        lost = messages.DeliveryResult(done=False, held=(False,) * count, lost=True)
         try:
             reply = await self._index.gathered.run(self._settle_call(claim, settlement, entries))
-        except (scripting.LayoutChanged, scripting.Uninitialised):
+        except (queue_errors.LayoutChanged, queue_errors.Uninitialised):
             if await self._layouts.may_hold(claim.shard):
                 raise
             return lost
         if reply[0] == b"lost":
             return lost
         if reply[0] == b"partial":
-            return messages.Handed(done=False, held=tuple(held == 1 for held in reply[1]))
+            return messages.DeliveryResult(done=False, held=tuple(held == 1 for held in reply[1]))
         if reply[0] == b"refused":
             raise scripting.refused_entry(reply[1].decode(errors="replace"))
         self._foresee(claim.shard, settlement)
         _tell_dropped(reply[4])
         refused = reply[5] if len(reply) > 5 else ()
-        return messages.Handed(
+        return messages.DeliveryResult(
             done=True, refused=tuple(error.decode(errors="replace") for error in refused)
         )
 
-    async def append(self, entries: messages.Entries) -> list[str]:
+    async def append(self, entries: messages.StreamEntries) -> list[str]:
         """The entries by themselves, all or none, in one script; their ids.
 
-        For a cluster, where they cannot go in with a settlement. Raises ``scripting.WrongType``,
+        For a cluster, where they cannot go in with a settlement. Raises ``queue_errors.WrongType``,
         and QueueUnavailable where they may be in or not.
         """
         arguments = scripting.Arguments()
@@ -195,8 +199,8 @@ class Settlements:
         self,
         claim: messages.Claim,
         settlement: messages.Settlement,
-        entries: Sequence[messages.Entries] = (),
-    ) -> scripting.Call:
+        entries: Sequence[messages.StreamEntries] = (),
+    ) -> scripting.ScriptCall:
         names = self._index.shard(claim.shard)
         parts, named = _parts(claim, settlement)
         if settlement.whole:
@@ -318,7 +322,7 @@ class Settlements:
 
     def _plan_call(
         self, claim: messages.Claim, plannings: Sequence[messages.Planning]
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(claim.shard)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(claim.shard),
@@ -331,7 +335,7 @@ class Settlements:
             names.runs, names.ran, names.wake,
         ]  # fmt: skip
         key_of: dict[int, int] = {}
-        for lane in claimedchains.lanes_of(claim):
+        for lane in chaincolumns.lanes_of(claim):
             keys.append(names.lane(lane))
             key_of[lane] = len(keys)
         arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
@@ -362,7 +366,7 @@ def _tell_dropped(dropped: Sequence[Any]) -> None:
 
 def _members(claim: messages.Claim) -> set[bytes]:
     """What the claim began with."""
-    if isinstance(claim.points, claimedchains.ClaimedChains):
+    if isinstance(claim.points, chaincolumns.ClaimedChains):
         return set(claim.points.members)
     members = {point.member for point in claim.points}
     members.update(member for member, _ in claim.strangers)
@@ -389,7 +393,9 @@ def _check_whole(claim: messages.Claim, settlement: messages.Settlement) -> None
         raise errors.Bug("only a claim of chains can be finished whole, and only at once")
 
 
-def _rearm(claim: messages.Claim, rearmed: nextdues.Rearmed, parts: dict[int, _LanePart]) -> None:
+def _rearm(
+    claim: messages.Claim, rearmed: chaincolumns.NextDues, parts: dict[int, _LanePart]
+) -> None:
     """Many chains at their next dues, of which few differ."""
     if len(parts) == 1:
         (part,) = parts.values()
@@ -404,7 +410,7 @@ def _rearm(claim: messages.Claim, rearmed: nextdues.Rearmed, parts: dict[int, _L
 
 def _lanes_of(claim: messages.Claim, members: Sequence[bytes]) -> list[int]:
     """The lane of each member."""
-    if isinstance(claim.lanes, claimedchains.LanesOfChains):
+    if isinstance(claim.lanes, chaincolumns.LanesOfChains):
         return list(map(claim.lanes.by_member().__getitem__, members))
     return [claim.lanes[member[:_ID_LENGTH]] for member in members]
 
@@ -417,7 +423,7 @@ def _whole_lanes(
     Of settlements that do nothing but move chains on or end them.
     """
     more = settlement.occurrences, settlement.dead, settlement.ended, settlement.counted
-    if any(more) or not isinstance(claim.lanes, claimedchains.LanesOfChains):
+    if any(more) or not isinstance(claim.lanes, chaincolumns.LanesOfChains):
         return {}
     return {
         lane: len(members) for lane, members in claim.lanes.by_lane().items() if members <= named
@@ -428,7 +434,7 @@ def _parts(
     claim: messages.Claim, settlement: messages.Settlement
 ) -> tuple[dict[int, _LanePart], set[bytes]]:
     """The settlement by lane (every lane of the claim), and the members it names."""
-    parts = {lane: _LanePart() for lane in claimedchains.lanes_of(claim)}
+    parts = {lane: _LanePart() for lane in chaincolumns.lanes_of(claim)}
     began_with = _members(claim) if settlement.occurrences else frozenset()
     buried = (letter.member for letter in settlement.dead if letter.member)
     gone = dict.fromkeys((*settlement.finished, *buried))
@@ -438,7 +444,7 @@ def _parts(
         part.chains += (str(records.checked_due(chain.due_us)), chain.member)
         named.add(chain.member)
     if settlement.rearmed:
-        rearmed = nextdues.columns(settlement.rearmed)
+        rearmed = chaincolumns.next_dues(settlement.rearmed)
         _rearm(claim, rearmed, parts)
         named.update(rearmed.members)
     for occurrence in settlement.occurrences:
@@ -484,7 +490,7 @@ def _crowds(
     for schedule_id, occurrence in tried_again.items():
         lane = claim.lanes[schedule_id]
         position = arguments.position(schedule_id)
-        entry = retrylimit.entry(occurrence)
+        entry = records.buried_entry(occurrence)
         first, last = arguments.run(part for pair in entry.items() for part in pair)
         most = occurrence.most_open
         crowds.append((str(lane), key_of[lane], position, first, last, most))
@@ -500,7 +506,7 @@ def _dead(arguments: scripting.Arguments, letter: messages.DeadLetter) -> tuple[
 
 def _entries(
     arguments: scripting.Arguments,
-    entries: messages.Entries,
+    entries: messages.StreamEntries,
     *,
     key: int,
 ) -> dict[str, object]:

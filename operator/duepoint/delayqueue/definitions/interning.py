@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.wire import scripting
 
@@ -148,7 +149,7 @@ class Numbering:
         call = arguments.call(script, [names.meta, names.interned])
         try:
             reply = await self._index.gathered.run(call)
-        except scripting.Refused:
+        except queue_errors.WriteRefused:
             found = await self._given(shard, missing)
             if found is None:
                 raise

@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeVar, cast
 import msgspec
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, keys, layouts, messages, sharding
-from duepoint.delayqueue.definitions import codec, interning, records, signedblobs
-from duepoint.delayqueue.resharding import moves
+from duepoint.delayqueue.definitions import codec, interning, moves, records, signedblobs
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
 from duepoint.schedules import points
@@ -177,14 +177,14 @@ class Upsert:
                 if layout.former is not None:
                     rows = await self._store_in(layout.former, rows, answers, epoch)
                 rows = await self._store_in(layout, rows, answers, epoch)
-            except scripting.LayoutChanged:
+            except queue_errors.LayoutChanged:
                 if await self._layouts.read() == layout:
                     raise
                 rows = [row for row in rows if answers[row.place] is None]
             if not rows:
                 return
             await self._layouts.read()
-        raise scripting.LayoutChanged("the index is cut anew faster than it can be written")
+        raise queue_errors.LayoutChanged("the index is cut anew faster than it can be written")
 
     async def _store_in(
         self,
@@ -197,7 +197,7 @@ class Upsert:
         absent: list[_Row] = []
         for several in _slices(_parts(rows, layout, self._index.buckets), _PARTS_TOGETHER):
             parts: list[_Part] = []
-            calls: list[scripting.Call] = []
+            calls: list[scripting.ScriptCall] = []
             for part in several:
                 if (call := await self._call_unless_closed(part, epoch)) is not None:
                     parts.append(part)
@@ -219,7 +219,7 @@ class Upsert:
         self, part: _Part, reply: list[bytes] | errors.DuepointError, epoch: messages.Epoch
     ) -> list[bytes]:
         """What the script says of each row, once nothing keeps it from looking at them."""
-        if isinstance(reply, scripting.LayoutChanged):
+        if isinstance(reply, queue_errors.LayoutChanged):
             self._interned.forget(part.shard)  # made anew: its numbers are others
         elif isinstance(reply, errors.DuepointError):
             raise reply
@@ -234,17 +234,17 @@ class Upsert:
 
         try:
             return await self._moves.until_free(part.shard, again)
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             self._forget_closed(part.shard)
             return [_ABSENT for _ in part.rows()]
 
     async def _call_unless_closed(
         self, part: _Part, epoch: messages.Epoch
-    ) -> scripting.Call | None:
+    ) -> scripting.ScriptCall | None:
         """None where the shard is of a former layout and closed: it has none of the rows."""
         try:
             return await self._call(part, epoch)
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             self._forget_closed(part.shard)
             return None
 
@@ -252,9 +252,9 @@ class Upsert:
         """Forget a former shard that is closed; raises LayoutChanged again for a current one."""
         self._interned.forget(shard)
         if sharding.layout_of(shard) == self._index.known_layout().number:
-            raise scripting.LayoutChanged(f"shard {shard} is of another layout now")
+            raise queue_errors.LayoutChanged(f"shard {shard} is of another layout now")
 
-    async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.Call:
+    async def _call(self, part: _Part, epoch: messages.Epoch) -> scripting.ScriptCall:
         shard = part.shard
         kinds = dict.fromkeys(row.kind for row in part.rows())
         # In their order, so that namespaces, which all records name, have the smallest numbers.
@@ -280,9 +280,9 @@ class Upsert:
 
     def _call_of(
         self, part: _Part, numbers_of: Mapping[_Kind, _Numbers], arguments: scripting.Arguments
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(part.shard)
-        used = moves.Keys(
+        used = scripting.KeyList(
             *(names.meta, names.heads, names.blobs, names.wake, names.leases, names.interned),
             *(names.occ, names.occrec),
         )

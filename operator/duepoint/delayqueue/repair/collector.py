@@ -12,10 +12,10 @@ read here, nor while the queue is cut anew: what those use is not known.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
 
 from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
-from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.wire import scripting
 
 #: How long a blob has to be unused: as long as a delivery may be retried.
@@ -29,6 +29,19 @@ _TEXTS_TOGETHER = 300
 _DIGEST_LENGTH = 24
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What one step of looking for unused blobs has marked or removed.
+
+    Attributes:
+        texts_removed: interned rules and digests that are gone now.
+    """
+
+    marked: int = 0
+    removed: int = 0
+    texts_removed: int = 0
+
+
 class Collector:
     """Removes what no definition uses any more."""
 
@@ -36,12 +49,10 @@ class Collector:
         self,
         *,
         index: index.Index,
-        reader: reading.Reader,
-        counts: counts.Counts,
+        reader: reading.DefinitionReader,
     ) -> None:
         self._index = index
         self._reader = reader
-        self._counts = counts
 
     async def collect(
         self,
@@ -49,11 +60,11 @@ class Collector:
         epoch: messages.Epoch,
         *,
         patience_seconds: float = PATIENCE_SECONDS,
-    ) -> AsyncIterator[messages.Collected]:
+    ) -> AsyncIterator[Collected]:
         """One look at a shard, in small steps: the caller rests between them."""
         used: set[int] = set()
         targets: set[int] = set()
-        buckets = self._counts.bucket_names(shard, (await self._reader.namespaces(shard)).values())
+        buckets = self._index.buckets_of(shard, (await self._reader.namespaces(shard)).values())
         for first in range(0, len(buckets), _BUCKETS_TOGETHER):
             chunk = buckets[first : first + _BUCKETS_TOGETHER]
             replies = await self._index.read(
@@ -64,7 +75,7 @@ class Collector:
                 return
             used |= found[0]
             targets |= found[1]
-            yield messages.Collected()
+            yield Collected()
         digests: set[bytes] = set()
         numbers = sorted(targets)
         for first in range(0, len(numbers), _NUMBERS_TOGETHER):
@@ -73,7 +84,7 @@ class Collector:
             if some is None:
                 return
             digests |= some
-            yield messages.Collected()
+            yield Collected()
         cursor = 0
         while True:
             ((cursor, blobs),) = await self._index.read(
@@ -93,7 +104,7 @@ class Collector:
         epoch: messages.Epoch,
         used: set[int],
         patience_seconds: float,
-    ) -> AsyncIterator[messages.Collected]:
+    ) -> AsyncIterator[Collected]:
         """Rules and digests that no definition names; a namespace's number is its lane's, too."""
         names = self._index.shard(shard)
         cursor = 0
@@ -116,7 +127,7 @@ class Collector:
                 )
                 call = arguments.call("collecttexts", [names.meta, names.interned])
                 _, removed = await self._index.scripts.run(call)
-                yield messages.Collected(texts_removed=removed)
+                yield Collected(texts_removed=removed)
             if int(cursor) == 0:
                 return
 
@@ -138,12 +149,12 @@ class Collector:
         blobs: Iterable[bytes],
         digests: set[bytes],
         patience_seconds: float,
-    ) -> messages.Collected:
+    ) -> Collected:
         names = {name for name in blobs if len(name) == _DIGEST_LENGTH}
         marked = {name[1:] for name in blobs if name.startswith(b":")}
         unused, used_again = names - digests, marked & digests
         if not unused and not used_again:
-            return messages.Collected()
+            return Collected()
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard), epoch=epoch, patience=int(patience_seconds * 1e6)
         )
@@ -151,7 +162,7 @@ class Collector:
         arguments.put("used", arguments.run(sorted(used_again)))
         keys = [self._index.shard(shard).meta, self._index.shard(shard).blobs]
         newly, removed, _ = await self._index.scripts.run(arguments.call("collect", keys))
-        return messages.Collected(marked=newly, removed=removed)
+        return Collected(marked=newly, removed=removed)
 
 
 def _numbers(records: Iterable[bytes]) -> tuple[set[int], set[int]] | None:

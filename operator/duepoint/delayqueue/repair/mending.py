@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from duepoint.delayqueue import index, messages, port, sharding
+from duepoint import settings
+from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -66,6 +67,27 @@ class Findings:
 _KINDS = ("arm", "drop", "add", "forget", "free")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one step of the sweep looked at and mended.
+
+    Attributes:
+        cursor: where to go on, or None when the shard is done.
+        looked_at: definitions and points seen in this step.
+        armed: chains that were missing and stand now.
+        dropped: points without a definition, or of an old timing version, that are gone now.
+        mended: heads, occurrence records and claims put right.
+        unarmed: definitions that should have a chain, for which no due was given.
+    """
+
+    cursor: str | None
+    looked_at: int = 0
+    armed: int = 0
+    dropped: int = 0
+    mended: int = 0
+    unarmed: tuple[points.ScheduleId, ...] = ()
+
+
 class Mending:
     """Writes what a sweep found."""
 
@@ -73,7 +95,7 @@ class Mending:
         self,
         *,
         index: index.Index,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
     ) -> None:
         self._index = index
         self._reader = reader
@@ -117,7 +139,7 @@ class Mending:
 
     async def mend(
         self, shard: messages.ShardId, findings: Findings, epoch: messages.Epoch
-    ) -> messages.Swept:
+    ) -> Swept:
         """What was put right; the caller adds where the sweep goes on."""
         armed = dropped = mended = 0
         for some in findings.in_parts():
@@ -128,7 +150,7 @@ class Mending:
             armed += of_some[0]
             dropped += of_some[1]
             mended += of_some[2]
-        return messages.Swept(
+        return Swept(
             cursor=None,
             looked_at=findings.looked_at,
             armed=armed,
@@ -159,7 +181,7 @@ class Mending:
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             epoch=epoch,
-            latest=int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000),
+            latest=int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000),
             lanes=[{"lane": str(n), "key": key(names.lane(n))} for n in sorted(findings.lanes)],
         )
         if findings.held:

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from duepoint import telemetry
-from duepoint.delayqueue import index, keys, messages, port, sharding
-from duepoint.delayqueue.definitions import codec, reading
-from duepoint.delayqueue.inspection import counts
-from duepoint.delayqueue.resharding import moves
+from duepoint import settings, telemetry
+from duepoint.delayqueue import index, messages, sharding
+from duepoint.delayqueue.definitions import codec, moves, reading
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import points
 
@@ -32,15 +30,32 @@ _BUCKETS_PER_STEP = 16
 _LANES_PER_STEP = 32
 _POINTS_PER_LANE = 100
 _SCAN_COUNT = 500
-_COUNTED_AT_ONCE = 500
 _LETTERS_PER_STEP = 100
 #: No lease ends so long from now.
-_LATEST_US = int(2 * port.LONGEST_LEASE_SECONDS * 1_000_000)
+_LATEST_US = int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000)
 _ID_LENGTH = 8
 #: How a record of an armed definition begins.
 
 #: Ids of one bucket and lane: lane, bucket, ids.
 _Group = tuple[int, str, list[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What one step of a move did.
+
+    Attributes:
+        cursor: where to go on, or None at the end of a pass over the shard.
+        moved: schedules that went.
+        left_out: schedules and points that a worker holds; they go in a later pass.
+        damaged: schedules and points that could not be read, or had lost their chain: they are to
+            be compared with the objects.
+    """
+
+    cursor: str | None
+    moved: int = 0
+    left_out: int = 0
+    damaged: int = 0
 
 
 class Export:
@@ -50,7 +65,7 @@ class Export:
         self,
         *,
         index: index.Index,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
         moves: moves.Moves,
     ) -> None:
         self._index = index
@@ -65,7 +80,7 @@ class Export:
         epoch: messages.Epoch,
         *,
         hold_seconds: float = 0.0,
-    ) -> messages.Moved:
+    ) -> Moved:
         if cursor is None:
             await self._begin(shard, epoch, hold_seconds)
             cursor = "d0"
@@ -76,7 +91,7 @@ class Export:
         if cursor.startswith("p"):
             return await self._move_followers(shard, first, epoch, namespaces)
         more = await self._move_letters(shard, epoch)
-        return messages.Moved(cursor="x0" if more else None)
+        return Moved(cursor="x0" if more else None)
 
     def forget(self, shard: messages.ShardId) -> None:
         """The shard is closed: no pass goes over it again."""
@@ -101,8 +116,8 @@ class Export:
         first: int,
         epoch: messages.Epoch,
         namespaces: dict[int, str],
-    ) -> messages.Moved:
-        buckets = self.all_buckets(shard, namespaces)
+    ) -> Moved:
+        buckets = self._index.buckets_of(shard, namespaces.values())
         done = _Done()
         scans = dict.fromkeys(buckets[first : first + _BUCKETS_PER_STEP], 0)
         while scans:
@@ -126,7 +141,7 @@ class Export:
         first: int,
         epoch: messages.Epoch,
         namespaces: dict[int, str],
-    ) -> messages.Moved:
+    ) -> Moved:
         """Occurrences that a worker held when their definition went, and points of nobody."""
         names, lanes = self._index.shard(shard), sorted(namespaces)
         chunk = lanes[first : first + _LANES_PER_STEP]
@@ -165,13 +180,13 @@ class Export:
                 )
             ),
         )
-        latest = counts.time_us(time) + _LATEST_US
-        held = {limit + expiry for _, expiry in counts.scored(claims) if expiry <= latest}
+        latest = scripting.time_us(time) + _LATEST_US
+        held = {limit + expiry for _, expiry in scripting.scored(claims) if expiry <= latest}
         waiting, claimed, endless = found[::3], found[1::3], found[2::3]
         return [
             [
                 *some,
-                *(member for member, score in counts.scored(band) if score not in held),
+                *(member for member, score in scripting.scored(band) if score not in held),
                 *filter(None, last),
             ]
             for some, band, last in zip(waiting, claimed, endless, strict=True)
@@ -184,10 +199,10 @@ class Export:
         *,
         schedules: Sequence[_Group] = (),
         followers: Sequence[_Group] = (),
-    ) -> messages.Moved:
+    ) -> Moved:
         """Move one batch, as far as nobody holds it."""
         names = self._index.shard(shard)
-        used = moves.Keys(
+        used = scripting.KeyList(
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
             names.dead,
         )  # fmt: skip
@@ -221,7 +236,7 @@ class Export:
         travellers = [moves.Traveller.of(one) for one in taken]
         lost = await self._moves.bring(shard, batch, travellers) if travellers else 0
         unarmed = sum(one.record[:2] == codec.ARMED and not one.due for one in travellers)
-        return messages.Moved(
+        return Moved(
             cursor=None,
             moved=sum(bool(one.record) for one in travellers),
             left_out=left_out,
@@ -273,29 +288,20 @@ class Export:
 
     # -- what is there -----------------------------------------------------------------------------
 
-    def all_buckets(self, shard: messages.ShardId, namespaces: dict[int, str]) -> list[str]:
-        names = self._index.shard(shard)
-        populations = sorted({keys.population_of(name) for name in namespaces.values()})
-        return [
-            names.bucket(population, number)
-            for population in populations
-            for number in range(self._index.buckets)
-        ]
-
     async def is_any_definition_left(
         self, shard: messages.ShardId, namespaces: dict[int, str]
     ) -> bool:
         """Records that nobody can read do not count: they are written anew from their objects."""
-        for chunk in chunks(self.all_buckets(shard, namespaces), _COUNTED_AT_ONCE):
-            counts = await self._index.read("count", *(("HLEN", bucket) for bucket in chunk))
-            for bucket, count in zip(chunk, counts, strict=True):
-                if not count:
-                    continue
-                ((_, found),) = await self._index.read(
-                    "read definitions", ("HSCAN", bucket, 0, "COUNT", _SCAN_COUNT)
-                )
-                if self._groups(shard, [(bucket, found)]):
-                    return True
+        buckets = self._index.buckets_of(shard, namespaces.values())
+        counts = await self._index.read_many("count", [("HLEN", bucket) for bucket in buckets])
+        for bucket, count in zip(buckets, counts, strict=True):
+            if not count:
+                continue
+            ((_, found),) = await self._index.read(
+                "read definitions", ("HSCAN", bucket, 0, "COUNT", _SCAN_COUNT)
+            )
+            if self._groups(shard, [(bucket, found)]):
+                return True
         return False
 
     def _groups(
@@ -327,13 +333,13 @@ class _Done:
     left_out: int = 0
     damaged: int = 0
 
-    def add(self, batch: messages.Moved) -> None:
+    def add(self, batch: Moved) -> None:
         self.brought += batch.moved
         self.left_out += batch.left_out
         self.damaged += batch.damaged
 
-    def moved(self, cursor: str) -> messages.Moved:
-        return messages.Moved(
+    def moved(self, cursor: str) -> Moved:
+        return Moved(
             cursor=cursor, moved=self.brought, left_out=self.left_out, damaged=self.damaged
         )
 
@@ -352,8 +358,3 @@ def _parts(groups: Iterable[_Group]) -> Iterator[list[_Group]]:
                 part, room = [], _MOST_SCHEDULES
     if part:
         yield part
-
-
-def chunks(names: Sequence[str], size: int) -> Iterator[list[str]]:
-    for first in range(0, len(names), size):
-        yield list(names[first : first + size])

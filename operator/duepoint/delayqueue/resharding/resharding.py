@@ -10,15 +10,56 @@ What gives a shard away in which order is ``emptying``'s, how one batch travels 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from duepoint import errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, membership, messages, sharding
 from duepoint.delayqueue.definitions import reading
 from duepoint.delayqueue.resharding import export
 from duepoint.delayqueue.wire import scripting
 
-_COUNTED_AT_ONCE = 500
+
+class ReshardingAnswer(enum.StrEnum):
+    """Answer to the wish for another number of shards."""
+
+    ASKED = "asked"  # the leader begins within seconds
+    DONE = "done"  # the index has that many
+    MOVING = "moving"  # it is being cut into that many
+    OTHER = "other"  # it is being cut into another number: ask again afterwards
+
+
+class Phase(enum.StrEnum):
+    """How far the way to a new layout is."""
+
+    STABLE = "stable"
+    ANNOUNCED = "announced"  # workers learn of the new shards
+    MOVING = "moving"  # schedules move
+    CLOSING = "closing"  # what is left are outcomes that nobody has read yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReshardingProgress:
+    """The index' layout and, while it is cut anew, how far that is.
+
+    Attributes:
+        shards: of the layout that new schedules go to.
+        former_shards: of the one that is being emptied; 0 = none is.
+        wanted: asked for and not begun; 0 = nothing.
+        moved, left: definitions, as counted at the beginning and since.
+        waiting: for what the move waits, in words; empty = for nothing.
+    """
+
+    layout: int
+    shards: int
+    former_shards: int
+    wanted: int
+    phase: Phase
+    moved: int
+    left: int
+    waiting: str
 
 
 class Resharding:
@@ -30,7 +71,7 @@ class Resharding:
         index: index.Index,
         layouts: layouts.Layouts,
         membership: membership.Membership,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
         export: export.Export,
     ) -> None:
         self._index = index
@@ -41,7 +82,7 @@ class Resharding:
 
     # -- asking -----------------------------------------------------------------------------------
 
-    async def ask(self, shards: int) -> messages.Asked:
+    async def ask(self, shards: int) -> ReshardingAnswer:
         """Wish for another number of shards; raises InvalidSetting for one that cannot be.
 
         Anybody's. The leader sees it at its next look and begins.
@@ -54,9 +95,9 @@ class Resharding:
             )
         call = scripting.Arguments(shards=shards).call("ask", [self._index.keys.layout])
         answer, _ = await self._index.scripts.run(call)
-        return messages.Asked(answer.decode())
+        return ReshardingAnswer(answer.decode())
 
-    async def progress(self) -> messages.Partitioning:
+    async def progress(self) -> ReshardingProgress:
         """How far it is."""
         (reply,) = await self._index.read(
             "read the layout",
@@ -66,10 +107,10 @@ class Resharding:
             ),
         )  # fmt: skip
         if reply[0] is None:
-            raise scripting.Uninitialised("there is no index yet: the operator makes it")
+            raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         *numbers, phase, moved, left, waiting = reply
         number, shards, former, wanted = map(layouts.number_of, numbers)
-        return messages.Partitioning(
+        return ReshardingProgress(
             layout=number,
             shards=shards,
             former_shards=former,
@@ -110,7 +151,7 @@ class Resharding:
         self,
         epoch: messages.Epoch,
         *,
-        phase: messages.Phase,
+        phase: Phase,
         moved: int,
         left: int,
         waiting: str = "",
@@ -128,12 +169,12 @@ class Resharding:
             calls.append(arguments.call("filled", [names.meta, names.imported]))
         _raise_first(await self._index.scripts.run_many(calls))
         reply = await self._record_progress(
-            epoch, phase=messages.Phase.STABLE, moved=moved, left=0, waiting="", done=True
+            epoch, phase=Phase.STABLE, moved=moved, left=0, waiting="", done=True
         )
         return self._layouts.remember(reply)
 
     async def _record_progress(
-        self, epoch: messages.Epoch, *, phase: messages.Phase, done: bool = False, **named: object
+        self, epoch: messages.Epoch, *, phase: Phase, done: bool = False, **named: object
     ) -> list[bytes]:
         arguments = scripting.Arguments(
             epoch=epoch,
@@ -155,15 +196,13 @@ class Resharding:
             "read a shard's state", ("HGET", self._index.shard(shard).meta, "state")
         )
         if state is None:
-            raise scripting.Uninitialised(f"shard {shard} holds no index")
+            raise queue_errors.Uninitialised(f"shard {shard} holds no index")
         return bytes(state).decode(errors="replace")
 
     async def count_definitions(self, shard: messages.ShardId) -> int:
-        buckets = self._export.all_buckets(shard, await self._reader.namespaces(shard))
-        counted = 0
-        for chunk in export.chunks(buckets, _COUNTED_AT_ONCE):
-            counted += sum(await self._index.read("count", *(("HLEN", bucket) for bucket in chunk)))
-        return counted
+        namespaces = await self._reader.namespaces(shard)
+        buckets = self._index.buckets_of(shard, namespaces.values())
+        return sum(await self._index.read_many("count", [("HLEN", each) for each in buckets]))
 
     async def move(
         self,
@@ -172,7 +211,7 @@ class Resharding:
         epoch: messages.Epoch,
         *,
         hold_seconds: float = 0.0,
-    ) -> messages.Moved:
+    ) -> export.Moved:
         """One bounded step of emptying a former shard; start with None, go on with the cursor.
 
         What nobody holds goes to its new shard; a schedule is claimable in one of the two at any
@@ -189,13 +228,9 @@ class Resharding:
         names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
         if await self._export.is_any_definition_left(shard, namespaces):
             return "definitions"
-        lanes = [names.lane(lane) for lane in namespaces]
-        for chunk in export.chunks(lanes, _COUNTED_AT_ONCE):
-            counts = await self._index.read(
-                "count", *(("ZCOUNT", lane, "-inf", "(+inf") for lane in chunk)
-            )
-            if any(counts):
-                return "points"
+        lanes = [("ZCOUNT", names.lane(lane), "-inf", "(+inf") for lane in namespaces]
+        if any(await self._index.read_many("count", lanes)):
+            return "points"
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
         keys_ = [names.meta, names.claims, names.runs, names.dead]
         answer = (await self._index.scripts.run(arguments.call("close", keys_))).decode()
@@ -208,12 +243,12 @@ class Resharding:
         """What a crash after the closing has left is gone."""
         names, namespaces = self._index.shard(shard), await self._reader.namespaces(shard)
         gone = [names.lane(lane) for lane in namespaces]
-        gone += self._export.all_buckets(shard, namespaces)
+        gone += self._index.buckets_of(shard, namespaces.values())
         gone += [name for name in membership.fixed_keys(names) if name != names.meta]
         gone.remove(names.interned)
         # The names of all lanes stand in it: whoever goes on after a crash needs them.
-        for chunk in (*export.chunks(gone, _COUNTED_AT_ONCE), [names.interned]):
-            await self._index.read("unlink a closed shard", ("UNLINK", *chunk))
+        for keys in (gone, [names.interned]):
+            await self._index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
         self._export.forget(shard)
 
 
@@ -231,9 +266,9 @@ def _nearest_power(shards: int) -> str:
     return f"{below} or {above}" if above <= sharding.MOST_SHARDS else str(below)
 
 
-def _phase(text: bytes | None, *, is_cut: bool) -> messages.Phase:
+def _phase(text: bytes | None, *, is_cut: bool) -> Phase:
     """What is said, where this version knows the word."""
     try:
-        return messages.Phase((text or b"stable").decode())
+        return Phase((text or b"stable").decode())
     except ValueError:
-        return messages.Phase.MOVING if is_cut else messages.Phase.STABLE
+        return Phase.MOVING if is_cut else Phase.STABLE

@@ -26,7 +26,7 @@ import redis.crc
 import redis.exceptions
 import structlog
 
-from duepoint.delayqueue.wire import connecting, nodes, silence
+from duepoint.delayqueue.wire import connecting, nodes
 
 log = structlog.get_logger(__name__)
 
@@ -143,7 +143,7 @@ class Cluster:
         self._trouble = "no node of the cluster has been found"
         self._connections = connections
         self._nodes: dict[connecting.Host, nodes.Node] = {}
-        self._silence = silence.Silence(self._ping, self._note_answer)
+        self._silence = nodes.NodeHealth(self._ping, self._note_answer)
         self._map = Map([None] * SLOTS, {})
         self._is_stale = True
         self._refreshing = asyncio.Lock()

@@ -25,8 +25,9 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import hiredis
 import redis
 import redis.asyncio
 import redis.asyncio.retry
@@ -35,7 +36,6 @@ import redis.backoff
 import redis.exceptions
 
 from duepoint import errors, redisurl, tlsrules
-from duepoint.delayqueue.wire import packing
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 #: How long a request waits for a connection while all are in use.
@@ -69,7 +69,7 @@ class FilePassword(redis.CredentialProvider):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
+class TlsFiles:
     """How the servers prove who they are, and how we do; always verified."""
 
     ca_file: Path | None = None
@@ -99,7 +99,7 @@ class Server:
     url: str
     username: str | None = None
     password_file: Path | None = None
-    tls: Tls = Tls()
+    tls: TlsFiles = TlsFiles()
     sentinel_username: str | None = None
     sentinel_password_file: Path | None = None
 
@@ -109,7 +109,7 @@ class Server:
             address = redisurl.parse(self.url)
         except ValueError as error:
             raise errors.InvalidSetting("redis_url", str(error)) from None
-        if self.tls != Tls() and not address.tls:
+        if self.tls != TlsFiles() and not address.tls:
             raise errors.InvalidSetting(
                 "redis_url", "is not encrypted, but TLS files or a server name are set;"
                 " write rediss instead of redis, or leave them out",
@@ -139,7 +139,7 @@ class ServerChanged(redis.exceptions.ConnectionError):
     """Nothing was sent, because it was thought out for the server that was here before."""
 
 
-class Pool(redis.asyncio.BlockingConnectionPool):
+class RedisPool(redis.asyncio.BlockingConnectionPool):
     """Connections to one server; idle ones can be asked whether they still live.
 
     Attributes:
@@ -154,7 +154,7 @@ class Pool(redis.asyncio.BlockingConnectionPool):
     def __init__(self, **named: Any) -> None:  # noqa: ANN401 - the library's own
         super().__init__(**named)
         self._asking = 0
-        packing.pack_in_c(self)
+        pack_in_c(self)
 
     async def get_connection(self, *args: Any, **named: Any) -> Any:  # noqa: ANN401
         if (idle := await self._idle()) is not None:
@@ -230,7 +230,7 @@ async def _has_news(connection: Any) -> bool:  # noqa: ANN401 - of the library
 class _TlsConnection(redis.asyncio.Connection):
     """A connection that reads its certificates when it connects."""
 
-    def __init__(self, *, tls: Tls, **named: Any) -> None:  # noqa: ANN401
+    def __init__(self, *, tls: TlsFiles, **named: Any) -> None:  # noqa: ANN401
         self._tls = tls
         super().__init__(**named)
 
@@ -251,7 +251,7 @@ class _ToPrimaryTls(redis.asyncio.sentinel.SentinelManagedConnection, _TlsConnec
     """The same, encrypted."""
 
 
-class _SentinelPool(Pool):
+class _SentinelPool(RedisPool):
     """Connections to whatever Sentinel calls the primary at the time."""
 
     is_master = True
@@ -269,7 +269,7 @@ class _SentinelPool(Pool):
 
 def make_pool(
     server: Server, host: Host | None, *, connections: int, greet: Greet | None = None
-) -> Pool:
+) -> RedisPool:
     """A pool to this host; None = what the URL leads to. Does not connect."""
     address = server.address()
     named = _usual(connections) | _login(server, address) | {"db": address.database}
@@ -279,13 +279,13 @@ def make_pool(
         named |= {"connection_class": _TlsConnection, "tls": server.tls}
     if address.path:
         named |= {"connection_class": redis.asyncio.UnixDomainSocketConnection}
-        return Pool(path=address.path, **named)
+        return RedisPool(path=address.path, **named)
     named["socket_keepalive"] = True
     if host is None and address.kind is redisurl.Kind.SENTINEL:
         named["connection_class"] = _ToPrimaryTls if address.tls else _ToPrimary
         return _SentinelPool(Sentinels(server).primary, **named)
     name, port = host or address.hosts[0]
-    return Pool(host=name, port=port, **named)
+    return RedisPool(host=name, port=port, **named)
 
 
 def _usual(connections: int) -> dict[str, Any]:
@@ -348,7 +348,7 @@ class Sentinels:
             )
         if self._address.tls:
             named |= {"connection_class": _TlsConnection, "tls": self._server.tls}
-        client = redis.asyncio.Redis.from_pool(Pool(host=host[0], port=host[1], **named))
+        client = redis.asyncio.Redis.from_pool(RedisPool(host=host[0], port=host[1], **named))
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_SECONDS):
                 found: list[bytes] | None = await client.execute_command(  # type: ignore[no-untyped-call]
@@ -415,3 +415,29 @@ def version_problem(said: Mapping[str, Any]) -> str | None:
 def _lines(text: Any) -> dict[str, str]:  # noqa: ANN401 - of the library, bytes
     pairs = (line.partition(":") for line in bytes(text).decode(errors="replace").splitlines())
     return {name: value for name, separator, value in pairs if separator}
+
+
+if TYPE_CHECKING:
+    _Base = redis.asyncio.Connection
+else:
+    _Base = object
+
+
+class _PacksInC(_Base):
+    """Goes in front of any connection class."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:  # noqa: ANN401 - the library's own
+        first = args[0]
+        if isinstance(first, str) and " " not in first:
+            try:
+                return [hiredis.pack_command(args)]
+            except TypeError:
+                pass
+        return super().pack_command(*args)
+
+
+def pack_in_c(pool: redis.asyncio.ConnectionPool) -> None:
+    """Connections that this pool makes from now on write by hiredis."""
+    own = pool.connection_class
+    if not issubclass(own, _PacksInC):
+        pool.connection_class = type(f"Packing{own.__name__}", (_PacksInC, own), {})

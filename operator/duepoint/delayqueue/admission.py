@@ -11,8 +11,8 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from duepoint.delayqueue import index, layouts, messages, sharding
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, index, layouts, messages, sharding
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import interning, records
 from duepoint.delayqueue.wire import scripting
 from duepoint.schedules import definition as definitions
@@ -46,7 +46,9 @@ class Concurrency:
         self._layouts = layouts
         self._numbering = numbering
 
-    async def admit(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Admission:
+    async def admit(
+        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
+    ) -> activeruns.AdmissionAnswer:
         """Whether a claimed occurrence may start beside the active runs of its schedule.
 
         If so it is one of them from here on; asking again is harmless.
@@ -54,19 +56,21 @@ class Concurrency:
         try:
             entry = await self._vouched(claim, entry)
             reply = await self._index.gathered.run(self._admit_call(claim, entry))
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
-            return activeruns.Admission(verdict=activeruns.Verdict.LOST)
+            return activeruns.AdmissionAnswer(verdict=activeruns.Verdict.LOST)
         verdict = activeruns.Verdict(reply[0].decode())
-        return activeruns.Admission(
+        return activeruns.AdmissionAnswer(
             verdict=verdict,
             runs=activeruns.paired(reply[1]) if len(reply) > 1 else (),
             look=int(reply[2]) if len(reply) > 2 else 0,
             mark=reply[3].decode() if len(reply) > 3 else "",
         )
 
-    async def _vouched(self, claim: messages.Claim, entry: activeruns.Entry) -> activeruns.Entry:
+    async def _vouched(
+        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
+    ) -> activeruns.AdmissionRequest:
         """The entry with what is left to say of many facts; the others are written down."""
         *first, facts = activeruns.pieces(entry.facts)
         look = facts.look
@@ -93,7 +97,7 @@ class Concurrency:
         call = self._finish_call(claim.shard, known, claim.lanes[known.id], told)
         try:
             return _finished(await self._index.gathered.run(call))
-        except scripting.LayoutChanged:
+        except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
             return activeruns.Finished()
@@ -116,7 +120,7 @@ class Concurrency:
                 for told in _in_parts(jobs, every=every):
                     found = await self._finish_at(shard, known, told, epoch)
                     removed, called = removed + found.removed, called + found.called
-            except scripting.LayoutChanged:
+            except queue_errors.LayoutChanged:
                 if shard == sharding.home(known.id, await self._layouts.read()):
                     raise  # otherwise it is a former shard that is closed
         return activeruns.Finished(removed=removed, called=called)
@@ -133,7 +137,9 @@ class Concurrency:
         call = self._finish_call(shard, known, lane, told)
         return _finished(await self._index.gathered.run(call))
 
-    def _admit_call(self, claim: messages.Claim, entry: activeruns.Entry) -> scripting.Call:
+    def _admit_call(
+        self, claim: messages.Claim, entry: activeruns.AdmissionRequest
+    ) -> scripting.ScriptCall:
         names, schedule_id = self._index.shard(claim.shard), points.ScheduleId(entry.member[:8])
         lane, facts = claim.lanes[schedule_id], entry.facts
         arguments = scripting.Arguments(
@@ -167,9 +173,9 @@ class Concurrency:
         self,
         shard: messages.ShardId,
         schedule_id: points.ScheduleId,
-        facts: activeruns.Facts,
+        facts: activeruns.AdmissionFacts,
         look: int,
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), look=look)
         _put_found(arguments, facts)
@@ -183,7 +189,7 @@ class Concurrency:
         known: definitions.Definition,
         lane: int,
         told: _Told,
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), lane=str(lane))
         arguments.put("id", arguments.position(known.id))
@@ -219,14 +225,14 @@ def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Told]:
         yield _Told(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
 
 
-def _put_found(arguments: scripting.Arguments, facts: activeruns.Facts) -> None:
+def _put_found(arguments: scripting.Arguments, facts: activeruns.AdmissionFacts) -> None:
     arguments.put("seen", arguments.run(activeruns.pairs(facts.seen)))
     arguments.put("over", arguments.run(activeruns.pairs(facts.over)))
     arguments.put("verified", arguments.run(sorted(facts.verified)))
 
 
 def _put_waiting(
-    arguments: scripting.Arguments, entry: activeruns.Entry, waiting: messages.Occurrence
+    arguments: scripting.Arguments, entry: activeruns.AdmissionRequest, waiting: messages.Occurrence
 ) -> None:
     arguments.put("limit", entry.limit)
     arguments.put("due", records.checked_due(waiting.point.due_us))
@@ -240,5 +246,5 @@ def _finished(reply: Sequence[bytes | int]) -> activeruns.Finished:
     state, removed, called = reply
     assert isinstance(state, bytes)  # noqa: S101 - as the script says
     return activeruns.Finished(
-        state=activeruns.State(state.decode()), removed=int(removed), called=int(called)
+        state=activeruns.ActiveRunState(state.decode()), removed=int(removed), called=int(called)
     )

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import structlog
 
 from duepoint import errors, telemetry
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import index, layouts, messages, sharding
 from duepoint.delayqueue.definitions import codec, interning, reading
 from duepoint.delayqueue.wire import scripting
@@ -69,7 +70,7 @@ class Moves:
         *,
         index: index.Index,
         layouts: layouts.Layouts,
-        reader: reading.Reader,
+        reader: reading.DefinitionReader,
         numbering: interning.Numbering,
         interned: interning.Interned,
     ) -> None:
@@ -151,7 +152,7 @@ class Moves:
         known = {number: text for number, text in texts.items() if text is not None}
         # A server that went back in time has neither the texts nor the batch.
         if len(known) < len(texts) and (is_whole or not await self._moves(shard, batch)):
-            raise scripting.LayoutChanged(f"shard {shard} was made anew while it was read")
+            raise queue_errors.LayoutChanged(f"shard {shard} was made anew while it was read")
         return known
 
     async def _homes(
@@ -181,7 +182,7 @@ class Moves:
                 await self._index.gathered_durably.run(
                     self._import_call(home, batch, travellers, numbered, blobs)
                 )
-            except scripting.LayoutChanged:
+            except queue_errors.LayoutChanged:
                 self._interned.forget(home)  # made anew since it gave the numbers, or closed to us
                 if last:
                     raise
@@ -222,9 +223,9 @@ class Moves:
         travellers: Sequence[Traveller],
         numbered: Mapping[int, int],
         blobs: dict[bytes, bytes],
-    ) -> scripting.Call:
+    ) -> scripting.ScriptCall:
         names = self._index.shard(home)
-        keys = Keys(
+        keys = scripting.KeyList(
             names.meta, names.heads, names.blobs, names.occ, names.occrec, names.wake,
             names.imported,
         )  # fmt: skip
@@ -255,7 +256,7 @@ class Moves:
         self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
     ) -> None:
         names = self._index.shard(shard)
-        keys = Keys(names.meta, names.claims, names.leases, names.occ, names.occrec)
+        keys = scripting.KeyList(names.meta, names.claims, names.leases, names.occ, names.occrec)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard))
         arguments.put("batch", arguments.position(batch))
         arguments.put(
@@ -269,20 +270,6 @@ class Moves:
             ],
         )
         await self._index.scripts.run(arguments.call("forget", keys.names))
-
-
-class Keys:
-    """KEYS of a call: the fixed ones, and others as they are met."""
-
-    def __init__(self, *fixed: str) -> None:
-        self.names = list(fixed)
-        self._positions = {name: number for number, name in enumerate(fixed, start=1)}
-
-    def position(self, name: str) -> int:
-        if name not in self._positions:
-            self.names.append(name)
-            self._positions[name] = len(self.names)
-        return self._positions[name]
 
 
 def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 import redis.exceptions
 
 from duepoint.delayqueue.wire import cluster as clusters
-from duepoint.delayqueue.wire import connecting, silence
+from duepoint.delayqueue.wire import connecting, nodes
 
 ONE, TWO = ("one", 1), ("two", 2)
 OF_ONE = ("HMGET", "{a}defs", "x")
@@ -40,7 +40,7 @@ class Node:
 
 @pytest.fixture
 async def made(monkeypatch):
-    monkeypatch.setattr(silence, "_ASK_SECONDS", 0.001)
+    monkeypatch.setattr(nodes, "_ASK_SECONDS", 0.001)
     made = clusters.Cluster(connecting.Server(url="redis+cluster://one:1"), connections=1)
     owners = [ONE] * clusters.SLOTS
     owners[clusters.slot_of("{b}")] = TWO
@@ -87,7 +87,7 @@ async def test_a_question_that_goes_wrong_does_not_silence_a_node_for_ever():
         raise RuntimeError("the handler is closed")
 
     told = []
-    noticed = silence.Silence(broken, lambda: told.append("answer"))
+    noticed = nodes.NodeHealth(broken, lambda: told.append("answer"))
     noticed.note(TWO, [TimeoutError()])
     (asking,) = noticed._asking.values()
     with pytest.raises(RuntimeError):
