@@ -106,7 +106,7 @@ class _Scene:
         record = messages.OccurrenceRecord()
         own = tuple(messages.Occurrence(point=point, record=record) for point in planned)
         plan = messages.Planning(chain=chain, slots=own, next_due_us=now_us + 3_600 * SECOND_US)
-        await queue.settlements.plan(answer.claim, plan)
+        await queue.settlements.split(answer.claim, [plan])
         runs = tuple(_run(known, slot_us) for slot_us in slots[:count])
         return cls(queue, known, answer.claim, iter([one.member for one in planned]), runs)
 

@@ -80,7 +80,7 @@ class Gate:
         plan = messages.Planning(
             chain=chain, slots=tuple(planned), next_due_us=self.harness.now_us() - 1
         )
-        assert await self.queue.settlements.plan(claim, plan) is not None
+        assert await self.queue.settlements.split(claim, [plan]) == (True,)
         return claim, [one.point.member for one in planned]
 
     def entry(self, member: bytes, **facts) -> activeruns.AdmissionRequest:

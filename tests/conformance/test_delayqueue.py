@@ -263,7 +263,7 @@ async def test_open_occurrences_can_be_read_whether_they_are_claimed_or_wait(har
     claim, point = found[planned.id]
     slots = tuple(a_planned(point, point.slot_us + n) for n in range(1_200))
     planning = messages.Planning(chain=point, slots=slots, next_due_us=later.due_us)
-    assert await harness.queue.settlements.plan(claim, planning)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     read = [
         one for shard in await harness.shards()
         async for one in harness.queue.occurrences.all_occurrences(shard)
@@ -479,7 +479,7 @@ async def test_a_claim_of_thousands_of_planned_slots_is_extended_given_back_and_
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(1, 9_001))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.settlements.plan(claim, planning)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     extended = await harness.queue.claims.extend(claim, 11.0)
     assert extended is not None
     assert await harness.queue.claims.release(extended) == 9_000
@@ -704,15 +704,15 @@ async def test_a_wary_worker_leaves_alone_what_has_lost_two_owners_and_takes_the
     await harness.arm(name="new", uid=_uid_in_shard(harness, 0, 2))
     await harness.pass_time(0.02)
     shard = [died.shard]
-    (first,) = await harness.queue.claims.claim(shard, worker="w", wary=True)
+    (first,) = await harness.queue.claims.claim(shard, worker="w", skip_suspects=True)
     assert [point.schedule_id for point in first.claim.points] != [died.points[0].schedule_id]
-    assert (first.left_alone, first.more, first.claim.is_doubtful) == (True, False, False)
-    (second,) = await harness.queue.claims.claim(shard, worker="w", wary=True)
-    assert (second.claim, second.left_alone) == (None, True)
+    assert (first.has_suspects, first.more, first.claim.is_suspect) == (True, False, False)
+    (second,) = await harness.queue.claims.claim(shard, worker="w", skip_suspects=True)
+    assert (second.claim, second.has_suspects) == (None, True)
     assert second.wait_seconds > 1.0
     (third,) = await harness.queue.claims.claim(shard, worker="w")
-    assert (third.claim.points, third.claim.is_doubtful) == (died.points, True)
-    assert not third.left_alone
+    assert (third.claim.points, third.claim.is_suspect) == (died.points, True)
+    assert not third.has_suspects
 
 
 async def test_a_point_whose_owners_had_more_in_hand_is_never_poison(harness):
@@ -733,7 +733,7 @@ async def test_slots_of_a_chain_that_were_lost_together_are_not_suspected(harnes
     await harness.queue.claims.isolate(claim, alone=True)
     slots = tuple(a_planned(chain, chain.slot_us - number) for number in range(2))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000)
-    assert await harness.queue.settlements.plan(claim, planning)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     await harness.pass_time(0.02)
     for _ in range(2):
         heir = await harness.claim_one(batch=1)
@@ -878,7 +878,7 @@ async def test_planned_slots_belong_to_the_claim_while_the_chain_goes_on(harness
     planning = messages.Planning(
         chain=chain, slots=slots, next_due_us=chain.due_us + 60_000_000, outcomes=b"missed"
     )
-    assert await harness.queue.settlements.plan(claim, planning) == slots
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     assert await harness.claim_all(worker="w2") == []
     done = tuple(slot.point.member for slot in slots)
     settled = await harness.queue.settlements.settle(claim, Settlement(finished=done))
@@ -894,8 +894,8 @@ async def test_planning_twice_changes_nothing_more(harness):
     planning = messages.Planning(
         chain=chain, slots=(a_planned(chain, 5_000_000),), next_due_us=None, outcomes=b"once"
     )
-    assert await harness.queue.settlements.plan(claim, planning) == planning.slots
-    assert await harness.queue.settlements.plan(claim, planning) == planning.slots
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
+    assert await harness.queue.settlements.split(claim, [planning]) == (True,)
     assert await harness.outcomes() == [b"once"]
 
 
@@ -905,7 +905,7 @@ async def test_a_lost_claim_plans_nothing(harness):
     await harness.queue.claims.release(claim)
     (chain,) = claim.points
     planning = messages.Planning(chain=chain, slots=(a_planned(chain, 1),), next_due_us=None)
-    assert await harness.queue.settlements.plan(claim, planning) is None
+    assert await harness.queue.settlements.split(claim, [planning]) == (False,)
     assert (await harness.total()).points == 1
 
 
@@ -914,9 +914,9 @@ async def test_planned_slots_of_a_dead_worker_are_reclaimed(harness):
     claim = await harness.claim_one(lease_seconds=0.1)
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
-    await harness.queue.settlements.plan(
+    await harness.queue.settlements.split(
         claim,
-        messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 3_600_000_000),
+        [messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 3_600_000_000)],
     )
     heir = await harness.claim_one(worker="heir")
     assert heir.points == tuple(slot.point for slot in slots)
@@ -929,7 +929,7 @@ async def test_a_removed_schedule_takes_its_planned_slots_along(harness):
     (chain,) = claim.points
     slots = tuple(a_planned(chain, chain.due_us - n * 1_000_000) for n in (2, 1))
     planning = messages.Planning(chain=chain, slots=slots, next_due_us=chain.due_us + 10**9)
-    await harness.queue.settlements.plan(claim, planning)
+    await harness.queue.settlements.split(claim, [planning])
     await _remove(harness, harness.definition())
     assert (await harness.total()).points == 0
 
@@ -939,8 +939,8 @@ async def test_a_planned_slot_can_become_a_retry(harness):
     (claim,) = await harness.claim_all()
     (chain,) = claim.points
     slot = a_planned(chain, chain.due_us)
-    await harness.queue.settlements.plan(
-        claim, messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 10**9)
+    await harness.queue.settlements.split(
+        claim, [messages.Planning(chain=chain, slots=(slot,), next_due_us=chain.due_us + 10**9)]
     )
     retry = a_retry(slot.point)
     settled = await harness.queue.settlements.settle(
@@ -1111,7 +1111,7 @@ async def test_a_chain_of_an_old_timing_or_of_a_suspended_schedule_has_no_brief(
 async def test_many_entries_are_appended_in_order(harness):
     one = queueing.an_entry(max_length=1000, slot="0", payload=b"x")
     values = [(str(number), b"x") for number in range(300)]
-    ids = await harness.queue.settlements.append(
+    ids = await harness.queue.streams.append(
         dataclasses.replace(one, values=values, members=[b"a member"] * len(values))
     )
     assert len(ids) == len(set(ids)) == 300
@@ -1238,7 +1238,7 @@ async def test_a_beat_tells_who_lives(harness):
 
 
 async def test_a_stream_entry_is_appended(harness):
-    (entry,) = await harness.queue.settlements.append(queueing.an_entry(slot=b"1"))
+    (entry,) = await harness.queue.streams.append(queueing.an_entry(slot=b"1"))
     assert "-" in entry
 
 

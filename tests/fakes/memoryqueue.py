@@ -234,7 +234,7 @@ class MemoryDelayQueue:
         self._check()
         self._check_owner()
         silent_us = self._clock.now_us() - self._seen_us
-        is_silent = silent_us >= membership.SILENCE_SECONDS * 1_000_000
+        is_silent = silent_us >= membership.ABANDONED_SECONDS * 1_000_000
         if by and self._opened_by not in ("", by) and not is_silent:
             raise queue_errors.Foreign(f"the installation {self._opened_by} looks after the index")
         if self._layout is None:
@@ -449,11 +449,13 @@ class MemoryDelayQueue:
         batch: int = claiming.BATCH,
         lease_seconds: float = claiming.LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
-        wary: bool = False,
+        skip_suspects: bool = False,
     ) -> list[messages.Claimed]:
         await asyncio.sleep(0)  # a claim is never instantaneous for the others
         answers = [
-            self._looked_at(shard, batch, lease_seconds, standby=shard in standby, wary=wary)
+            self._looked_at(
+                shard, batch, lease_seconds, standby=shard in standby, skip_suspects=skip_suspects
+            )
             for shard in shards
         ]
         troubles = [answer.trouble for answer in answers if answer.trouble is not None]
@@ -531,12 +533,6 @@ class MemoryDelayQueue:
         settled = shard.settle(claim.id, settlement, now_us=self._clock.now_us())
         self._tell(shard, ran=bool(settlement.outcomes or settled.buried))
         return settled
-
-    async def plan(
-        self, claim: messages.Claim, planning: messages.Planning
-    ) -> tuple[messages.Occurrence, ...] | None:
-        (held,) = await self.split(claim, [planning])
-        return planning.slots if held else None
 
     async def split(
         self, claim: messages.Claim, splits: Sequence[messages.Planning]
@@ -887,14 +883,14 @@ class MemoryDelayQueue:
         lease_seconds: float,
         *,
         standby: bool,
-        wary: bool,
+        skip_suspects: bool,
     ) -> messages.Claimed:
         now = self._clock.now_us()
         cap = now - (claiming.STANDBY_DUE_DELAY_US[0] if standby else 0)
         claim_id = messages.ClaimId(os.urandom(12))
         if shard.look_at_server(self.server, self._marks.get(shard.number, 0), now):
             self._tell(shard, ran=True)
-        left = shard.doubtful(now) if wary else set()
+        left = shard.doubtful(now) if skip_suspects else set()
         members = shard.claim(
             claim_id,
             now_us=now,
@@ -910,7 +906,7 @@ class MemoryDelayQueue:
             claim=self._as_claim(shard, claim_id, members, now) if members else None,
             wait_seconds=None if wait is None else wait / 1_000_000,
             more=bool(members) and shard.is_due(now_us=now, cap_us=cap, without=left),
-            left_alone=bool(left),
+            has_suspects=bool(left),
         )
 
     def _as_claim(

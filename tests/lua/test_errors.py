@@ -96,7 +96,7 @@ async def test_a_stream_under_another_type_is_told(bench):
     stream = bench.server.keys.stream("default", "ticks")
     await bench.client.set(stream, "text")
     with pytest.raises(queue_errors.WrongType):
-        await bench.queue.settlements.append(queueing.an_entry())
+        await bench.queue.streams.append(queueing.an_entry())
 
 
 async def test_a_mistake_in_a_call_is_a_bug_of_ours(bench):

@@ -86,7 +86,7 @@ def active(run: Run, version: points.TimingVersion, job: str) -> ActiveRun:
 def run_of_job(name: str, schedule: str, slot_us: int | None) -> Run:
     """The run that a Job of a Schedule is of, by its name and its slot.
 
-    A name that is none of ours (somebody made the Job) gets a run of its own.
+    A name that is none of ours (a user made the Job) gets a run of its own.
     """
     if slot_us is not None and 0 <= slot_us < points.DUE_LIMIT_US:
         slot = slot_us.to_bytes(8, "big")
@@ -194,7 +194,7 @@ class AdmissionAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What became of runs that were told to have ended.
+    """The effect of runs that have ended.
 
     Attributes:
         state: of the run that was asked for.

@@ -1,8 +1,8 @@
 """Concurrency policies in the queue: which claimed slots may start, and which runs are over.
 
 ``admit`` decides for one occurrence of a claim in one script of its shard, ``leave`` and ``finish``
-tell of runs that have ended (the worker by its claim, the operator by its watch of Jobs). What has
-to be known of Jobs the caller finds out; nothing here speaks to an API server.
+record runs that have ended (the worker by its claim, the operator by its watch of Jobs). The caller
+finds out about Jobs; nothing here speaks to an API server.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _JOBS_TOGETHER = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """What is told of runs of one schedule."""
+class _Ended:
+    """Runs of one schedule that have ended, and a run to look at."""
 
     runs: Sequence[activeruns.Run] = ()
     jobs: Collection[str] = ()
@@ -55,7 +55,7 @@ class Concurrency:
         """
         try:
             entry = await self._vouched(claim, entry)
-            reply = await self._index.gathered.run(self._admit_call(claim, entry))
+            reply = await self._index.pipelined.run(self._admit_call(claim, entry))
         except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
@@ -76,7 +76,7 @@ class Concurrency:
         look = facts.look
         for part in first:
             call = self._vouch_call(claim.shard, points.ScheduleId(entry.member[:8]), part, look)
-            (look,) = await self._index.gathered.run(call)
+            (look,) = await self._index.pipelined.run(call)
         return dataclasses.replace(entry, facts=dataclasses.replace(facts, look=int(look)))
 
     async def leave(
@@ -90,13 +90,13 @@ class Concurrency:
     ) -> activeruns.Finished:
         """These runs, or the runs of these Jobs, have ended; slots that wait are due instead.
 
-        A run that is still an occurrence is being tried, and stays; one whose Job is told of stays
+        A run that is still an occurrence is being tried, and stays; one whose Job has ended stays
         only if it was replaced meanwhile. ``look`` asks how that run stands.
         """
-        told = _Told(runs=runs, jobs=jobs, look=look)
-        call = self._finish_call(claim.shard, known, claim.lanes[known.id], told)
+        ended = _Ended(runs=runs, jobs=jobs, look=look)
+        call = self._finish_call(claim.shard, known, claim.lanes[known.id], ended)
         try:
-            return _finished(await self._index.gathered.run(call))
+            return _finished(await self._index.pipelined.run(call))
         except queue_errors.LayoutChanged:
             if await self._layouts.may_hold(claim.shard):
                 raise
@@ -117,8 +117,8 @@ class Concurrency:
         removed = called = 0
         for shard in sharding.homes(known.id, self._index.known_layout()):
             try:
-                for told in _in_parts(jobs, every=every):
-                    found = await self._finish_at(shard, known, told, epoch)
+                for ended in _in_parts(jobs, every=every):
+                    found = await self._finish_at(shard, known, ended, epoch)
                     removed, called = removed + found.removed, called + found.called
             except queue_errors.LayoutChanged:
                 if shard == sharding.home(known.id, await self._layouts.read()):
@@ -129,13 +129,13 @@ class Concurrency:
         self,
         shard: messages.ShardId,
         known: definitions.Definition,
-        told: _Told,
+        ended: _Ended,
         epoch: messages.Epoch,
     ) -> activeruns.Finished:
         text = interning.entry(interning.TextKind.NAMESPACE, known.namespace.encode())
         lane = (await self._numbering.intern(shard, [text], epoch))[text]
-        call = self._finish_call(shard, known, lane, told)
-        return _finished(await self._index.gathered.run(call))
+        call = self._finish_call(shard, known, lane, ended)
+        return _finished(await self._index.pipelined.run(call))
 
     def _admit_call(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
@@ -188,22 +188,22 @@ class Concurrency:
         shard: messages.ShardId,
         known: definitions.Definition,
         lane: int,
-        told: _Told,
+        ended: _Ended,
     ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), lane=str(lane))
         arguments.put("id", arguments.position(known.id))
         arguments.put("version", arguments.position(known.timing_version))
-        arguments.put("runs", arguments.run(told.runs))
+        arguments.put("runs", arguments.run(ended.runs))
         named = [
             value
-            for job in sorted(told.jobs)
+            for job in sorted(ended.jobs)
             for run in activeruns.runs_of_job(job, known.name)
             for value in (job, run)
         ]
         arguments.put("jobs", arguments.run(named))
-        arguments.put("every", told.every)
-        arguments.put("look", 0 if told.look is None else arguments.position(told.look))
+        arguments.put("every", ended.every)
+        arguments.put("look", 0 if ended.look is None else arguments.position(ended.look))
         return arguments.call(
             "finish",
             [
@@ -218,11 +218,11 @@ class Concurrency:
         )
 
 
-def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Told]:
+def _in_parts(jobs: Collection[str], *, every: bool) -> Iterator[_Ended]:
     """Thousands of Jobs may end at once; one script at least, which calls up others."""
     listed = sorted(jobs)
     for first in range(0, max(len(listed), 1), _JOBS_TOGETHER):
-        yield _Told(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
+        yield _Ended(jobs=listed[first : first + _JOBS_TOGETHER], every=every)
 
 
 def _put_found(arguments: scripting.Arguments, facts: activeruns.AdmissionFacts) -> None:

@@ -62,7 +62,7 @@ class Circuits:
                 for one in news
             ],
         )
-        reply = await self._index.gathered.run(
+        reply = await self._index.pipelined.run(
             arguments.call("circuits", [self._index.keys.circuits, self._index.keys.troubled])
         )
         return _board(reply, known)

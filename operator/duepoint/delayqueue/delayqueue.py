@@ -228,6 +228,7 @@ def connect(
         ),
         occurrences=enqueued,
     )
+    users_streams = streams.Streams(index=shared, quotas=quotas)
     server_clock = wakeups.ServerClock(shared.clock)
     expected = prefetch.Prefetch()
     counted = counts.Counts(index=shared, reader=reader)
@@ -252,10 +253,14 @@ def connect(
             server_clock=server_clock,
         ),
         settlements=settling.Settlements(
-            index=shared, layouts=known, prefetch=expected, quotas=quotas
+            index=shared,
+            layouts=known,
+            prefetch=expected,
+            quotas=quotas,
+            streams=users_streams,
         ),
         concurrency=admission.Concurrency(index=shared, layouts=known, numbering=numbers),
-        streams=streams.Streams(index=shared, quotas=quotas),
+        streams=users_streams,
         circuits=circuits.Circuits(index=shared),
         dead_letters=deadletters.DeadLetters(index=shared, reader=reader),
         resharding=resharding.Resharding(

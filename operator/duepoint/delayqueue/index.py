@@ -29,10 +29,10 @@ class Index:
     """What the services share.
 
     Attributes:
-        gathered: pipelines of script calls made in one turn of the event loop.
-        gathered_appends: the same for entries of users' streams.
-        gathered_durably: the same for what arms; replies wait for a replica.
-        gathered_reads: the same for groups of plain reading commands.
+        pipelined: script calls made in one turn of the event loop share a round trip.
+        pipelined_appends: the same for entries of users' streams.
+        pipelined_durably: the same for what arms; replies wait for a replica.
+        pipelined_reads: the same for groups of plain reading commands.
         layout: as it was read last; None = never.
         buckets: of a new index; one that exists says its own number.
     """
@@ -44,10 +44,10 @@ class Index:
         self.scripts = scripting.Scripts(opened)
         self.keys = names
         self.clock = clock
-        self.gathered = scripting.Pipelining(self.scripts.run_many)
-        self.gathered_appends = scripting.Pipelining(self.scripts.run_many)
-        self.gathered_durably = scripting.Pipelining(self.scripts.run_many_durably)
-        self.gathered_reads = scripting.Pipelining(self._read_each)
+        self.pipelined = scripting.Pipelining(self.scripts.run_many)
+        self.pipelined_appends = scripting.Pipelining(self.scripts.run_many)
+        self.pipelined_durably = scripting.Pipelining(self.scripts.run_many_durably)
+        self.pipelined_reads = scripting.Pipelining(self._read_each)
         self.layout: messages.Layout | None = None
         self.buckets = buckets
 

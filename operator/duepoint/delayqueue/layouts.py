@@ -1,10 +1,10 @@
 """Which layout the index has, and where a schedule is while it gets another one.
 
-Everybody reads the layout record; while the index is cut anew it names two layouts, and a schedule
-is in a shard of the former one until it has moved to its new home, for good. So whoever looks for
-it asks the former shard first. A shard says by itself that it is draining, so that a client which
-knows only the former layout is sent on, too. The record is changed by ``membership`` (made) and
-``partitioning`` (cut anew).
+All processes read the layout record; while the index is resharded it names two layouts, and a
+schedule is in a shard of the former one until it has moved to its new home, for good. So a search
+asks the former shard first. A shard says by itself that it is draining, so that a client that knows
+only the former layout is sent on, too. The record is changed by ``membership`` (made) and
+``resharding`` (resharded).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Layouts:
     def belong_to(self, owner: Owner) -> None:
         """The index must be of this cluster from now on; before this call any index will do.
 
-        Where it is not, ``read``, ``beat`` and whatever changes a shard raise ``Foreign`` and
+        Where it is not, ``read``, ``beat`` and all calls that change a shard raise ``Foreign`` and
         change nothing.
         """
         self._owner = owner

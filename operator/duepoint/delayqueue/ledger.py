@@ -1,9 +1,9 @@
-"""The ``runs`` and ``dead`` streams of all shards, as their readers want them.
+"""The ``runs`` streams of all shards, as their reader wants them.
 
-The status writer is one consumer of one group. It is told by the ``ran`` channels which shards
-have something new, and reads those without blocking; entries that were read and never
-acknowledged (a crash) are taken over at the start. What is acknowledged leaves the stream, so that
-its length is what status lags behind; the cap holds while nobody reads.
+The status writer is one consumer of one group. The ``ran`` channels name the shards that
+have something new, and it reads those without blocking; it takes over entries that were read and
+never acknowledged (a crash) at the start. What is acknowledged leaves the stream, so that its
+length is how far status lags behind; a cap bounds it while there is no reader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duepoint.delayqueue import index, messages, sharding
 from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.wire import scripting, subscription
 
-#: A sleeping reader looks this often whether somebody has read another layout; asks nobody.
+#: A sleeping reader looks this often whether this process has read another layout.
 _LAYOUT_SECONDS = 2.0
 
 
@@ -28,7 +28,7 @@ class OutcomeEntry:
     """One entry of a shard's ``runs`` stream, as the reporter reads it.
 
     Attributes:
-        is_lost: told by a claim that was not there (any more): its slots are for others to end.
+        is_lost: written by a claim that did not exist (any more): its slots are for others to end.
         back_us: not outcomes, but that the server went back; 0 = outcomes.
     """
 
@@ -236,7 +236,7 @@ def _outcome(shard: messages.ShardId, entry_id: str, fields: dict[bytes, bytes])
 
 
 def _packed(fields: dict[bytes, bytes]) -> bytes:
-    """The outcomes of an entry, or of the retry that a script buried; empty of a stranger."""
+    """The outcomes of an entry, or of the retry that a script buried; empty if unreadable."""
     if b"o" in fields:
         return fields[b"o"]
     member, record = fields.pop(b"member", b""), fields.pop(b"record", b"")

@@ -1,7 +1,7 @@
 """The layout of the index, and who is alive.
 
 The operator makes the index (``open_layout``); everybody reads it. Shards are initialised before
-the layout record names them, so that nobody meets a half-made index; a shard that was emptied
+the layout record names them, so that no process meets a half-made index; a shard that was emptied
 alone is made anew the same way.
 """
 
@@ -20,7 +20,7 @@ STATUS_GROUP = "status"
 #: A worker that has not said so for this long is not alive.
 WORKER_TTL_SECONDS = 25.0
 #: An installation that was not heard of for so long has gone, and another one takes its index over.
-SILENCE_SECONDS = 300.0
+ABANDONED_SECONDS = 300.0
 
 
 class Membership:
@@ -61,7 +61,7 @@ class Membership:
             buckets=self._index.buckets,
             epoch=epoch,
             incarnation=_new_incarnation(),
-            silence=int(SILENCE_SECONDS * 1_000_000),
+            silence=int(ABANDONED_SECONDS * 1_000_000),
         )
         if by:
             arguments.put("by", by)
@@ -70,7 +70,7 @@ class Membership:
             arguments.put("former_shards", wanted.former.shards)
         reply = await self._index.scripts.run(arguments.call("open", [self._index.keys.layout]))
         opened = self._layouts.remember(reply)
-        if opened != wanted:  # somebody else was first, with another wish
+        if opened != wanted:  # another operator was first, with another wish
             await self.make_shards(opened, epoch)
         return opened
 

@@ -3,7 +3,7 @@
 These shapes are the port: ``delayqueue.DelayQueue`` speaks them to Redis,
 ``tests.fakes.memoryqueue`` to a dict, and one conformance suite holds both to them.
 Instants are microseconds since the epoch; ``held_until`` is on the caller's monotonic clock.
-Nobody outside this package sees a raw reply.
+Raw replies do not leave this package.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Epoch = NewType("Epoch", int)
 #: A point that so many owners died of with nothing else in hand belongs to the dead letters.
 POISON_RECLAIMS = 3
 #: Points taken over so often have lost two owners: a worker has one such claim in hand at a time.
-DOUBTFUL_RECLAIMS = 2
+SUSPECT_RECLAIMS = 2
 
 #: Retries of one schedule that may be open, unless its catch-up policy runs more; of more, the
 #: oldest becomes a dead letter.
@@ -183,9 +183,9 @@ class Claim:
         return self.alone >= POISON_RECLAIMS
 
     @property
-    def is_doubtful(self) -> bool:
+    def is_suspect(self) -> bool:
         """Whether two owners have lost these points: one of them may be what ends workers."""
-        return self.reclaimed >= DOUBTFUL_RECLAIMS
+        return self.reclaimed >= SUSPECT_RECLAIMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +196,7 @@ class Claimed:
         claim: None when nothing was due.
         wait_seconds: time to the next due or claim expiry, >= 0.001; None when the shard is empty.
         more: more points are due than the batch could take.
-        left_alone: there are points here that have lost two owners, and the caller was wary.
+        has_suspects: there are points here that have lost two owners, and the caller skipped them.
         trouble: why this shard could not be looked at, though others could.
     """
 
@@ -204,7 +204,7 @@ class Claimed:
     claim: Claim | None
     wait_seconds: float | None
     more: bool = False
-    left_alone: bool = False
+    has_suspects: bool = False
     trouble: errors.TryLater | None = None
 
 
@@ -243,7 +243,7 @@ class DeadLetter:
 
     ``entry`` is a flat text map (namespace, name, uid, slot, reason, last status, attempts ...).
     ``member`` is the point that disappears with it; empty where the slot has no point of its own
-    (a chain's slot was given up on and the chain goes on): the letter is written all the same.
+    (a chain's slot was given up on and the chain goes on): it is written all the same.
     """
 
     member: bytes

@@ -237,8 +237,8 @@ class Wakeups(Alarms):
         )
 
     async def start(self) -> None:
-        # Whoever meets another server has everybody look at it: it is in doubt up to the first
-        # claim, so that what is due between its first answer and that claim has to wait.
+        # A process that meets another server looks at all shards: the server is suspect up to the
+        # first claim, so that what is due between its first answer and that claim has to wait.
         self._servers.on_upheaval.append(self.ring_all)
         await self._subscription.start()
 

@@ -238,7 +238,7 @@ class Claimer:
             for claim in claims:
                 self._hand_over(claim, is_only=len(claims) == 1)
         for answer in answers:
-            if answer.left_alone:
+            if answer.has_suspects:
                 await self._claim_suspects(wakeups, answer.shard)
         if self._outages.record(answers, ended):
             self._report_outages()
@@ -276,7 +276,7 @@ class Claimer:
             )
 
     async def _looked_at(
-        self, wakeups: Wakeups, ask: claim_budget.Ask, *, wary: bool = True
+        self, wakeups: Wakeups, ask: claim_budget.Ask, *, skip_suspects: bool = True
     ) -> list[messages.Claimed]:
         return await self._queue.claims.claim(
             ask.shards,
@@ -284,7 +284,7 @@ class Claimer:
             batch=ask.batch,
             lease_seconds=self._limits.lease_seconds,
             standby=wakeups.standby,
-            wary=wary,
+            skip_suspects=skip_suspects,
         )
 
     def _report_outages(self) -> None:
@@ -306,7 +306,7 @@ class Claimer:
         try:
             async with self._asking():
                 ask = claim_budget.Ask(shards=(shard,), batch=self._limits.batch)
-                (answer,) = await self._looked_at(wakeups, ask, wary=False)
+                (answer,) = await self._looked_at(wakeups, ask, skip_suspects=False)
                 wakeups.note(answer)
                 claim = answer.claim
                 if claim is not None:
@@ -314,7 +314,7 @@ class Claimer:
         except errors.TryLater:
             wakeups.look_again([shard], after_seconds=claiming.AWAY_SECONDS)  # that look tells
         finally:
-            if claim is None or not claim.is_doubtful:  # somebody else was quicker
+            if claim is None or not claim.is_suspect:  # another worker was quicker
                 self._end_suspects()
 
     def _end_suspects(self) -> None:
@@ -398,7 +398,7 @@ class Claimer:
         holding.close()
         self._isolation.end(claim)
         self._note_end(ended)
-        if claim.is_doubtful:
+        if claim.is_suspect:
             self._end_suspects()
 
     def _note_end(self, ended: asyncio.Task[None]) -> None:

@@ -269,7 +269,7 @@ class Handover:
             return
         try:
             async with asyncio.timeout(left):
-                ids = await self._queue.settlements.append(
+                ids = await self._queue.streams.append(
                     self._target.entries(item.firings, item.members)
                 )
         except (queue_errors.WrongType, errors.QueueUnavailable) as error:

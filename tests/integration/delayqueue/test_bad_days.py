@@ -123,7 +123,7 @@ async def test_a_full_server_refuses_arming_whole_and_lets_the_rest_go_on(lonely
     with pytest.raises(errors.QueueUnavailable):
         await lonely.queue.definitions.upsert(many, EPOCH)
     with pytest.raises(errors.QueueUnavailable):
-        await lonely.queue.settlements.append(queueing.an_entry())
+        await lonely.queue.streams.append(queueing.an_entry())
     assert await lonely.total() == before
     settled = await lonely.queue.settlements.settle(
         first,

@@ -19,7 +19,7 @@ async def append(queue, action=None, **changes):
         action=one.action, namespace=one.namespace, trigger=one.trigger, uids=[one.uid],
         generations=[one.generation], slots_us=[one.slot_us],
     )  # fmt: skip
-    return await queue.settlements.append(
+    return await queue.streams.append(
         stream.StreamTarget(clock.SystemClock()).entries(rows, [b"a member"])
     )
 

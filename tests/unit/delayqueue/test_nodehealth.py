@@ -67,7 +67,7 @@ async def test_a_silent_node_is_used_again_once_it_answers(made):
     two.is_silent = True
     await made.exchange([OF_TWO])
     two.is_silent = False
-    (asking,) = made._silence._asking.values()
+    (asking,) = made._health._asking.values()
     await asking
     assert await made.exchange([OF_TWO]) == ["two"]
 
@@ -78,7 +78,7 @@ async def test_a_node_that_is_no_primary_any_more_is_not_asked_for_ever(made):
     await made._nodes[TWO].pinged.wait()
     made._take(clusters.Map([ONE] * clusters.SLOTS, {}))
     await asyncio.sleep(0)
-    assert made._silence.of(TWO) is None
+    assert made._health.of(TWO) is None
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -98,7 +98,7 @@ async def test_a_question_that_goes_wrong_does_not_silence_a_node_for_ever():
 
 async def test_one_that_refuses_is_asked_each_time(made):
     refused = redis.exceptions.ConnectionError("connection refused")
-    made._silence.note(TWO, [refused])
+    made._health.note(TWO, [refused])
     assert await made.exchange([OF_TWO]) == ["two"]
 
 

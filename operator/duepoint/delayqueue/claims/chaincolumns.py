@@ -3,7 +3,7 @@
 A worker that empties a burst claims hundreds of points at a time, and a value object for each
 would cost more than everything else that happens to it. So the members and dues stay as they came,
 oldest due first; who wants points indexes or iterates and gets the same ones as from a tuple.
-Pure, and immutable by custom: nobody writes to the columns.
+Pure, and immutable by custom: no caller writes to the columns.
 """
 
 from __future__ import annotations

@@ -46,13 +46,13 @@ _MOST_POINTS = 2_000  # two values each; unpack() carries 7,900
 _MOVING_WAIT_SECONDS = 0.1
 #: A look that came too early by less than this would come too early again.
 _LEAST_WAIT_SECONDS = 0.0002
-#: Shorter members than a schedule id are strangers; they are their own key among the lanes.
+#: Shorter members than a schedule id are unknown; they are their own key among the lanes.
 _ID_LENGTH = 8
 
 
 log = structlog.get_logger(__name__)
 
-#: The highest mark of a shard, and when it was told last that it is that.
+#: The highest mark of a shard, and when a reply said so last.
 _Mark = tuple[int, float]
 _NO_MARK: _Mark = (0, -math.inf)
 
@@ -81,7 +81,7 @@ class Claims:
         self._lanes: dict[messages.ShardId, list[bytes]] = {}
         self._is_outdated = False
         self._puzzling: set[messages.ShardId] = set()
-        #: The highest mark that each shard has told; one that is lower later went back.
+        #: The highest mark of each shard; a shard whose mark is lower later went back.
         self._marks: dict[messages.ShardId, _Mark] = {}
 
     async def claim(
@@ -92,14 +92,14 @@ class Claims:
         batch: int = BATCH,
         lease_seconds: float = LEASE_SECONDS,
         standby: Collection[messages.ShardId] = (),
-        wary: bool = False,
+        skip_suspects: bool = False,
     ) -> list[messages.Claimed]:
         """Look at these shards in one round trip; one answer per shard, in their order.
 
-        Shards in ``standby`` have another preferred worker: their dues are taken only when
-        200-500 ms late, their expired claims 0-100 ms late. ``wary``: what has lost two owners
-        already is left alone, and the answer says so. A shard that cannot be looked at says why
-        in its answer, and is raised only where none of them can be.
+        Shards in ``standby`` have another preferred worker: their dues are taken only when 200-500
+        ms late, their expired claims 0-100 ms late. ``skip_suspects``: points that have lost two
+        owners are skipped, and the answer says so. A shard that cannot be looked at says why in its
+        answer, and is raised only where none of them can be.
         """
         if self._is_outdated:
             self._is_outdated = False
@@ -125,7 +125,7 @@ class Claims:
                             batch=batch,
                             lease_seconds=lease_seconds,
                             standby=shard in standby,
-                            wary=wary,
+                            skip_suspects=skip_suspects,
                         )
                         for shard, id_ in zip(asked, ids, strict=True)
                     ),
@@ -301,11 +301,11 @@ class Claims:
         batch: int,
         lease_seconds: float,
         standby: bool,
-        wary: bool,
+        skip_suspects: bool,
     ) -> scripting.ScriptCall:
         names = self._index.shard(shard)
         lanes = self._lanes.get(shard, [])
-        mark, told_at = self._marks.get(shard, _NO_MARK)
+        mark, marked_at = self._marks.get(shard, _NO_MARK)
         arguments = scripting.Arguments(
             layout=sharding.layout_of(shard),
             worker=worker,
@@ -315,9 +315,9 @@ class Claims:
             lanes=[lane.decode() for lane in lanes],
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
-            wary=wary,
+            wary=skip_suspects,
             mark=mark,
-            **({"mark_age": _us(self._index.clock.monotonic() - told_at)} if mark else {}),
+            **({"mark_age": _us(self._index.clock.monotonic() - marked_at)} if mark else {}),
             ran=names.ran,
         )
         arguments.put("id", arguments.position(claim_id))
@@ -343,7 +343,7 @@ class Claims:
                 shard=shard,
                 claim=None,
                 wait_seconds=_seconds(reply[1], passed),
-                left_alone=bool(reply[3]),
+                has_suspects=bool(reply[3]),
             )
         self._server_clock.note_answer(int(reply[3]), asked=started)
         _, cap, token, now, attempts, alone, more, wait, found, occurrences, *others = reply
@@ -370,7 +370,7 @@ class Claims:
             claim=claim,
             wait_seconds=_seconds(wait, passed),
             more=bool(more),
-            left_alone=bool(left),
+            has_suspects=bool(left),
         )
 
 

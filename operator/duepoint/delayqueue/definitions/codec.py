@@ -1,8 +1,8 @@
 """The record of a definition as the index stores it: one layout, written and read here alone.
 
 A record takes about 64 bytes: what many schedules share (namespace, rule, target) is a number that
-the shard's table of interned texts resolves; a rule that hardly anyone shares stands in the record
-itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
+the shard's table of interned texts resolves; a rule that hardly any schedule shares stands in the
+record itself. Layout of format 1, integers as LEB128 varints unless said otherwise::
 
     0  format number (1)                          one byte
     1  state                                      one byte; settle rewrites it in place
@@ -29,7 +29,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -361,24 +361,41 @@ _END = b"\xff\xfe"
 _Find = Callable[[bytes], list[tuple[bytes, ...]]]
 
 
-def finder(*captured: str) -> _Find:
-    """Finds (record, captured parts in the order of the layout, name) of records of no flag."""
-    parts = b"".join(b"(%b)" % part if name in captured else part for name, part in LAYOUT.items())
-    return re.compile(b"(" + parts + rb"([\x20-\x7e]*))" + _END, re.DOTALL).findall
+def finder(*captured: str, head: bytes = b"") -> _Find:
+    """Finds (record, captured parts in the order of the layout, name) of records of no flag.
 
-
-def parts(find: _Find, records: list[bytes]) -> list[tuple[bytes, ...] | None]:
-    """The parts of each record; None of one that is not of the usual form.
-
-    Found is what was asked, record by record, or a record that is damaged has hidden others: then
-    each half is looked at by itself.
+    Args:
+        head: how each record begins; by default any format, state and flags.
     """
-    found = find(_END.join([*records, b""]))
-    if [row[0] for row in found] == records:
-        length_of = {varint: varint_number(varint) for varint in {row[-2] for row in found}}
-        return [row if length_of[row[-2]] == len(row[-1]) else None for row in found]
-    if len(records) == 1:
-        return [None]
+    parts = {name: b"(%b)" % part if name in captured else part for name, part in LAYOUT.items()}
+    if head:
+        parts = {**parts, "format": re.escape(head), "state": b"", "flags": b""}
+    return re.compile(
+        b"(" + b"".join(parts.values()) + rb"([\x20-\x7e]*))" + _END, re.DOTALL
+    ).findall
+
+
+def part_columns(find: _Find, records: Sequence[bytes | None]) -> list[tuple[bytes, ...]] | None:
+    """The parts of all records by column; None unless each record is of the usual form.
+
+    The first column has to equal the records: a damaged record may have hidden others.
+    """
+    if None in records:
+        return None
+    found = list(zip(*find(_END.join([*cast("Sequence[bytes]", records), b""])), strict=True))
+    if not found or found[0] != tuple(records):
+        return None
+    *_, lengths, names = found
+    length_of = {varint: varint_number(varint) for varint in set(lengths)}
+    return found if list(map(length_of.__getitem__, lengths)) == list(map(len, names)) else None
+
+
+def parts(find: _Find, records: Sequence[bytes]) -> list[tuple[bytes, ...] | None]:
+    """The parts of each record; None of one that is not of the usual form."""
+    if (found := part_columns(find, records)) is not None:
+        return list(zip(*found, strict=True))
+    if len(records) <= 1:
+        return [None] * len(records)
     half = len(records) // 2
     return parts(find, records[:half]) + parts(find, records[half:])
 

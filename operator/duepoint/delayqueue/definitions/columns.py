@@ -66,37 +66,37 @@ class Columns(NamedTuple):
 
 
 _USUAL_ARMED = codec.HEADS[State.ARMED][0]
-
-
-_find_facts = codec.finder("version", "uid", "generation", "created", "kind", "name_length")
+_find_facts = codec.finder(
+    "version", "uid", "generation", "created", "kind", "name_length", head=_USUAL_ARMED
+)
 
 
 def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Columns:
-    """The rows of those usual records that are armed and of the timing version beside them."""
-    usual = [
-        place
-        for place, record in enumerate(records)
-        if record is not None and record.startswith(_USUAL_ARMED)
-    ]
-    found = codec.parts(_find_facts, [records[place] or b"" for place in usual])
-    wanted = [versions[place] for place in usual]
-    if None in found or [row[1] for row in found if row] != wanted:
-        usual = [
-            place
-            for place, row in zip(usual, found, strict=True)
-            if row and row[1] == versions[place]
+    """The rows of those usual records that are armed and of the timing version beside them.
+
+    Where all records are, which is the rule, one match of all of them is the whole work.
+    """
+    usual: Sequence[int] = range(len(records))
+    found = codec.part_columns(_find_facts, records)
+    if found is None or found[1] != tuple(versions):
+        armed = [
+            (place, record)
+            for place, (record, version) in enumerate(zip(records, versions, strict=True))
+            if record is not None
+            and record.startswith(_USUAL_ARMED)
+            and record[codec.VERSION] == version
         ]
-        found = [
-            row for row, version in zip(found, wanted, strict=True) if row and row[1] == version
-        ]
+        rows = codec.parts(_find_facts, [record for _, record in armed])
+        usual = [place for (place, _), row in zip(armed, rows, strict=True) if row is not None]
+        found = list(zip(*filter(None, rows), strict=True))
     if not found:
         return Columns()
-    _, _, uids, generations, created, kinds, _, names = zip(*filter(None, found), strict=True)
+    _, _, uids, generations, created, kinds, _, names = found
     number_of = {varint: codec.varint_number(varint) for varint in set(generations)}
     return Columns(
         indexes=usual,
         uids=_uuid_texts(uids),
-        names=list(map(bytes.decode, names)),
+        names=b"\n".join(names).decode().split("\n"),
         generations=list(map(number_of.__getitem__, generations)),
         created_us=_Instants(created),
         kinds=kinds,
@@ -228,7 +228,7 @@ class ColumnReader:
     async def _read_kinds(
         self, shard: messages.ShardId, kinds: set[bytes]
     ) -> dict[bytes, DefinitionKind | None]:
-        """None = one that cannot be read; that is told in the log when it is read whole."""
+        """None = one that cannot be read; the log reports it when it is read whole."""
         numbers_of = {kind: codec.kind_numbers(kind) for kind in kinds}
         await self._reader.learn_numbers(
             shard, set(itertools.chain.from_iterable(numbers_of.values()))

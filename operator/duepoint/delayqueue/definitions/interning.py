@@ -148,7 +148,7 @@ class Numbering:
         names = self._index.shard(shard)
         call = arguments.call(script, [names.meta, names.interned])
         try:
-            reply = await self._index.gathered.run(call)
+            reply = await self._index.pipelined.run(call)
         except queue_errors.WriteRefused:
             found = await self._given(shard, missing)
             if found is None:

@@ -2,7 +2,7 @@
 
 A batch leaves in three steps: ``export`` takes its points out of reach and notes everything under
 the batch, ``import`` stores it in the new shards, ``forget`` removes what is left. Each step may be
-repeated by anybody, so a mover that dies between two of them is no matter: a worker that meets a
+repeated by any process, so a mover may die between two of them: a worker that meets a
 batch older than five seconds, or an operator that waits for one, finishes it. What needs the
 leader's term (which schedules leave, and when) is ``partitioning``'s.
 
@@ -28,7 +28,8 @@ log = structlog.get_logger(__name__)
 
 #: Between two tries of an edit whose schedule is on its way.
 BUSY_SECONDS = 0.005
-#: A batch that is on its way for longer is finished by whoever meets it; the scripts know it, too.
+#: A batch that is on its way for longer is finished by the process that meets it; the scripts know
+#: this, too.
 PATIENCE_SECONDS = 5.0
 _MOST_BATCHES = 16
 #: A number that no text is ever given.
@@ -82,7 +83,7 @@ class Moves:
         self._blobs_there: set[tuple[messages.ShardId, str | None, bytes]] = set()
 
     async def finish(self, shard: messages.ShardId, batch: bytes | None = None) -> int:
-        """Whatever is on its way from this shard (or one batch) arrives; how many batches."""
+        """Finish all batches on their way from this shard, or one of them; how many."""
         finished = 0
         while moves := await self._moves(shard, batch):
             for name, taken in moves:
@@ -179,7 +180,7 @@ class Moves:
             blobs = await self._blobs_to_bring(shard, home, texts.values())
             try:
                 # It is forgotten where it was next: a replica has it first, where there is one.
-                await self._index.gathered_durably.run(
+                await self._index.pipelined_durably.run(
                     self._import_call(home, batch, travellers, numbered, blobs)
                 )
             except queue_errors.LayoutChanged:
@@ -193,7 +194,7 @@ class Moves:
     async def _blobs_to_bring(
         self, shard: messages.ShardId, home: messages.ShardId, texts: Iterable[bytes]
     ) -> dict[bytes, bytes]:
-        """Digests and sealed contents that the new shard may not have yet."""
+        """Digests and signed contents that the new shard may not have yet."""
         incarnation = self._interned.incarnation(home)
         kind = interning.TextKind.TARGET.encode()
         digests = sorted(
@@ -275,7 +276,7 @@ class Moves:
 def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:
     """The record with the numbers of its new shard; one that lacks a text names none at all.
 
-    So the comparison with the objects knows it as little as whoever claims it.
+    So neither a claim nor the comparison with the objects can read it.
     """
     numbers = codec.numbers(record)
     if not all(number in numbered for number in numbers):

@@ -145,7 +145,7 @@ class DefinitionReader:
     ) -> messages.FoundDefinitions:
         by_bucket = self.by_bucket(shard, ids)
         for _ in range(_READINGS):
-            meta, *replies = await self._index.gathered_reads.run(
+            meta, *replies = await self._index.pipelined_reads.run(
                 self.definition_commands(shard, by_bucket)
             )
             self.check_meta(shard, meta)
@@ -393,7 +393,7 @@ def _pairs(
 def unpacked(
     records: Iterable[tuple[points.ScheduleId, bytes | None]],
 ) -> dict[points.ScheduleId, codec.Packed]:
-    """The records that can be read; the others are told in the log and a metric."""
+    """The records that can be read; the others are logged and counted."""
     unpacked = {}
     for schedule_id, record in records:
         packed = None if record is None else _readable(schedule_id, record)

@@ -72,10 +72,10 @@ def pack(record: messages.OccurrenceRecord) -> bytes:
 
 def for_letter(record: messages.OccurrenceRecord) -> dict[str, str]:
     """What a replay could find nowhere else: whose run it is, and what that wants otherwise."""
-    told = {"trigger": record.trigger, "run_uid": record.run_uid}
+    fields = {"trigger": record.trigger, "run_uid": record.run_uid}
     if record.payload or record.concurrency:
-        told["record"] = pack(record).hex()
-    return told
+        fields["record"] = pack(record).hex()
+    return fields
 
 
 def unpack(data: bytes) -> messages.OccurrenceRecord:

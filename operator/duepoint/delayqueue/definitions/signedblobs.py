@@ -2,7 +2,7 @@
 
 A blob (what to do: a Job template, a webhook, a stream) is stored once per content and namespace.
 Its name is an HMAC-SHA256 over namespace and content, cut to 144 bits. A reader computes the name
-again, so that somebody with write access to Redis but without the key can neither alter a blob
+again, so that an intruder with write access to Redis but without the key can neither alter a blob
 nor give one namespace the blob of another. Stored value, format 1: one byte 1, four bytes that say
 which key was used (a hash of it), the content deflated. Pure.
 """

@@ -204,7 +204,7 @@ class Upsert:
                     calls.append(call)
                 else:
                     absent += part.rows()
-            replies = await self._index.gathered_durably.replies(calls)
+            replies = await self._index.pipelined_durably.replies(calls)
             for part, reply in zip(parts, replies, strict=True):
                 for row, answer in zip(
                     part.rows(), await self._answers(part, reply, epoch), strict=True
@@ -227,7 +227,7 @@ class Upsert:
             return reply
 
         async def again() -> list[bytes]:
-            answers: list[bytes] = await self._index.gathered_durably.run(
+            answers: list[bytes] = await self._index.pipelined_durably.run(
                 await self._call(part, epoch)
             )
             return answers

@@ -150,14 +150,14 @@ class Counts:
             raise queue_errors.Uninitialised("there is no index yet: the operator makes it")
         now = scripting.time_us(time)
         nodes = await self._index.servers.everywhere([("INFO", "server"), ("INFO", "memory")])
-        told = [scripting.good(replies, "look at the servers") for replies in nodes]
-        memories = [memory for _, memory in told]
+        infos = [scripting.good(replies, "look at the servers") for replies in nodes]
+        memories = [memory for _, memory in infos]
         return IndexView(
             layout=messages.Layout(number=int(record[0]), shards=int(record[1])),
             state=(record[2] or b"stable").decode(errors="replace"),
             epoch=layouts.number_of(record[3]),
             now_us=now,
-            server=_server_name(told[0][0]),
+            server=_server_name(infos[0][0]),
             workers=tuple(
                 (name.decode(errors="replace"), int(until))
                 for name, until in scripting.scored(workers)

@@ -63,7 +63,7 @@ class ClaimView:
 
     Attributes:
         until_us: when it runs out; in the past = it waits to be taken over.
-        reclaimed: how often these points were taken over from somebody who did not end them.
+        reclaimed: how often these points were claimed before and not settled.
         points: those still held, oldest due first, with the dues they had.
         now_us: the server's time when this was seen.
     """
@@ -92,7 +92,7 @@ class Upcoming:
         self._counts = counts
 
     async def next_points(self, count: int, *, namespace: str | None = None) -> list[PointView]:
-        """The ``count`` points that are due first, in that order, of those that nobody holds."""
+        """The ``count`` points that are due first, in that order, of those that no worker holds."""
         heads = await self._counts.of_each_shard(lambda shard: self._heads(shard, count, namespace))
         # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
         first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))

@@ -2,7 +2,7 @@
 
 An edit of what a Schedule does stores a new blob and leaves the old one: others may share it, and
 counting users would cost every write. So the leader looks now and then: it reads all definitions
-of a shard, then the names of its blobs, and hands those that nobody uses to one fenced script,
+of a shard, then the names of its blobs, and hands the unused ones to one fenced script,
 which marks them; those that have been marked for a day are removed. Rules and digests that have
 numbers go the same way; who stores a definition meanwhile takes the marks off, and asks for another
 number where one is gone. Nothing is removed from a shard that holds a definition which cannot be

@@ -225,6 +225,6 @@ def _timed_heads(known: definitions.Definition) -> list[bytes]:
 
 
 def slot_us(member: bytes) -> int:
-    """The slot of an occurrence; 0 of a stranger, which is due at once and buried."""
+    """The slot of an occurrence; 0 of an unknown member, which is due at once and buried."""
     point = points.parse_member(member, 0)
     return 0 if point is None else point.slot_us

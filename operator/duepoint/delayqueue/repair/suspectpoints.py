@@ -184,14 +184,14 @@ class SuspectPoints:
         (changed,) = await self._index.scripts.run(arguments.call("compared", keys))
         return int(changed)
 
-    async def end(self, doubted: SuspectShard, epoch: messages.Epoch) -> str:
-        """Nothing is in doubt any more: empty text; else what is left: due, held or claimed."""
-        names = self._index.shard(doubted.shard)
-        lanes = list(await self._reader.namespaces(doubted.shard))
+    async def end(self, suspect: SuspectShard, epoch: messages.Epoch) -> str:
+        """Clear the mark of a shard: empty text; else what is left: due, held or claimed."""
+        names = self._index.shard(suspect.shard)
+        lanes = list(await self._reader.namespaces(suspect.shard))
         arguments = scripting.Arguments(
-            layout=sharding.layout_of(doubted.shard),
+            layout=sharding.layout_of(suspect.shard),
             epoch=epoch,
-            back=str(doubted.back_us),
+            back=str(suspect.back_us),
             lanes=[str(lane) for lane in lanes],
         )
         keys = [names.meta, names.claims, names.leases, *(names.lane(lane) for lane in lanes)]

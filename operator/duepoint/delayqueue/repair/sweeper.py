@@ -272,7 +272,7 @@ class Sweeper:
         occurrences = []
         for member in members:
             if points.parse_member(member, 0) is None:
-                continue  # the sentinel, or a stranger: whoever claims it buries it
+                continue  # the sentinel, or an unknown member: the worker that claims it buries it
             schedule_id = points.ScheduleId(member[:_ID_LENGTH])
             record = records.get(schedule_id)
             is_chain = len(member) == points.CHAIN_LENGTH

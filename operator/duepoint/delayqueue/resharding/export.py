@@ -1,10 +1,10 @@
 """What a draining shard gives away in one pass, in bounded steps: schedules, what follows, letters.
 
 A pass goes over all buckets, then over the lanes (occurrences that a worker held when their
-definition went, and points of nobody), then over the dead letters. Where it goes on is its cursor:
-``d`` and a bucket, ``p`` and a lane, ``x`` for the letters. What a worker holds is left out until
-another pass. What cannot be read holds up nothing: its points are buried, its definition is written
-anew from its object. How one batch travels is ``moving``'s.
+definition went, and points without a claim), then over the dead letters. Where it goes on is its
+cursor: ``d`` and a bucket, ``p`` and a lane, ``x`` for the letters. What a worker holds is left out
+until another pass. What cannot be read holds up nothing: its points are buried, its definition is
+written anew from its object. How one batch travels is ``moving``'s.
 """
 
 from __future__ import annotations
@@ -142,11 +142,11 @@ class Export:
         epoch: messages.Epoch,
         namespaces: dict[int, str],
     ) -> Moved:
-        """Occurrences that a worker held when their definition went, and points of nobody."""
+        """Occurrences that a worker held when their definition went, and points without a claim."""
         names, lanes = self._index.shard(shard), sorted(namespaces)
         chunk = lanes[first : first + _LANES_PER_STEP]
         groups: list[_Group] = []
-        for lane, members in zip(chunk, await self._points_of_nobody(shard, chunk), strict=True):
+        for lane, members in zip(chunk, await self._unheld_points(shard, chunk), strict=True):
             by_bucket: dict[str, list[bytes]] = {}
             for member in members:
                 bucket = names.bucket_of(
@@ -160,7 +160,7 @@ class Export:
         following = first + _LANES_PER_STEP
         return done.moved(f"p{following}" if following < len(lanes) else "x0")
 
-    async def _points_of_nobody(
+    async def _unheld_points(
         self, shard: messages.ShardId, lanes: Sequence[int]
     ) -> list[list[bytes]]:
         """Of each lane some points that wait, and some that no claim holds; the script decides."""
@@ -200,7 +200,7 @@ class Export:
         schedules: Sequence[_Group] = (),
         followers: Sequence[_Group] = (),
     ) -> Moved:
-        """Move one batch, as far as nobody holds it."""
+        """Move one batch, except what a worker holds."""
         names = self._index.shard(shard)
         used = scripting.KeyList(
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,
@@ -265,7 +265,7 @@ class Export:
                 for letter, fields in letters
             ]
             arguments.put("letters", listed)
-            await self._index.gathered_durably.run(
+            await self._index.pipelined_durably.run(
                 arguments.call("rebury", [
                     target.meta, target.dead, target.imported, target.letters, target.letter_sums,
                 ])
@@ -291,7 +291,7 @@ class Export:
     async def is_any_definition_left(
         self, shard: messages.ShardId, namespaces: dict[int, str]
     ) -> bool:
-        """Records that nobody can read do not count: they are written anew from their objects."""
+        """Unreadable records do not count: the operator writes them anew from their objects."""
         buckets = self._index.buckets_of(shard, namespaces.values())
         counts = await self._index.read_many("count", [("HLEN", bucket) for bucket in buckets])
         for bucket, count in zip(buckets, counts, strict=True):

@@ -1,11 +1,11 @@
 """Another number of shards while everything runs: what the leader does, step by step.
 
-Asked for by anybody (``ask_partition``), done by the leader with its term: the layout record names
-both layouts (``announce_partition``), each former shard takes no new schedules and gives away what
-nobody holds (``move``, in bounded steps, pass after pass), is closed when nothing is left
-(``close_shard``), and at the end the new layout stands alone (``end_partition``). Every step may be
-repeated and every one may be the last of a process: what is to be done next is read from the index.
-What gives a shard away in which order is ``emptying``'s, how one batch travels ``moving``'s.
+Any process may ask for it (``ask``); the leader does it with its term. The layout record names both
+layouts (``announce``), each former shard takes no new schedules and gives away what no worker holds
+(``move``, in bounded steps, pass after pass), is closed when nothing is left (``close``), and at
+the end the new layout stands alone (``end``). Every step may be repeated and every one may be the
+last of a process: what is to be done next is read from the index. In which order a shard gives away
+what it holds is decided in ``export``; how one batch travels, in ``moves``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Phase(enum.StrEnum):
     STABLE = "stable"
     ANNOUNCED = "announced"  # workers learn of the new shards
     MOVING = "moving"  # schedules move
-    CLOSING = "closing"  # what is left are outcomes that nobody has read yet
+    CLOSING = "closing"  # only unread outcomes are left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Resharding:
     async def ask(self, shards: int) -> ReshardingAnswer:
         """Wish for another number of shards; raises InvalidSetting for one that cannot be.
 
-        Anybody's. The leader sees it at its next look and begins.
+        Any process may ask. The leader sees it at its next look and begins.
         """
         if not sharding.is_possible(shards):
             raise errors.InvalidSetting(
@@ -214,9 +214,9 @@ class Resharding:
     ) -> export.Moved:
         """One bounded step of emptying a former shard; start with None, go on with the cursor.
 
-        What nobody holds goes to its new shard; a schedule is claimable in one of the two at any
-        time but for the moment of its own batch. At the begin of a pass the shard may be held:
-        for so long nobody claims in it, and the pass begins after half of it.
+        What no worker holds goes to its new shard; a schedule is claimable in one of the two at
+        any time except while its own batch is on its way. A pass may begin by holding the shard:
+        no worker claims in it for so long, and the pass begins after half of that time.
         """
         return await self._export.move(shard, cursor, epoch, hold_seconds=hold_seconds)
 
@@ -246,7 +246,7 @@ class Resharding:
         gone += self._index.buckets_of(shard, namespaces.values())
         gone += [name for name in membership.fixed_keys(names) if name != names.meta]
         gone.remove(names.interned)
-        # The names of all lanes stand in it: whoever goes on after a crash needs them.
+        # The names of all lanes stand in it: a process that goes on after a crash needs them.
         for keys in (gone, [names.interned]):
             await self._index.read_many("unlink a closed shard", [("UNLINK", key) for key in keys])
         self._export.forget(shard)

@@ -5,8 +5,8 @@ shapes differ under RESP3); no command is repeated by the library (a lost reply 
 script); a cancelled or timed-out command closes its connection, so that no later command reads a
 reply that is not its own (redis-py does that, and a test holds it to it).
 
-Passwords, CA and certificates are read from their files again at each connection: somebody rotates
-them. Each new connection asks the server who it is (``Greeting``): one that is too old or a mere
+Passwords, CA and certificates are read from their files again at each connection: they may be
+rotated. Each new connection asks the server who it is (``Greeting``): one that is too old or a mere
 replica is refused there in one clear sentence, and one that is not the process it was is noticed.
 
 Commands time out after five seconds, half of the shortest sensible lease. The limit is ours
@@ -48,7 +48,7 @@ Host = tuple[str, int]
 
 
 class FilePassword(redis.CredentialProvider):
-    """A password that somebody rotates: the file is read again at each connection."""
+    """A password that may be rotated: the file is read again at each connection."""
 
     def __init__(self, username: str | None, file: Path) -> None:
         self._username = username
@@ -171,7 +171,7 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         return connection
 
     async def release(self, connection: Any) -> None:  # noqa: ANN401
-        """Where nobody waits for one it only changes lists: the library's own takes 0.1 ms."""
+        """Without a waiting request this only changes lists: the library's own takes 0.1 ms."""
         if self._asking or connection.should_reconnect():
             await super().release(connection)
             return
@@ -179,7 +179,7 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
         self._available_connections.append(connection)
 
     async def _idle(self) -> Any:  # noqa: ANN401 - a connection of the library's, or None
-        """The connection used last, if it is good as it is and nobody was here before us.
+        """The connection used last, if it is good as it is and no request waits already.
 
         Nothing here gives way to another task. Everything else is the library's: to wait, to
         connect, to look at a connection that has something to say.
@@ -220,7 +220,7 @@ class RedisPool(redis.asyncio.BlockingConnectionPool):
 
 
 async def _has_news(connection: Any) -> bool:  # noqa: ANN401 - of the library
-    """Bytes that nobody waits for, or that the other side hung up."""
+    """Whether there are unexpected bytes, or the other side hung up."""
     try:
         return bool(await connection.can_read())
     except (redis.exceptions.RedisError, OSError):
@@ -252,7 +252,7 @@ class _ToPrimaryTls(redis.asyncio.sentinel.SentinelManagedConnection, _TlsConnec
 
 
 class _SentinelPool(RedisPool):
-    """Connections to whatever Sentinel calls the primary at the time."""
+    """Connections to the server that Sentinel calls the primary at the time."""
 
     is_master = True
     check_connection = False
@@ -293,7 +293,7 @@ def _usual(connections: int) -> dict[str, Any]:
         "protocol": 2,
         "max_connections": connections,
         "timeout": _POOL_TIMEOUT_SECONDS,
-        "driver_info": None,  # what it would say at each connection nobody reads
+        "driver_info": None,  # unused text at each connection
         "socket_timeout": None,
         "socket_connect_timeout": CONNECT_TIMEOUT_SECONDS,
         "retry": redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0),
@@ -310,8 +310,8 @@ def _login(server: Server, address: redisurl.Address) -> dict[str, Any]:
 class Sentinels:
     """Who the primary is, by the first Sentinel that knows.
 
-    Whoever answered last is asked first, and not whoever let a question run out: that one may hang,
-    and a connection has less time to be made than several that hang would take.
+    The one that answered last is asked first, and not one that let a question time out: it may
+    hang, and a connection has less time to be made than several that hang would take.
     """
 
     def __init__(self, server: Server) -> None:

@@ -49,7 +49,7 @@ class Node:
 
     Args:
         host: None = wherever the URL leads to.
-        on_upheaval: told when it is not the server that it was.
+        on_upheaval: called when it is not the server that it was.
     """
 
     def __init__(
@@ -226,8 +226,8 @@ class NodeHealth:
 
     def note(self, host: connecting.Host, replies: Iterable[object]) -> None:
         """What this node has replied."""
-        if host not in self._asking and any(map(_is_silence, replies)):
-            task = asyncio.create_task(self._wait_for(host), name=f"silence of {host[0]}:{host[1]}")
+        if host not in self._asking and any(map(_is_timeout, replies)):
+            task = asyncio.create_task(self._wait_for(host), name=f"health of {host[0]}:{host[1]}")
             self._asking[host] = task
 
     def of(self, host: connecting.Host) -> Exception | None:
@@ -237,7 +237,7 @@ class NodeHealth:
         return redis.exceptions.TimeoutError(f"{host[0]}:{host[1]} has not answered for a while")
 
     def keep(self, hosts: Iterable[connecting.Host]) -> None:
-        """Nobody else is asked for anything any more."""
+        """Forget all other nodes."""
         for host in self._asking.keys() - set(hosts):
             self._asking.pop(host).cancel()
 
@@ -251,13 +251,13 @@ class NodeHealth:
 
     async def _wait_for(self, host: connecting.Host) -> None:
         try:
-            while _is_silence(await self._ask(host)):  # noqa: ASYNC110 - nobody tells us
+            while _is_timeout(await self._ask(host)):  # noqa: ASYNC110 - no event to wait for
                 await asyncio.sleep(_ASK_SECONDS)
-        finally:  # whatever went wrong with the question, the node is not given up for ever
+        finally:  # an error of the question must not give the node up for ever
             if self._asking.get(host) is asyncio.current_task():
                 del self._asking[host]
                 self._on_answer()
 
 
-def _is_silence(reply: object) -> bool:
+def _is_timeout(reply: object) -> bool:
     return isinstance(reply, TimeoutError | redis.exceptions.TimeoutError)

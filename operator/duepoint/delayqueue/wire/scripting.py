@@ -5,8 +5,8 @@ in ``scripts/includes/``, ``-- body NAME`` for what the script of that name does
 a full server refuses the one and carries out the other). Calls go by EVALSHA; NOSCRIPT (a restarted
 server) loads everything and repeats only what was refused, inside pipelines too. Arguments travel
 by name: ARGV[1] is a MessagePack map of numbers and text, binary values follow and the map refers
-to them by position (``Arguments`` builds both). Nobody outside this package sees a raw reply or a
-library's error.
+to them by position (``Arguments`` builds both). Raw replies and the
+library's errors do not leave this package.
 
 Nothing is ever repeated after a lost reply: a script may have been applied. That is the caller's
 decision, made with what the script guarantees.
@@ -44,7 +44,7 @@ class ScriptCall:
     named: Mapping[str, object] = field(default_factory=dict)
 
     def argv(self, owner: str = "") -> Sequence[bytes | str]:
-        """ARGV; ``owner``: whose index it has to be, "" = anybody's."""
+        """ARGV; ``owner``: whose index it has to be, "" = any."""
         named = {**self.named, "owner": owner} if owner else self.named
         return (msgspec.msgpack.encode(named), *self.arguments)
 
@@ -135,7 +135,7 @@ class Scripts:
     """The scripts as the servers know them.
 
     Attributes:
-        owner: whose index the scripts may touch, as the index says it; "" = anybody's.
+        owner: whose index the scripts may touch, as the index says it; "" = any.
     """
 
     def __init__(self, servers: Exchange) -> None:
@@ -235,7 +235,7 @@ def good(replies: list[Any], attempted: str) -> list[Any]:
 def of_those_there(nodes: Sequence[list[Any]], attempted: str) -> list[list[Any]]:
     """The replies of each server that answers; raises where one says no, or none answers.
 
-    One node of a cluster that is away is told of by its shards, and holds up no others.
+    Of a cluster's node that is away its shards report, and no others wait.
     """
     there = [replies for replies in nodes if not any(map(_is_absence, replies))]
     return [good(replies, attempted) for replies in there or nodes]
@@ -266,7 +266,7 @@ _WAITS = frozenset(
 _TO_USERS_STREAMS = frozenset({"run append"})
 #: How Valkey and Redis say so of a command within a script; these come without a code.
 _NO_RIGHT = re.compile(r"ACL failure in script|The user executing the script can't")
-#: Of the waits, those after which it is certain that nothing was done, whoever is asked.
+#: Of the waits, those after which it is certain that nothing was done.
 _REFUSALS = frozenset({"OOM", "NOPERM"})
 _REFUSING = (redis.exceptions.OutOfMemoryError, redis.exceptions.NoPermissionError)
 _WAITING_ERRORS = (
@@ -403,7 +403,7 @@ def scored(found: Sequence[Any]) -> list[tuple[bytes, float]]:
 
 
 def finite(score: float | bytes) -> float:
-    """Of a sentinel, or of what a stranger wrote, an instant before or after all others."""
+    """Of a sentinel, or of a foreign value, an instant before or after all others."""
     return min(max(float(score), 0.0), _LATEST)
 
 
