@@ -45,6 +45,7 @@ from tests.fakes import (
     memorymoves,
     memoryshard,
 )
+from tests.support import shardstats
 
 BLOB_KEY = b"a key for tests!"
 _AWAY = errors.QueueUnavailable("the test took the server of this shard away")
@@ -836,7 +837,7 @@ class MemoryDelayQueue:
     async def end_doubt(self, doubted: suspectpoints.SuspectShard, epoch: messages.Epoch) -> str:
         return self._fenced(doubted.shard, epoch).end_doubt(doubted.back_us)
 
-    async def stats(self) -> list[counts.ShardStats]:
+    async def stats(self) -> list[shardstats.ShardStats]:
         self._check()
         return [self._stats_of(shard) for shard in self.shards.values()]
 
@@ -948,14 +949,14 @@ class MemoryDelayQueue:
         for reader in self.ledgers if ran else ():
             reader.tell(shard.number)
 
-    def _stats_of(self, shard: memoryshard.MemoryShard) -> counts.ShardStats:
+    def _stats_of(self, shard: memoryshard.MemoryShard) -> shardstats.ShardStats:
         now = self._clock.now_us()
         waiting = [
             p.due_us
             for p in shard.members.values()
             if p.holder is None and p.due_us != points.HELD_US
         ]
-        return counts.ShardStats(
+        return shardstats.ShardStats(
             shard=shard.number,
             points=len(shard.members),
             due=sum(due <= now for due in waiting),

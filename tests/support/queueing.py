@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from duepoint.clock import Clock, SystemClock
 from duepoint.delayqueue import delayqueue, keys, messages, quotas
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.inspection import counts
 from duepoint.delayqueue.wire import connecting, servers
 from duepoint.schedules import definition, points
 from duepoint.schedules import rule as rules
 from tests.fakes import fakeclock, memoryqueue
-from tests.support import redisusers, serverclient
+from tests.support import redisusers, serverclient, shardstats
 
 BLOB = b'{"webhook":{"url":"https://hooks.example.com/x"}}'
 BLOB_KEY = b"a key of thirty-two bytes, really"
@@ -128,10 +127,10 @@ class Harness:
         await ledger.ack("status", entries)
         return [entry.outcomes for entry in entries]
 
-    async def total(self) -> counts.ShardStats:
+    async def total(self) -> shardstats.ShardStats:
         """All shards' statistics added up."""
-        stats = await self.queue.counts.stats()
-        return counts.ShardStats(
+        stats = await shardstats.read(self.queue)
+        return shardstats.ShardStats(
             shard=messages.ShardId(-1),
             **{
                 name: sum(getattr(each, name) for each in stats)

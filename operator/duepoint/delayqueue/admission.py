@@ -36,11 +36,7 @@ class Concurrency:
     """Says which claimed slots may start, and which runs are over."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-        numbering: interning.Numbering,
+        self, *, index: index.Index, layouts: layouts.Layouts, numbering: interning.Numbering
     ) -> None:
         self._index = index
         self._layouts = layouts

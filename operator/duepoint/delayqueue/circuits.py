@@ -27,11 +27,7 @@ _HOST, _GONE = b"h", b"g"
 class Circuits:
     """What all workers know of receivers in trouble."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-    ) -> None:
+    def __init__(self, *, index: index.Index) -> None:
         self._index = index
 
     async def report(

@@ -109,12 +109,7 @@ class DeadEntry:
 class DeadLetters:
     """Dead letters: reading, replaying and purging them."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 

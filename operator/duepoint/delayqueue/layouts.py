@@ -33,11 +33,7 @@ Answer = TypeVar("Answer")
 class Layouts:
     """Reads the layout of the index and says where a schedule is."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-    ) -> None:
+    def __init__(self, *, index: index.Index) -> None:
         self._index = index
         self._owner: Owner | None = None
         #: The number of shards that was asked for, by the last look at the layout; 0: none.

@@ -26,12 +26,7 @@ ABANDONED_SECONDS = 300.0
 class Membership:
     """Makes the index, and says who is alive."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        layouts: layouts.Layouts,
-    ) -> None:
+    def __init__(self, *, index: index.Index, layouts: layouts.Layouts) -> None:
         self._index = index
         self._layouts = layouts
 

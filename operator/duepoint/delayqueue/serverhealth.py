@@ -69,11 +69,7 @@ def tell(problems: Sequence[str], health: services.Health) -> None:
 class ServerHealth:
     """Whether the servers are there, and fit to hold the index."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-    ) -> None:
+    def __init__(self, *, index: index.Index) -> None:
         self._index = index
 
     async def problems(self, *, fills: bool = False) -> tuple[str, ...]:

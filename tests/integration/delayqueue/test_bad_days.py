@@ -13,7 +13,7 @@ from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.definitions import signedblobs
 from duepoint.delayqueue.wire import connecting, nodes
 from duepoint.schedules import points
-from tests.support import queueing, redisserver
+from tests.support import queueing, redisserver, shardstats
 from tests.support.queueing import BLOB, EPOCH, moved
 
 
@@ -90,13 +90,13 @@ async def test_a_rebuilt_index_is_filled_with_its_own_numbers(lonely, own_server
 async def test_one_emptied_shard_is_made_anew_without_touching_the_others(harness):
     for number in range(12):
         await harness.arm(name=f"s{number}", due_in=60.0)
-    counts = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
+    counts = {stats.shard: stats.points for stats in await shardstats.read(harness.queue)}
     lost = max(counts, key=counts.get)
     names = harness.server.shard(lost)
     client = harness.server.redis
     await client.delete(*await client.keys(_escaped(names.tag) + "*"))
     await harness.queue.membership.open(4, messages.Epoch(EPOCH + 1))
-    after = {stats.shard: stats.points for stats in await harness.queue.counts.stats()}
+    after = {stats.shard: stats.points for stats in await shardstats.read(harness.queue)}
     assert after == {**counts, lost: 0}
 
 

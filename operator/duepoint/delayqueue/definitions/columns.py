@@ -86,9 +86,12 @@ def columns(records: Sequence[bytes | None], versions: Sequence[bytes]) -> Colum
             and record.startswith(_USUAL_ARMED)
             and record[codec.VERSION] == version
         ]
-        rows = codec.parts(_find_facts, [record for _, record in armed])
-        usual = [place for (place, _), row in zip(armed, rows, strict=True) if row is not None]
-        found = list(zip(*filter(None, rows), strict=True))
+        usual, listed = [place for place, _ in armed], [record for _, record in armed]
+        found = codec.part_columns(_find_facts, listed)
+        if found is None:  # one of them is not usual
+            rows = codec.parts(_find_facts, listed)
+            usual = [place for place, row in zip(usual, rows, strict=True) if row is not None]
+            found = list(zip(*filter(None, rows), strict=True))
     if not found:
         return Columns()
     _, _, uids, generations, created, kinds, _, names = found
@@ -150,11 +153,7 @@ class ColumnReader:
     """Reads the definitions of many claimed chains in short."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-        interned: interning.Interned,
+        self, *, index: index.Index, reader: reading.DefinitionReader, interned: interning.Interned
     ) -> None:
         self._index = index
         self._reader = reader

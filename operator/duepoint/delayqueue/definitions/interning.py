@@ -117,12 +117,7 @@ class Interned:
 class Numbering:
     """Gives texts their numbers, for those who write definitions."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        interned: Interned,
-    ) -> None:
+    def __init__(self, *, index: index.Index, interned: Interned) -> None:
         self._index = index
         self._interned = interned
 

@@ -93,24 +93,6 @@ class LaneView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardStats:
-    """How full one shard is.
-
-    Attributes:
-        lag_us: how long the oldest unclaimed point has been due; 0 when none is.
-    """
-
-    shard: messages.ShardId
-    points: int
-    due: int
-    claimed: int
-    claims: int
-    outcomes: int
-    dead: int
-    lag_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """How full the whole index is.
 
@@ -129,12 +111,7 @@ class Totals:
 class Counts:
     """Counts what is in the index."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 
@@ -186,41 +163,6 @@ class Counts:
         """Every namespace that has unclaimed points, shard by shard."""
         found = await self.of_each_shard(self._lanes_of_shard)
         return [lane for lanes in found for lane in lanes]
-
-    async def stats(self) -> list[ShardStats]:
-        return [
-            await self._shard_stats(shard)
-            for shard in sharding.all_shards(self._index.known_layout())
-        ]
-
-    async def _shard_stats(self, shard: messages.ShardId) -> ShardStats:
-        names = self._index.shard(shard)
-        lanes = [names.lane(lane) for lane in await self._reader.namespaces(shard)]
-        limit = points.DUE_LIMIT_US
-        time, claims, outcomes, dead, head, *counts = await self._index.read(
-            "read the statistics",
-            ("TIME",),
-            ("ZCARD", names.claims),
-            ("XLEN", names.runs),
-            ("XLEN", names.dead),
-            ("ZRANGE", names.heads, 0, 0, "WITHSCORES"),
-            *(("ZCOUNT", lane, "-inf", "(+inf") for lane in lanes),
-            *(("ZCOUNT", lane, limit, "(+inf") for lane in lanes),
-        )
-        now = scripting.time_us(time)
-        due = await self._index.read(
-            "read the statistics", *(("ZCOUNT", lane, "-inf", now) for lane in lanes)
-        )
-        return ShardStats(
-            shard=shard,
-            points=sum(counts[: len(lanes)]),
-            due=sum(due),
-            claimed=sum(counts[len(lanes) :]),
-            claims=max(0, claims - 1),  # the sentinel
-            outcomes=outcomes,
-            dead=dead,
-            lag_us=_lag(head, now),
-        )
 
     # -- shards ------------------------------------------------------------------------------------
 
@@ -398,13 +340,3 @@ def _server_name(info: dict[str, Any]) -> str:
 
 def _sum_of(infos: Iterable[dict[str, Any]], name: str) -> int:
     return sum(int(info.get(name, 0)) for info in infos)
-
-
-def _lag(head: list[Any], now_us: int) -> int:
-    pairs = (
-        head if head and isinstance(head[0], tuple | list) else [tuple(head[:2])] if head else []
-    )
-    for member, score in pairs:
-        if member:
-            return max(0, now_us - int(float(score)))
-    return 0

@@ -81,11 +81,7 @@ class Upcoming:
     """Single points: the next ones, and those of one schedule."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-        counts: counts.Counts,
+        self, *, index: index.Index, reader: reading.DefinitionReader, counts: counts.Counts
     ) -> None:
         self._index = index
         self._reader = reader
@@ -341,13 +337,7 @@ def _without_band(sight: PointView) -> PointView:
 class HeldClaims:
     """Claims that have not ended."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        counts: counts.Counts,
-        upcoming: Upcoming,
-    ) -> None:
+    def __init__(self, *, index: index.Index, counts: counts.Counts, upcoming: Upcoming) -> None:
         self._index = index
         self._counts = counts
         self._upcoming = upcoming

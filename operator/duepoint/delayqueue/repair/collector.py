@@ -45,12 +45,7 @@ class Collected:
 class Collector:
     """Removes what no definition uses any more."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 

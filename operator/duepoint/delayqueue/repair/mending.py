@@ -91,12 +91,7 @@ class Swept:
 class Mending:
     """Writes what a sweep found."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 

@@ -77,12 +77,7 @@ class PointComparison:
 class SuspectPoints:
     """Points that wait for a comparison after their server went back."""
 
-    def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-    ) -> None:
+    def __init__(self, *, index: index.Index, reader: reading.DefinitionReader) -> None:
         self._index = index
         self._reader = reader
 

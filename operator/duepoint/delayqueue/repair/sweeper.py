@@ -39,11 +39,7 @@ class Sweeper:
     """Compares the index with itself, step by step."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-        mending: mending.Mending,
+        self, *, index: index.Index, reader: reading.DefinitionReader, mending: mending.Mending
     ) -> None:
         self._index = index
         self._reader = reader

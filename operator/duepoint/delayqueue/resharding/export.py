@@ -62,11 +62,7 @@ class Export:
     """Gives away what a draining shard holds."""
 
     def __init__(
-        self,
-        *,
-        index: index.Index,
-        reader: reading.DefinitionReader,
-        moves: moves.Moves,
+        self, *, index: index.Index, reader: reading.DefinitionReader, moves: moves.Moves
     ) -> None:
         self._index = index
         self._reader = reader
