@@ -315,7 +315,7 @@ class Claims:
             lanes=[lane.decode() for lane in lanes],
             due_delay=_between(STANDBY_DUE_DELAY_US) if standby else 0,
             expiry_delay=_between(STANDBY_EXPIRY_DELAY_US) if standby else 0,
-            wary=skip_suspects,
+            skip_suspects=skip_suspects,
             mark=mark,
             **({"mark_age": _us(self._index.clock.monotonic() - marked_at)} if mark else {}),
             ran=names.ran,

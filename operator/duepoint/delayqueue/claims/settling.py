@@ -11,7 +11,6 @@ import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from duepoint import errors, telemetry
 from duepoint.delayqueue import errors as queue_errors
@@ -304,9 +303,9 @@ def _chains_of(
     return {schedule_id: chains[schedule_id] for schedule_id in ids}
 
 
-def _report_dropped(dropped: Sequence[Any]) -> None:
-    """Count and log dead letters that were dropped, by namespace."""
-    for namespace, count in zip(dropped[::2], dropped[1::2], strict=True):
+def _report_dropped(dropped: Sequence[bytes]) -> None:
+    """Count and log dead letters that were dropped, by their namespaces."""
+    for namespace, count in collections.Counter(dropped).items():
         telemetry.dead_letters_dropped_total.inc(count)
         telemetry.logger.warning(
             "a namespace has more dead letters than it may keep: its oldest are gone",
