@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from duepoint.delayqueue import activeruns, index, layouts, messages, sharding
 from duepoint.delayqueue import errors as queue_errors
@@ -49,12 +50,8 @@ class Concurrency:
 
         If so it is one of them from here on; asking again is harmless.
         """
-        try:
-            entry = await self._vouched(claim, entry)
-            reply = await self._index.pipelined.run(self._admit_call(claim, entry))
-        except queue_errors.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
+        reply = await self._layouts.unless_gone(claim.shard, self._admit(claim, entry))
+        if reply is None:
             return activeruns.AdmissionAnswer(verdict=activeruns.Verdict.LOST)
         verdict = activeruns.Verdict(reply[0].decode())
         return activeruns.AdmissionAnswer(
@@ -63,6 +60,11 @@ class Concurrency:
             look=int(reply[2]) if len(reply) > 2 else 0,
             mark=reply[3].decode() if len(reply) > 3 else "",
         )
+
+    async def _admit(self, claim: messages.Claim, entry: activeruns.AdmissionRequest) -> list[Any]:
+        entry = await self._vouched(claim, entry)
+        reply: list[Any] = await self._index.pipelined.run(self._admit_call(claim, entry))
+        return reply
 
     async def _vouched(
         self, claim: messages.Claim, entry: activeruns.AdmissionRequest
@@ -91,12 +93,8 @@ class Concurrency:
         """
         ended = _Ended(runs=runs, jobs=jobs, look=look)
         call = self._finish_call(claim.shard, known, claim.lanes[known.id], ended)
-        try:
-            return _finished(await self._index.pipelined.run(call))
-        except queue_errors.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return activeruns.Finished()
+        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        return activeruns.Finished() if reply is None else _finished(reply)
 
     async def finish(
         self,

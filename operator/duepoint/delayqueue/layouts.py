@@ -111,6 +111,15 @@ class Layouts:
         """Whether the layout, read again, has this shard."""
         return shard in sharding.all_shards(await self.read())
 
+    async def unless_gone(self, shard: messages.ShardId, reply: Awaitable[Answer]) -> Answer | None:
+        """The reply of a claim's script; None where its shard is gone, and the claim with it."""
+        try:
+            return await reply
+        except queue_errors.LayoutChanged:
+            if await self.may_hold(shard):
+                raise
+            return None
+
     async def where_it_is(
         self,
         schedule_id: points.ScheduleId,
@@ -174,7 +183,12 @@ _NOTHING = "-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A cluster, as far as a process may see it.
+    """A cluster, as far as a process may see it: the uids of namespaces tell clusters apart.
+
+    The operator of one of two clusters that share a Redis would remove what the other has armed,
+    and its workers would create Jobs of the other's Schedules in the wrong place. So the layout
+    record and each shard carry the mark of their cluster. A process compares it with what its own
+    API server says and names it to each script, which refuses another one; no round trip is added.
 
     Attributes:
         cluster: uid of the namespace kube-system; "" where it may not be read.

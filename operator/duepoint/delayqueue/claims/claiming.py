@@ -217,15 +217,9 @@ class Claims:
         )
         lanes = [names.lane(lane) for lane in chaincolumns.lanes_of(claim)]
         started = self._index.clock.monotonic()
-        try:
-            reply = await self._index.scripts.run(
-                arguments.call("extend", [names.meta, names.claims, *lanes])
-            )
-        except queue_errors.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return None
-        if reply[0] == b"lost":
+        call = arguments.call("extend", [names.meta, names.claims, *lanes])
+        reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
+        if reply is None or reply[0] == b"lost":
             return None
         token, now = int(reply[1]), int(reply[2])
         return dataclasses.replace(
@@ -253,13 +247,9 @@ class Claims:
         arguments.put("former", [arguments.run(former[lane]) for lane in lanes])
         keys = [names.meta, names.heads, names.claims, names.leases, names.wake]
         keys += [names.lane(lane) for lane in lanes]
-        try:
-            released, _ = await self._index.scripts.run(arguments.call("release", keys))
-        except queue_errors.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return 0
-        return int(released)
+        call = arguments.call("release", keys)
+        reply = await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call))
+        return 0 if reply is None else int(reply[0])
 
     async def isolate(self, claim: messages.Claim, *, alone: bool) -> bool:
         """Note whether this worker has nothing in hand but the claim; False = the claim is lost.
@@ -269,15 +259,8 @@ class Claims:
         """
         names = self._index.shard(claim.shard)
         arguments = self._claim_arguments(claim, alone=alone)
-        try:
-            held = await self._index.scripts.run(
-                arguments.call("alone", [names.meta, names.claims, names.leases])
-            )
-        except queue_errors.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return False
-        return bool(held)
+        call = arguments.call("alone", [names.meta, names.claims, names.leases])
+        return bool(await self._layouts.unless_gone(claim.shard, self._index.scripts.run(call)))
 
     def expect_lane(self, shard: messages.ShardId, lane: int) -> None:
         """A wake-up said that this lane has the shard's head."""

@@ -107,13 +107,9 @@ class Settlements:
         One script for all; False where the chain was not held. A chain point that moved on is not
         the claim's any more: settle the slots, not the chain.
         """
-        try:
-            reply = await self._index.pipelined.run(self._plan_call(claim, splits))
-        except queue_errors.LayoutChanged:
-            if await self._layouts.may_hold(claim.shard):
-                raise
-            return (False,) * len(splits)
-        if reply[0] == b"lost":
+        call = self._plan_call(claim, splits)
+        reply = await self._layouts.unless_gone(claim.shard, self._index.pipelined.run(call))
+        if reply is None or reply[0] == b"lost":
             return (False,) * len(splits)
         for planning in splits:
             if planning.next_due_us is not None:

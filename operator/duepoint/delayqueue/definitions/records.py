@@ -18,7 +18,6 @@ import msgspec
 
 from duepoint import errors
 from duepoint.delayqueue import messages
-from duepoint.runs import run
 from duepoint.runs import run as runs
 from duepoint.schedules import points
 from duepoint.schedules.conditions import Reason
@@ -132,6 +131,11 @@ def checked_due(due_us: int) -> int:
     return due_us
 
 
+# -- retries that exceeded their schedule's limit ------------------------------------------------
+# The script that buries such a retry writes the dead letter and the outcome in one step, from
+# fields that are made before (``buried_entry``); the reader of ``runs`` turns them back into a run
+# event (``buried_event``). So nothing is lost with the reply of the script.
+
 #: What the origin of a Job's retry says under ``target``.
 JOB_TARGET = "Job"
 #: Triggers of slots that belong to the schedule's own sequence.
@@ -164,14 +168,14 @@ def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> byt
     given_up_us = int(fields.get("given_up_us") or 0)
     # What never started is a missed slot; a Job starts with its Job.
     missed = fields.get("target") == JOB_TARGET or not known.first_try_us
-    event = run.RunEvent(
+    event = runs.RunEvent(
         uid=fields.get("uid", ""),
         namespace=fields.get("namespace", ""),
         name=fields.get("name", ""),
         generation=int(fields.get("generation") or 0),
         slot_us=point.slot_us,
         trigger=known.trigger,
-        state=run.RunState.MISSED if missed else run.RunState.FAILED,
+        state=runs.RunState.MISSED if missed else runs.RunState.FAILED,
         reason=Reason.CATCH_UP_LIMIT if missed else known.last_error,
         message=fields.get("message", ""),
         at_us=given_up_us,
@@ -182,4 +186,4 @@ def buried_event(fields: Mapping[str, str], member: bytes, record: bytes) -> byt
         run_uid=known.run_uid,
         again=known.first_try_us > 0,
     )
-    return run.pack([event])
+    return runs.pack([event])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import heapq
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ class Upcoming:
         # Each lane's first point is its head: the first ``count`` points lie in as many lanes.
         first = heapq.nsmallest(count, (head for of_shard in heads for head in of_shard))
         chunk = max(8, 2 * count // max(1, len(first)))
-        walks = [_Walk(self, shard, lane, chunk) for _, shard, lane in first]
+        walks = [_Walk(self._index, shard, lane, chunk) for _, shard, lane in first]
         await asyncio.gather(*(walk.read() for walk in walks))
         found: list[tuple[messages.ShardId, int, bytes, int]] = []
         queue = [(walk.buffer[0][1], index) for index, walk in enumerate(walks) if walk.buffer]
@@ -143,19 +144,6 @@ class Upcoming:
         (score,) = await self._index.read("look at the heads", ("ZSCORE", names.heads, str(number)))
         return [] if score is None else [(scripting.finite(score), shard, number)]
 
-    async def points_of_lane(
-        self, shard: messages.ShardId, lane: int, offset: int, count: int
-    ) -> list[tuple[bytes, int]]:
-        """Unclaimed members of a lane with their dues, from the ``offset``-th on."""
-        (found,) = await self._index.read(
-            "look at the points",
-            (
-                "ZRANGE", self._index.shard(shard).lane(lane), "-inf", f"({points.DUE_LIMIT_US}",
-                "BYSCORE", "LIMIT", offset, count, "WITHSCORES",
-            ),
-        )  # fmt: skip
-        return [(member, int(score)) for member, score in scripting.scored(found) if member]
-
     async def _described(
         self, found: Sequence[tuple[messages.ShardId, int, bytes, int]]
     ) -> list[PointView]:
@@ -165,8 +153,8 @@ class Upcoming:
             by_shard.setdefault(shard, []).append((lane, member, due))
         seen: dict[tuple[messages.ShardId, bytes], PointView] = {}
         for shard, members in by_shard.items():
-            for member, sight in await self.describe(shard, members):
-                seen[shard, member] = sight
+            for member, view in await self.describe(shard, members):
+                seen[shard, member] = view
         return [seen[shard, member] for shard, _, member, _ in found if (shard, member) in seen]
 
     async def describe(
@@ -284,8 +272,8 @@ class Upcoming:
             for member, score in zip(members, scores, strict=True)
             if score is not None
         ]
-        described = [_without_band(sight) for _, sight in await self.describe(shard, there)]
-        described.sort(key=lambda sight: sight.due_us or 0)
+        described = [_without_band(view) for _, view in await self.describe(shard, there)]
+        described.sort(key=lambda view: view.due_us or 0)
         return ScheduleView(
             shard=shard, known=known, points=tuple(described), now_us=scripting.time_us(time)
         )
@@ -294,18 +282,24 @@ class Upcoming:
 class _Walk:
     """One lane's unclaimed points, in pieces."""
 
-    def __init__(self, queue: Upcoming, shard: messages.ShardId, lane: int, chunk: int) -> None:
+    def __init__(self, index: index.Index, shard: messages.ShardId, lane: int, chunk: int) -> None:
         self.shard = shard
         self.lane = lane
         self.buffer: list[tuple[bytes, int]] = []
-        self._queue = queue
+        self._index = index
         self._chunk = chunk
         self._offset = 0
 
     async def read(self) -> None:
-        self.buffer = await self._queue.points_of_lane(
-            self.shard, self.lane, self._offset, self._chunk
-        )
+        key = self._index.shard(self.shard).lane(self.lane)
+        (found,) = await self._index.read(
+            "look at the points",
+            (
+                "ZRANGE", key, "-inf", f"({points.DUE_LIMIT_US}", "BYSCORE",
+                "LIMIT", self._offset, self._chunk, "WITHSCORES",
+            ),
+        )  # fmt: skip
+        self.buffer = [(member, int(due)) for member, due in scripting.scored(found) if member]
         self._offset += self._chunk
 
 
@@ -320,22 +314,18 @@ def _naming(replies: Iterable[dict[bytes, bytes]], name: bytes) -> list[points.S
     ]
 
 
-def _without_band(sight: PointView) -> PointView:
+def _without_band(view: PointView) -> PointView:
     """A held point's score is its lease, not its due."""
-    if sight.due_us is None or sight.due_us < points.DUE_LIMIT_US:
-        return sight
-    return PointView(
-        shard=sight.shard,
-        namespace=sight.namespace,
-        point=sight.point,
-        due_us=None,
-        known=sight.known,
-        record=sight.record,
-    )
+    if view.due_us is None or view.due_us < points.DUE_LIMIT_US:
+        return view
+    return dataclasses.replace(view, due_us=None)
 
 
 class HeldClaims:
-    """Claims that have not ended."""
+    """Claims that have not ended, with the points still held under them.
+
+    A claim's record says what it began with; the points' scores tell which it still holds.
+    """
 
     def __init__(self, *, index: index.Index, counts: counts.Counts, upcoming: Upcoming) -> None:
         self._index = index
@@ -386,14 +376,14 @@ class HeldClaims:
             for lane, found in zip(lanes, held, strict=True)
             for member in found
         ]
-        described = [sight for _, sight in await self._upcoming.describe(shard, members)]
+        described = [view for _, view in await self._upcoming.describe(shard, members)]
         return ClaimView(
             shard=shard,
             id=messages.ClaimId(claim_id),
             worker=worker.decode(errors="replace"),
             until_us=until,
             reclaimed=attempts,
-            points=tuple(sorted(described, key=lambda sight: sight.due_us or 0)),
+            points=tuple(sorted(described, key=lambda view: view.due_us or 0)),
             now_us=now_us,
         )
 

@@ -30,8 +30,6 @@ _RECORDS_PER_STEP = 100
 _POINTS_PER_COMMAND = 4_000
 _CLAIMED_PER_LANE = 10_000
 
-#: How a record of an armed definition begins, in a format that can be read here.
-
 _Records = dict[bytes, bytes]
 
 
@@ -399,7 +397,12 @@ Step = Whole | Buckets | Lane
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """One round of one shard."""
+    """The steps in which a shard is swept.
+
+    A namespace of usual size is compared in one step: all definitions and all points, as sets.
+    Small ones share a step; a large one is taken apart, definitions a few buckets at a time, then
+    points a few hundred at a time. Namespaces of one population share buckets, and so a step.
+    """
 
     steps: tuple[Step, ...]
     lanes_of: Mapping[str, tuple[int, ...]]

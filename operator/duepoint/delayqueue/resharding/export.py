@@ -34,7 +34,6 @@ _LETTERS_PER_STEP = 100
 #: No lease ends so long from now.
 _LATEST_US = int(2 * settings.LONGEST_LEASE_SECONDS * 1_000_000)
 _ID_LENGTH = 8
-#: How a record of an armed definition begins.
 
 #: Ids of one bucket and lane: lane, bucket, ids.
 _Group = tuple[int, str, list[bytes]]
@@ -77,6 +76,12 @@ class Export:
         *,
         hold_seconds: float = 0.0,
     ) -> Moved:
+        """One bounded step of emptying a former shard; start with None, go on with the cursor.
+
+        What no worker holds goes to its new shard; a schedule is claimable in one of the two at
+        any time except while its own batch is on its way. A pass may begin by holding the shard:
+        no worker claims in it for so long, and the pass begins after half of that time.
+        """
         if cursor is None:
             await self._begin(shard, epoch, hold_seconds)
             cursor = "d0"

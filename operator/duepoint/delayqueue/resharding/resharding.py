@@ -79,6 +79,7 @@ class Resharding:
         self._membership = membership
         self._reader = reader
         self._export = export
+        self.move = export.move
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -155,9 +156,22 @@ class Resharding:
         moved: int,
         left: int,
         waiting: str = "",
-    ) -> None:
-        """Tell those who ask."""
-        await self._record_progress(epoch, phase=phase, moved=moved, left=left, waiting=waiting)
+        done: bool = False,
+    ) -> list[bytes]:
+        """Write how far it is into the layout record, which is returned; ``done`` ends it."""
+        arguments = scripting.Arguments(
+            epoch=epoch,
+            layout=self._index.known_layout().number,
+            phase=phase.value,
+            moved=moved,
+            left=left,
+            waiting=waiting,
+            done=done,
+        )
+        reply: list[bytes] = await self._index.scripts.run(
+            arguments.call("progress", [self._index.keys.layout])
+        )
+        return reply
 
     async def end(self, epoch: messages.Epoch, *, moved: int = 0) -> messages.Layout:
         """Every former shard is closed: the new layout stands alone."""
@@ -168,25 +182,9 @@ class Resharding:
             arguments = scripting.Arguments(layout=layout.number, epoch=epoch)
             calls.append(arguments.call("filled", [names.meta, names.imported]))
         _raise_first(await self._index.scripts.run_many(calls))
-        reply = await self._record_progress(
-            epoch, phase=Phase.STABLE, moved=moved, left=0, waiting="", done=True
+        return self._layouts.remember(
+            await self.record_progress(epoch, phase=Phase.STABLE, moved=moved, left=0, done=True)
         )
-        return self._layouts.remember(reply)
-
-    async def _record_progress(
-        self, epoch: messages.Epoch, *, phase: Phase, done: bool = False, **named: object
-    ) -> list[bytes]:
-        arguments = scripting.Arguments(
-            epoch=epoch,
-            layout=self._index.known_layout().number,
-            phase=phase.value,
-            done=done,
-            **named,
-        )
-        reply: list[bytes] = await self._index.scripts.run(
-            arguments.call("progress", [self._index.keys.layout])
-        )
-        return reply
 
     # -- one former shard --------------------------------------------------------------------------
 
@@ -203,22 +201,6 @@ class Resharding:
         namespaces = await self._reader.namespaces(shard)
         buckets = self._index.buckets_of(shard, namespaces.values())
         return sum(await self._index.read_many("count", [("HLEN", each) for each in buckets]))
-
-    async def move(
-        self,
-        shard: messages.ShardId,
-        cursor: str | None,
-        epoch: messages.Epoch,
-        *,
-        hold_seconds: float = 0.0,
-    ) -> export.Moved:
-        """One bounded step of emptying a former shard; start with None, go on with the cursor.
-
-        What no worker holds goes to its new shard; a schedule is claimable in one of the two at
-        any time except while its own batch is on its way. A pass may begin by holding the shard:
-        no worker claims in it for so long, and the pass begins after half of that time.
-        """
-        return await self._export.move(shard, cursor, epoch, hold_seconds=hold_seconds)
 
     async def close(self, shard: messages.ShardId, epoch: messages.Epoch) -> str:
         """The former shard is closed and its keys are gone: empty text; else why not yet.

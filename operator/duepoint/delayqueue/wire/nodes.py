@@ -217,7 +217,13 @@ Ask = Callable[[connecting.Host], Awaitable[object]]
 
 
 class NodeHealth:
-    """Remembers silent nodes, and notices when they answer again."""
+    """Remembers nodes of a cluster that do not answer, so that only their own shards wait for them.
+
+    A command without an answer is given up after five seconds, and commands for other nodes in the
+    same call wait as long. So that happens once: a node that let a command time out gets nothing
+    but a PING, from a task of its own, until it answers or is no primary any more. A node that
+    refuses connections needs none of this, because it fails at once.
+    """
 
     def __init__(self, ask: Ask, on_answer: Callable[[], None]) -> None:
         self._ask = ask

@@ -20,7 +20,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import redis.exceptions
@@ -28,6 +28,7 @@ import redis.exceptions
 from duepoint import errors
 from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue.wire import nodes
+from duepoint.delayqueue.wire import servers as servers_
 
 _INCLUDE = re.compile(r"^-- include (\w+)$", re.MULTILINE)
 _BODY = re.compile(r"^-- body (\w+)$", re.MULTILINE)
@@ -126,16 +127,6 @@ def names() -> tuple[str, ...]:
     )
 
 
-class Exchange(Protocol):
-    """What this module needs of ``servers.Servers``."""
-
-    async def exchange(
-        self, commands: Sequence[tuple[Any, ...]], *, confirmed: bool = False
-    ) -> list[Any]: ...
-
-    async def everywhere(self, commands: Sequence[tuple[Any, ...]]) -> list[list[Any]]: ...
-
-
 class Scripts:
     """The scripts as the servers know them.
 
@@ -143,7 +134,7 @@ class Scripts:
         owner: whose index the scripts may touch, as the index says it; "" = any.
     """
 
-    def __init__(self, servers: Exchange) -> None:
+    def __init__(self, servers: servers_.Servers) -> None:
         self.owner = ""
         self._servers = servers
         self._sources = {name: source(name) for name in names()}
@@ -339,9 +330,15 @@ CallT = TypeVar("CallT")
 
 
 class Pipelining(Generic[CallT]):
-    """Hands calls to ``send``, together where they meet.
+    """Sends calls made in the same turn of the event loop in one round trip.
 
-    ``send`` gives the replies in order; an error of ours may stand in the place of a reply.
+    Arming calls a script for many schedules, a worker one for each due shard, from many tasks at a
+    time; a round trip costs the client far more than the script costs the server. The first caller
+    of a turn lets the others add their calls, sends all and hands out the replies. Nothing runs in
+    the background, and a lone call is sent as it is.
+
+    Args:
+        send: gives the replies in order; an error of ours may stand in the place of a reply.
     """
 
     def __init__(self, send: Callable[[list[CallT]], Awaitable[list[Any]]]) -> None:
