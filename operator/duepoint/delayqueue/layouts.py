@@ -144,7 +144,7 @@ class Layouts:
                         return answer
             else:
                 await self.read()
-        raise queue_errors.LayoutChanged("the index is cut anew faster than it can be read")
+        raise queue_errors.LayoutChanged("the index is resharded faster than it can be read")
 
     async def by_home(
         self, ids: Iterable[points.ScheduleId], *, beyond: messages.ShardId

@@ -2,7 +2,7 @@
 
 The operator makes the index (``open_layout``); everybody reads it. Shards are initialised before
 the layout record names them, so that no process meets a half-made index; a shard that was emptied
-alone is made anew the same way.
+alone is created anew the same way.
 """
 
 from __future__ import annotations

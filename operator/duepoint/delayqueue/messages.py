@@ -375,7 +375,7 @@ class Layout:
     """How the index is cut: generation number of the layout and its number of shards.
 
     Attributes:
-        former: while the index is being cut anew, the layout whose shards still hold some of it.
+        former: while the index is being resharded, the layout whose shards still hold some of it.
     """
 
     number: int
@@ -387,7 +387,7 @@ class Layout:
 class Beat:
     """Answer to a worker's keepalive: who lives, and what the index looks like.
 
-    ``incarnation`` changes whenever the layout was made anew (an emptied Redis).
+    ``incarnation`` changes whenever the layout was created anew (an emptied Redis).
     """
 
     workers: tuple[str, ...]

@@ -6,7 +6,7 @@ only its shards move. Preference is a courtesy that spares empty claims; any wor
 anywhere at any time. Pure.
 
 A shard's number names its layout too: the upper bits are the layout's generation (from 0), the
-lower sixteen the shard within it. So a claim that was made before the index was cut anew still
+lower sixteen the shard within it. So a claim that was made before the index was resharded still
 says where its points are.
 """
 

@@ -103,7 +103,7 @@ class Claims:
         """
         if self._is_outdated:
             self._is_outdated = False
-            raise queue_errors.LayoutChanged("the index has been cut anew")
+            raise queue_errors.LayoutChanged("the index was resharded")
         answers: dict[messages.ShardId, messages.Claimed] = {}
         failed: dict[messages.ShardId, errors.DuepointError] = {}
         asked = list(shards)
@@ -200,7 +200,7 @@ class Claims:
     def _definitions_behind(
         self, foreseen: Mapping[messages.ShardId, _Buckets], replies: Sequence[Any]
     ) -> dict[messages.ShardId, messages.KnownDefinitions]:
-        """What was read behind the claims; a shard made anew meanwhile is read as ever."""
+        """What was read behind the claims; a shard created anew meanwhile is read as ever."""
         known: dict[messages.ShardId, messages.KnownDefinitions] = {}
         answers = iter(replies)
         for shard, by_bucket in foreseen.items():

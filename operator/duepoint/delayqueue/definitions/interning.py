@@ -1,7 +1,7 @@
 """Texts that many definitions share, and the numbers that stand for them.
 
 A shard gives each text (namespace, rule, target) a number, which stays the same for one
-incarnation of the shard; a shard made anew gives other ones, so all knowledge of an earlier
+incarnation of the shard; a shard created anew gives other ones, so all knowledge of an earlier
 incarnation is dropped at once. ``Interned`` remembers numbers and texts. It is bounded by two
 generations: when the younger is full, the older is forgotten. A text that was asked for stays, so
 a batch that learns one text cannot lose another that it has just looked up.

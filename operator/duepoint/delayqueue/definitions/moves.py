@@ -153,7 +153,7 @@ class Moves:
         known = {number: text for number, text in texts.items() if text is not None}
         # A server that went back in time has neither the texts nor the batch.
         if len(known) < len(texts) and (is_whole or not await self._moves(shard, batch)):
-            raise queue_errors.LayoutChanged(f"shard {shard} was made anew while it was read")
+            raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         return known
 
     async def _homes(
@@ -184,7 +184,7 @@ class Moves:
                     self._import_call(home, batch, travellers, numbered, blobs)
                 )
             except queue_errors.LayoutChanged:
-                self._interned.forget(home)  # made anew since it gave the numbers, or closed to us
+                self._interned.forget(home)  # created anew since, or closed to us
                 if last:
                     raise
             else:

@@ -114,7 +114,7 @@ class DefinitionReader:
         shard: messages.ShardId,  # noqa: ARG002 - the port's
         schedule_id: points.ScheduleId,
     ) -> definitions.Definition | None:
-        # Which shard was meant is known better here, while the index is cut anew.
+        # Which shard was meant is known better here, while the index is resharded.
         first, *_ = sharding.homes(schedule_id, self._index.known_layout())
         return (await self.read_definitions(first, [schedule_id])).get(schedule_id)
 
@@ -309,7 +309,7 @@ class DefinitionReader:
         before = self._interned.incarnation(shard)
         self.check_meta(shard, meta)
         if self._interned.incarnation(shard) != before:
-            raise queue_errors.LayoutChanged(f"shard {shard} was made anew while it was read")
+            raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
         for number, text in zip(missing, texts, strict=True):
             if text is not None:
                 self._interned.learn(shard, number, text)

@@ -3,8 +3,8 @@
 ``upsert`` takes one row or a million. It puts the rows together by shard, bucket and lane, turns
 what they share (namespace, rule, target) into the numbers of their shard, and sends up to 250 of
 them in one script, which compares each with what is stored and writes it whole or not at all.
-A shard that was made anew refuses numbers of its former life: they are asked for again, once.
-While the index is cut anew a row goes to the former shard first, and to the new one where it is
+A shard that was created anew refuses numbers of its former life: they are asked for again, once.
+While the index is resharded a row goes to the former shard first, and to the new one where it is
 not there.
 
 Callers run a few calls side by side: one is put together while the server writes another, and
@@ -184,7 +184,7 @@ class Upsert:
             if not rows:
                 return
             await self._layouts.read()
-        raise queue_errors.LayoutChanged("the index is cut anew faster than it can be written")
+        raise queue_errors.LayoutChanged("the index is resharded faster than it can be written")
 
     async def _store_in(
         self,
@@ -220,7 +220,7 @@ class Upsert:
     ) -> list[bytes]:
         """What the script says of each row, once nothing keeps it from looking at them."""
         if isinstance(reply, queue_errors.LayoutChanged):
-            self._interned.forget(part.shard)  # made anew: its numbers are others
+            self._interned.forget(part.shard)  # created anew: its numbers are others
         elif isinstance(reply, errors.DuepointError):
             raise reply
         elif reply[0] != b"BUSY":

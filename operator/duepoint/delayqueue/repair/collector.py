@@ -6,7 +6,7 @@ of a shard, then the names of its blobs, and hands the unused ones to one fenced
 which marks them; those that have been marked for a day are removed. Rules and digests that have
 numbers go the same way; who stores a definition meanwhile takes the marks off, and asks for another
 number where one is gone. Nothing is removed from a shard that holds a definition which cannot be
-read here, nor while the queue is cut anew: what those use is not known.
+read here, nor while the queue is resharded: what those use is not known.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class ReshardingAnswer(enum.StrEnum):
 
     ASKED = "asked"  # the leader begins within seconds
     DONE = "done"  # the index has that many
-    MOVING = "moving"  # it is being cut into that many
-    OTHER = "other"  # it is being cut into another number: ask again afterwards
+    MOVING = "moving"  # it is being resharded to that many
+    OTHER = "other"  # it is being resharded to another number: ask again afterwards
 
 
 class Phase(enum.StrEnum):
@@ -42,7 +42,7 @@ class Phase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReshardingProgress:
-    """The index' layout and, while it is cut anew, how far that is.
+    """The index' layout and, while it is resharded, how far that is.
 
     Attributes:
         shards: of the layout that new schedules go to.
