@@ -223,9 +223,9 @@ def pieces(facts: AdmissionFacts) -> Iterator[AdmissionFacts]:
 
 def pairs(runs: Sequence[ActiveRun]) -> Iterator[bytes]:
     """Runs and what stands under them, one after the other."""
-    for one in runs:
-        yield one.run
-        yield one.value
+    for active_run in runs:
+        yield active_run.run
+        yield active_run.value
 
 
 def paired(values: Sequence[bytes]) -> tuple[ActiveRun, ...]:

@@ -47,15 +47,17 @@ class Circuits:
                 name.removesuffix("_us"): value for name, value in dataclasses.asdict(rule).items()
             },
         )
-        arguments.put("gone", [(arguments.position(f"g{one.uid}"), one.generation) for one in gone])
+        arguments.put(
+            "gone", [(arguments.position(f"g{item.uid}"), item.generation) for item in gone]
+        )
         arguments.put(
             "news",
             [
                 (
-                    arguments.position(f"h{one.host}"),
-                    *(one.calls, one.probe_us, one.ask_us, run.cut(one.cause, run.CAUSE_LIMIT)),
+                    arguments.position(f"h{item.host}"),
+                    *(item.calls, item.probe_us, item.ask_us, run.cut(item.cause, run.CAUSE_LIMIT)),
                 )
-                for one in news
+                for item in news
             ],
         )
         reply = await self._index.pipelined.run(
@@ -78,7 +80,7 @@ class Circuits:
 def _board(reply: Any, known: int) -> circuit.Board:  # noqa: ANN401 - a raw reply
     version, now, probes, fields = reply
     board = circuit.Board(
-        version=int(version), now_us=int(now), probes=tuple(int(one) for one in probes)
+        version=int(version), now_us=int(now), probes=tuple(int(item) for item in probes)
     )
     if board.version == known:
         return board

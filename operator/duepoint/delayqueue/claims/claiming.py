@@ -157,7 +157,9 @@ class Claims:
                 self._prefetch.give_back(shard, taken)
         # Claims that were made are handed out first; the next look tells that a shard is no more.
         troubles = failed.values()
-        self._is_outdated = any(isinstance(one, queue_errors.LayoutChanged) for one in troubles)
+        self._is_outdated = any(
+            isinstance(trouble, queue_errors.LayoutChanged) for trouble in troubles
+        )
         return [answers.get(shard) or _look_again(shard, failed.get(shard)) for shard in shards]
 
     def elsewhere(self, shards: Collection[messages.ShardId]) -> tuple[messages.ShardId, ...]:

@@ -184,7 +184,7 @@ class Settlements:
             named=len(claim.points) if settlement.whole else len(named),
             every=settlement.whole,
         )
-        if any(one.point.due_us == points.HELD_US for one in settlement.occurrences):
+        if any(occurrence.point.due_us == points.HELD_US for occurrence in settlement.occurrences):
             arguments.put("holds", value=True)
         keys = scripting.KeyList(
             names.meta, names.heads, names.claims, names.leases, names.occ, names.occrec,

@@ -222,7 +222,11 @@ class ColumnReader:
                 known.clear()
             known.update(learned)
             listed.update(learned)
-        return {kind: one for kind, one in listed.items() if one is not None}
+        return {
+            kind: definition_kind
+            for kind, definition_kind in listed.items()
+            if definition_kind is not None
+        }
 
     async def _read_kinds(
         self, shard: messages.ShardId, kinds: set[bytes]

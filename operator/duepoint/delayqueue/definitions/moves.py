@@ -87,7 +87,7 @@ class Moves:
         finished = 0
         while moves := await self._moves(shard, batch):
             for name, taken in moves:
-                await self.bring(shard, name, [Traveller.of(one) for one in taken])
+                await self.bring(shard, name, [Traveller.of(traveller) for traveller in taken])
             finished += len(moves)
         return finished
 
@@ -138,7 +138,7 @@ class Moves:
         for home, group in (await self._homes(shard, travellers)).items():
             await self._import(shard, home, batch, group, texts)
         await self._forget(shard, batch, travellers)
-        lost = sum(not texts.keys() >= _numbers([one]) for one in travellers)
+        lost = sum(not texts.keys() >= _numbers([traveller]) for traveller in travellers)
         if lost:
             telemetry.unreadable_total.labels("text").inc(lost)
             log.warning("texts of definitions are lost", shard=shard, definitions=lost)
@@ -159,8 +159,10 @@ class Moves:
     async def _homes(
         self, shard: messages.ShardId, travellers: Sequence[Traveller]
     ) -> dict[messages.ShardId, list[Traveller]]:
-        by_home = await self._layouts.by_home((one.id for one in travellers), beyond=shard)
-        known = {one.id: one for one in travellers}
+        by_home = await self._layouts.by_home(
+            (traveller.id for traveller in travellers), beyond=shard
+        )
+        known = {traveller.id: traveller for traveller in travellers}
         return {home: [known[i] for i in ids] for home, ids in by_home.items()}
 
     async def _import(
@@ -236,18 +238,18 @@ class Moves:
         arguments.put("batch", arguments.position(batch))
         arguments.put("blobs", arguments.run(part for pair in blobs.items() for part in pair))
         schedules = []
-        for one in travellers:
-            lane = numbered.get(one.lane, _NOTHING)
-            record = _renumbered(one.record, numbered) if one.record else b""
+        for traveller in travellers:
+            lane = numbered.get(traveller.lane, _NOTHING)
+            record = _renumbered(traveller.record, numbered) if traveller.record else b""
             schedules.append(
                 (
                     str(lane),
                     keys.position(names.lane(lane)),
-                    keys.position(names.bucket_of(one.id, self._index.buckets)),
-                    arguments.position(one.id),
+                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
+                    arguments.position(traveller.id),
                     arguments.position(record) if record else 0,
-                    int(one.due) if one.due else False,
-                    *arguments.run(one.occurrences),
+                    int(traveller.due) if traveller.due else False,
+                    *arguments.run(traveller.occurrences),
                 )
             )
         arguments.put("schedules", schedules)
@@ -264,10 +266,10 @@ class Moves:
             "schedules",
             [
                 (
-                    arguments.position(one.id),
-                    keys.position(names.bucket_of(one.id, self._index.buckets)),
+                    arguments.position(traveller.id),
+                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
                 )
-                for one in travellers
+                for traveller in travellers
             ],
         )
         await self._index.scripts.run(arguments.call("forget", keys.names))
@@ -286,8 +288,8 @@ def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:
 
 def _numbers(travellers: Iterable[Traveller]) -> set[int]:
     numbers: set[int] = set()
-    for one in travellers:
-        numbers.add(one.lane)
-        if one.record:
-            numbers.update(codec.numbers(one.record))
+    for traveller in travellers:
+        numbers.add(traveller.lane)
+        if traveller.record:
+            numbers.update(codec.numbers(traveller.record))
     return numbers

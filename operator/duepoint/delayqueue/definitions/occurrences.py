@@ -88,7 +88,7 @@ class Occurrences:
         )
         if reply == b"GONE":
             raise errors.WorldChanged(f"{definition.identity}: its definition is gone")
-        return [messages.Armed(one.decode().lower()) for one in reply]
+        return [messages.Armed(answer.decode().lower()) for answer in reply]
 
     async def withdraw(
         self,

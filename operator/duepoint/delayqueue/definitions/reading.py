@@ -218,9 +218,9 @@ class DefinitionReader:
         namespaces = await self.namespaces(shard)
         async for found in self._all_records(shard, namespaces):
             yield [
-                StoredIdentity(one.uid, namespaces[one.namespace], *one[2:])
-                for one in _identities(found)
-                if one.namespace in namespaces
+                StoredIdentity(identity.uid, namespaces[identity.namespace], *identity[2:])
+                for identity in _identities(found)
+                if identity.namespace in namespaces
             ]
 
     async def all_definitions(self, shard: messages.ShardId) -> AsyncIterator[StoredDefinition]:

@@ -326,8 +326,12 @@ def _options(arming: messages.Arming, arguments: scripting.Arguments) -> dict[st
     if arming.open:
         options["open"] = arguments.run(
             itertools.chain.from_iterable(
-                (str(one.point.due_us), one.point.member, records.pack(one.record))
-                for one in arming.open
+                (
+                    str(occurrence.point.due_us),
+                    occurrence.point.member,
+                    records.pack(occurrence.record),
+                )
+                for occurrence in arming.open
             )
         )
     return options

@@ -169,12 +169,12 @@ class Counts:
     async def of_each_shard(self, look: Callable[[messages.ShardId], Awaitable[T]]) -> list[T]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-        async def one(shard: messages.ShardId) -> T:
+        async def look_at(shard: messages.ShardId) -> T:
             async with room:
                 return await look(shard)
 
         shards = sharding.all_shards(self._index.known_layout())
-        return list(await asyncio.gather(*(one(shard) for shard in shards)))
+        return list(await asyncio.gather(*(look_at(shard) for shard in shards)))
 
     async def _shard_view(self, shard: messages.ShardId) -> ShardView:
         names = self._index.shard(shard)

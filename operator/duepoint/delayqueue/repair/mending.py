@@ -59,8 +59,8 @@ class Findings:
         for first in range(_MENDED_TOGETHER, longest, _MENDED_TOGETHER):
             last = first + _MENDED_TOGETHER
             some = Findings(**{kind: getattr(self, kind)[first:last] for kind in _KINDS})
-            some.lanes = {one[0] for one in some.arm} | {one[0] for one in some.drop}
-            some.lanes |= {one[0] for one in some.free}
+            some.lanes = {row[0] for row in some.arm} | {row[0] for row in some.drop}
+            some.lanes |= {row[0] for row in some.free}
             yield some
 
 

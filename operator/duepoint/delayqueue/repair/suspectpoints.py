@@ -146,31 +146,31 @@ class SuspectPoints:
         names = self._index.shard(shard)
         arguments = scripting.Arguments(layout=sharding.layout_of(shard), epoch=epoch)
         keys = [names.meta, names.heads, names.occ, names.occrec, names.wake]
-        moved = [*(one for one, _ in compared.due), *(one for one, _ in compared.chains)]
-        moved += [one for one, _ in compared.added]
+        moved = [*(held for held, _ in compared.due), *(held for held, _ in compared.chains)]
+        moved += [held for held, _ in compared.added]
         key_of: dict[int | str, int] = {}
-        for one in (*compared.gone, *moved):
-            if one.lane not in key_of:
-                keys.append(names.lane(int(one.lane)))
-                key_of[one.lane] = len(keys)
+        for held in (*compared.gone, *moved):
+            if held.lane not in key_of:
+                keys.append(names.lane(int(held.lane)))
+                key_of[held.lane] = len(keys)
         arguments.put("lanes", [{"lane": str(lane), "key": key} for lane, key in key_of.items()])
 
-        def place(one: HeldPoint) -> tuple[int, int]:
-            return key_of[one.lane], arguments.position(one.point.member)
+        def place(held: HeldPoint) -> tuple[int, int]:
+            return key_of[held.lane], arguments.position(held.point.member)
 
-        arguments.put("gone", [place(one) for one in compared.gone])
+        arguments.put("gone", [place(held) for held in compared.gone])
         due = []
-        for one, record in compared.due:
+        for held, record in compared.due:
             packed = 0 if record is None else arguments.position(records.pack(record))
-            due.append((*place(one), packed))
+            due.append((*place(held), packed))
         arguments.put("due", due)
         added = []
-        for one, lost in compared.added:
+        for held, lost in compared.added:
             at = arguments.position(lost.point.member)
             packed = arguments.position(records.pack(lost.record))
-            added.append((key_of[one.lane], at, packed))
+            added.append((key_of[held.lane], at, packed))
         arguments.put("added", added)
-        arguments.put("chains", [(*place(one), at_us) for one, at_us in compared.chains])
+        arguments.put("chains", [(*place(held), at_us) for held, at_us in compared.chains])
         started = []
         for schedule_id, count in compared.started:
             keys.append(names.bucket_of(schedule_id, self._index.buckets))

@@ -234,12 +234,14 @@ class Export:
         if buried:
             telemetry.unreadable_total.labels("definition").inc(buried)
             log.warning("points without a readable schedule are dead letters", count=buried)
-        travellers = [moves.Traveller.of(one) for one in taken]
+        travellers = [moves.Traveller.of(traveller) for traveller in taken]
         lost = await self._moves.bring(shard, batch, travellers) if travellers else 0
-        unarmed = sum(one.record[:2] == codec.ARMED and not one.due for one in travellers)
+        unarmed = sum(
+            traveller.record[:2] == codec.ARMED and not traveller.due for traveller in travellers
+        )
         return Moved(
             cursor=None,
-            moved=sum(bool(one.record) for one in travellers),
+            moved=sum(bool(traveller.record) for traveller in travellers),
             left_out=left_out,
             damaged=buried + lost + unarmed,
         )

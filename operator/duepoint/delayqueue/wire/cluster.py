@@ -216,7 +216,7 @@ class Cluster:
         *,
         confirmed: bool,
     ) -> None:
-        async def one(host: connecting.Host, positions: Sequence[int], *, asking: bool) -> None:
+        async def send_to(host: connecting.Host, positions: Sequence[int], *, asking: bool) -> None:
             parts = [commands[position] for position in positions]
             if asking:
                 parts = [part for command in parts for part in (("ASKING",), command)]
@@ -227,11 +227,11 @@ class Cluster:
         groups = sent.groups.items()
         if len(groups) == 1:
             (((host, asking), positions),) = groups
-            await one(host, positions, asking=asking)
+            await send_to(host, positions, asking=asking)
             return
         async with asyncio.TaskGroup() as group:
             for (host, asking), positions in groups:
-                group.create_task(one(host, positions, asking=asking))
+                group.create_task(send_to(host, positions, asking=asking))
 
     async def _exchange_with(
         self, host: connecting.Host, commands: Sequence[nodes.Command], *, confirmed: bool = False
