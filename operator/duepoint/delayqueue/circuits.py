@@ -70,10 +70,7 @@ class Circuits:
         (found,) = await self._index.read(
             "read the circuits", ("HGETALL", self._index.keys.circuits)
         )
-        pairs = (
-            found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-        )
-        hosts, gone = _sorted_out(pairs)
+        hosts, gone = _sorted_out(scripting.fields(found).items())
         return circuit.Board(version=0, now_us=0, hosts=hosts, gone=gone)
 
 

@@ -138,7 +138,7 @@ class DeadLetters:
         )
         dropped: Counter[str] = Counter()
         for raw in found:
-            for name, count in _fields(raw).items():
+            for name, count in scripting.fields(raw).items():
                 if name.startswith(b"d:"):
                     dropped[name[2:].decode(errors="replace")] += int(count)
         return dict(sorted(dropped.items()))
@@ -254,12 +254,8 @@ def _age(letter: DeadEntry) -> tuple[int, int]:
     return -int(milliseconds), -int(number or 0)
 
 
-def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
-    return dict(raw) if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
-
-
 def _letter(shard: messages.ShardId, entry_id: bytes, raw: Any) -> DeadEntry:  # noqa: ANN401 - the library parses some commands
-    fields = _fields(raw)
+    fields = scripting.fields(raw)
     member = fields.pop(b"member", b"")
     return DeadEntry(
         shard=shard,

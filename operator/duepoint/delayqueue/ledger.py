@@ -222,7 +222,9 @@ class Ledger:
 
 def _outcomes(shard: messages.ShardId, found: Sequence[Any]) -> list[OutcomeEntry]:
     return [
-        _outcome(shard, _text(entry_id), _fields(fields)) for entry_id, fields in found if fields
+        _outcome(shard, _text(entry_id), scripting.fields(fields))
+        for entry_id, fields in found
+        if fields
     ]
 
 
@@ -242,12 +244,6 @@ def _packed(fields: dict[bytes, bytes]) -> bytes:
     member, record = fields.pop(b"member", b""), fields.pop(b"record", b"")
     named = {_text(name): _text(value) for name, value in fields.items()}
     return records.buried_event(named, member, record)
-
-
-def _fields(raw: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
-    if isinstance(raw, dict):
-        return dict(raw)
-    return dict(zip(raw[::2], raw[1::2], strict=True))
 
 
 def _text(value: bytes | str) -> str:

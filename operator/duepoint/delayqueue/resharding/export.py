@@ -256,7 +256,7 @@ class Export:
             return False
         by_home: dict[messages.ShardId, list[tuple[bytes, dict[bytes, bytes]]]] = {}
         for letter, raw in found:
-            fields = raw if isinstance(raw, dict) else dict(zip(raw[::2], raw[1::2], strict=True))
+            fields = scripting.fields(raw)
             by_home.setdefault(self._letter_home(shard, fields), []).append((letter, fields))
         for home, letters in by_home.items():
             target = self._index.shard(home)

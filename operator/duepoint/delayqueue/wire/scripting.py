@@ -411,3 +411,10 @@ def finite(score: float | bytes) -> float:
 
 def time_us(reply: Any) -> int:  # noqa: ANN401 - as the library parses TIME
     return int(reply[0]) * 1_000_000 + int(reply[1])
+
+
+def fields(reply: Any) -> dict[bytes, bytes]:  # noqa: ANN401 - the library parses some commands
+    """Names and values, as the library gives them or flat; a new dict."""
+    if isinstance(reply, dict):
+        return dict(reply)
+    return dict(zip(reply[::2], reply[1::2], strict=True))
