@@ -13,7 +13,7 @@ from duepoint.clock import SystemClock
 from duepoint.delayqueue import messages, sharding
 from duepoint.runs import run
 from duepoint.schedules import actions, definition, slots
-from duepoint.targets import activejobs
+from duepoint.targets.job import activejobs
 from duepoint.worker import claim_budget
 from duepoint.worker.claimer import Claimer, Limits
 from duepoint.worker.pipeline import Bounds, Pipeline

@@ -25,10 +25,12 @@ from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
 from duepoint.schedules.points import PointKind
-from duepoint.targets import activejobs, target
-from duepoint.targets import job as jobtarget
-from duepoint.targets.activejobs import JobState
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job import target as jobtarget
+from duepoint.targets.job.activejobs import JobState
 from duepoint.worker import closing as closings
+from duepoint.worker import results
 from duepoint.worker.plan import Attempt
 from duepoint.worker.settler import Settler
 
@@ -403,10 +405,7 @@ def _waiting(attempt: Attempt, now_us: int) -> messages.Occurrence:
 
 def _deadline_us(attempt: Attempt) -> int | None:
     """Until when a slot that waits may start; a ScheduleRun waits for as long as it takes."""
-    deadline_us = attempt.definition.rule.policy.deadline_us
-    if deadline_us is None or not attempt.is_regular:
-        return None
-    return attempt.due_us + deadline_us
+    return results.deadline_us(attempt) if attempt.is_regular else None
 
 
 def _waited_too_long(attempt: Attempt, now_us: int) -> bool:

@@ -224,7 +224,7 @@ class Handover:
 
     def _count(self, item: Item, accepted_us: int) -> None:
         delivered = outcomes.Delivered(accepted_us=accepted_us)
-        self._target.count(item.firings.action, delivered, len(item.members))
+        targets.count(item.firings.action, delivered, len(item.members))
         item.observe(accepted_us)
 
     async def _refused(
@@ -285,7 +285,7 @@ class Handover:
     def _answer(
         self, settler: Settler, item: Item, refusal: outcomes.Retry | outcomes.Rejected
     ) -> None:
-        self._target.count(item.firings.action, refusal, len(item.members))
+        targets.count(item.firings.action, refusal, len(item.members))
         for closed in item.answer(refusal):
             settler.add(closed)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duepoint.clock import SystemClock
-from duepoint.worker import job_slots
+from duepoint.worker import slots
 from tests.fakes.fakeclock import FakeClock
 
 PLACES = 8
@@ -15,8 +15,8 @@ IN_HAND = 4 * PLACES
 LARGE = 240 * 1024
 
 
-def a_line(clock=None) -> job_slots.JobSlots:
-    return job_slots.JobSlots(clock or SystemClock(), PLACES)
+def a_line(clock=None) -> slots.JobSlots:
+    return slots.JobSlots(clock or SystemClock(), PLACES)
 
 
 def test_until_the_first_job_the_room_is_the_usual_one():
@@ -26,7 +26,7 @@ def test_until_the_first_job_the_room_is_the_usual_one():
 class Making:
     """Jobs that are made for as long as nobody ends them."""
 
-    def __init__(self, line: job_slots.JobSlots) -> None:
+    def __init__(self, line: slots.JobSlots) -> None:
         self.line = line
         self.begun: list[str] = []
         self.put_off: list[float] = []

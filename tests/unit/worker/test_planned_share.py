@@ -6,7 +6,7 @@ import pytest
 
 from duepoint.runs.run import RunState
 from duepoint.schedules import points
-from duepoint.worker import planning
+from duepoint.worker import runlimits
 from tests.support.builders import a_definition, a_rule
 from tests.unit.worker.test_planning import a_claim, assign, chain_of
 
@@ -31,7 +31,7 @@ def everything():
 def test_a_chain_far_behind_runs_a_part_and_stays_due(everything):
     work = assign(_overdue(everything, 2_000), everything)
     (split,) = work.splits
-    assert len(split.slots) == planning.MOST_PLANNED
+    assert len(split.slots) == runlimits.MOST_PLANNED
     last = split.slots[-1].point.slot_us
     assert split.next_due_us == last + MINUTE_US
     assert [event for event in work.events if event.state is RunState.MISSED] == []
@@ -67,5 +67,5 @@ def test_what_the_limit_leaves_out_is_told_of_once():
 
 def test_many_chains_share_what_a_claim_may_become(everything):
     work = assign(_overdue(everything, 100, count=50), everything)
-    assert sum(len(one.slots) for one in work.splits) == planning.MOST_PLANNED
+    assert sum(len(one.slots) for one in work.splits) == runlimits.MOST_PLANNED
     assert {len(one.slots) for one in work.splits} == {10}

@@ -9,11 +9,11 @@ import pytest
 
 from duepoint import clock
 from duepoint.targets import pace
-from duepoint.worker import receiver_slots
+from duepoint.worker import slots
 
 
 def places(most=256):
-    return receiver_slots.ReceiverSlots(clock.SystemClock(), most)
+    return slots.ReceiverSlots(clock.SystemClock(), most)
 
 
 async def enter(given, namespace, times=1):

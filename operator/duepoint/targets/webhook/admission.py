@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import target, troubles
+from duepoint.targets import target
 from duepoint.targets.webhook import circuitbreaker, hostlimits, response
 
 #: A run by hand, and nothing else, is sent to a receiver that is gone.
@@ -121,9 +121,9 @@ class Admission:
         return Admitted(host, admitted)
 
 
-def verdict(answer: response.Answer | troubles.Trouble, *, delivered: bool) -> bool | None:
+def verdict(answer: response.Answer | target.Trouble, *, delivered: bool) -> bool | None:
     """Whether the receiver is well, by what it said or did not say to a request."""
-    if isinstance(answer, troubles.Trouble):
+    if isinstance(answer, target.Trouble):
         return None if answer.final else False
     if delivered:
         return True

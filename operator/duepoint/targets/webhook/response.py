@@ -20,7 +20,7 @@ from duepoint.net import connections, dialling, http1, ownservers
 from duepoint.runs import outcome
 from duepoint.schedules import actions
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import troubles
+from duepoint.targets import target
 
 #: The word of ``retryOn`` for everything that is not a status.
 NETWORK = "network"
@@ -51,10 +51,10 @@ class Times:
 
 
 def judge(
-    answer: Answer | troubles.Trouble, webhook: actions.WebhookAction, at: Times
+    answer: Answer | target.Trouble, webhook: actions.WebhookAction, at: Times
 ) -> outcome.Outcome:
     """What follows from an answer, or from its absence."""
-    if isinstance(answer, troubles.Trouble):
+    if isinstance(answer, target.Trouble):
         return _after_trouble(answer, webhook)
     status = answer.status
     if matches(status, webhook.success):
@@ -102,7 +102,7 @@ def retry_after_us(text: str, now_us: int) -> int | None:
     return max(int(zoned.timestamp()) * _SECOND_US - now_us, _SECOND_US)
 
 
-def _after_trouble(trouble: troubles.Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
+def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> outcome.Outcome:
     is_tried_again = trouble.unsent or NETWORK in webhook.retry.retry_on
     if trouble.final or not is_tried_again:
         return outcome.Rejected(reason=trouble.reason, message=trouble.message)
@@ -123,20 +123,20 @@ def _after_us(answer: Answer, webhook: actions.WebhookAction, at: Times) -> int 
 # -- no response ---------------------------------------------------------------------------------
 
 
-def no_answer(seconds: float) -> troubles.Trouble:
+def no_answer(seconds: float) -> target.Trouble:
     return _late(f"no answer within {seconds:.3g} s")
 
 
-def no_connection(host: str, seconds: float) -> troubles.Trouble:
+def no_connection(host: str, seconds: float) -> target.Trouble:
     within = min(seconds, connections.CONNECT_SECONDS)
     return _late(f"no connection to {host} within {within:.3g} s")
 
 
-def trouble(error: Exception, host: str) -> troubles.Trouble:
+def trouble(error: Exception, host: str) -> target.Trouble:
     """The trouble behind any error but a missed deadline."""
     cause = error.__cause__ if isinstance(error, connections.NotConnected) else None
     if isinstance(cause, dialling.Blocked):
-        return troubles.Trouble(
+        return target.Trouble(
             reason=Reason.BLOCKED_ADDRESS,
             message=f"{host} may not be called: {cause}",
             code_class="blocked",
@@ -144,17 +144,17 @@ def trouble(error: Exception, host: str) -> troubles.Trouble:
         )
     if isinstance(cause, ownservers.Unready):
         message = f"nothing was sent: {cause}"
-        return troubles.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
+        return target.Trouble(reason=Reason.NETWORK, message=message, unsent=True)
     # A certificate that is refused is a ValueError as well.
     if isinstance(cause or error, ValueError) and not isinstance(cause or error, OSError):
         message = f"{host}: the URL cannot be called"
-        return troubles.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
+        return target.Trouble(reason=Reason.INVALID_WEBHOOK, message=message, final=True)
     said = _wording(error) if cause is None else _connecting_wording(cause)
-    return troubles.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
+    return target.Trouble(reason=Reason.NETWORK, message=f"{host}: {said}")
 
 
-def _late(message: str) -> troubles.Trouble:
-    return troubles.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
+def _late(message: str) -> target.Trouble:
+    return target.Trouble(reason=Reason.TIMEOUT, message=message, code_class="timeout")
 
 
 def _wording(error: Exception) -> str:
