@@ -143,7 +143,7 @@ def _stream_targets(
     api: kubeapi.ApiSession,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
-    reader = servers.Reader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
+    reader = servers.ConnectionReader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
     services = endpoints.service_cache(api, clock)
     elsewhere = external.ExternalStreams(reader, dialler, services)
 

@@ -28,8 +28,8 @@ def a_dialler(
     return dialling.Dialler(policies, lambda: own, lookup=lookup)
 
 
-def a_reader(api: Any) -> servers.Reader:
-    return servers.Reader(secretcache.objects_of(api, SystemClock()), READER_ROLE)
+def a_reader(api: Any) -> servers.ConnectionReader:
+    return servers.ConnectionReader(secretcache.objects_of(api, SystemClock()), READER_ROLE)
 
 
 def a_stream_target(

@@ -39,7 +39,7 @@ class Workplace:
         self.clock = clock or FakeClock()
         self.queue = MemoryDelayQueue(self.clock)
         self.target = RecordingTarget(self.clock)
-        self.jobs: activejobs.Jobs = activejobs.NO_JOBS
+        self.jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS
         self.health = services.Health()
         self.before_claims: Callable[[], Awaitable[None]] = at_once
 

@@ -88,8 +88,8 @@ def of_url(text: str) -> Destination | target.Trouble:
     except ValueError:
         return _invalid(f"{errors.quoted(webhookspec.shown(text))} cannot be read as a URL")
     if url.scheme not in ("http", "https") or not host or url.user is not None:
-        told = errors.quoted(webhookspec.shown(text))
-        return _invalid(f"{told} is no http or https URL without user names")
+        quoted = errors.quoted(webhookspec.shown(text))
+        return _invalid(f"{quoted} is no http or https URL without user names")
     return Destination(url=url, host=host, route=egressrules.Route(scheme=url.scheme, web=True))
 
 

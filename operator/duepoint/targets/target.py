@@ -72,7 +72,7 @@ class Firing:
         time_zone: IANA name of the Schedule's zone.
         not_after_monotonic: nothing is sent from this instant on: the claim's ``held_until``.
         ends_by_monotonic: the attempt is over by then. None = ``not_after_monotonic``, which is
-            right for a claim that nobody extends; who keeps extending it gives the instant up to
+            right for a claim that is not extended; for one that is, the instant up to
             which it will be held, else a 30 s webhook would be cut at the lease's 10 s.
     """
 

@@ -105,7 +105,7 @@ class Claimer:
         self._draining.set()
         self._pipeline.drain()
         self._isolation.close()
-        self._room.set()  # whoever waits for room has to learn of it
+        self._room.set()  # the wait for room ends, too
 
     async def run(self) -> None:
         """Claim and dispatch until drained; cancelled, give back what has not ended."""
@@ -248,7 +248,7 @@ class Claimer:
             answers = [_away(shard, trouble) for shard in ask.shards]
             if self._keepalive.outages.has(ask.shards):
                 return answers
-            # A shard may be gone alone; whatever does not answer takes its server's others along.
+            # A shard may be gone alone; a server that does not answer has others, too.
             is_gone = isinstance(trouble, scripting.Uninitialised)
             here = self._shards.difference(ask.shards)
             others = tuple(here) if is_gone else self._queue.claims.elsewhere(ask.shards)
@@ -286,9 +286,11 @@ class Claimer:
                 if claim is not None:
                     self._hand_over(claim, is_only=True)
         except errors.TryLater:
-            wakeups.look_again([shard], after_seconds=port.AWAY_SECONDS)  # that look tells
+            wakeups.look_again(
+                [shard], after_seconds=port.AWAY_SECONDS
+            )  # the next claim shows what is away
         finally:
-            if claim is None or not claim.is_doubtful:  # somebody else was quicker
+            if claim is None or not claim.is_doubtful:  # another worker was quicker
                 self._end_suspects()
 
     def _end_suspects(self) -> None:

@@ -27,7 +27,7 @@ from duepoint.worker import runlimits
 from duepoint.worker.plan import NO_RECORD, TRIGGER_SCHEDULE, Attempt
 
 #: A check that found something missing is repeated after this; the first one sooner, because what
-#: it was told may have been remembered from right before it was mended.
+#: answer may have been remembered from right before it was mended.
 CHECK_AGAIN_US = 30_000_000
 _CHECK_SOON_US = 3_000_000
 
@@ -44,11 +44,11 @@ class Closing:
     counted: tuple[bytes, ...] = ()
     dead: tuple[messages.DeadLetter, ...] = ()
     events: Sequence[RunEvent | run.Together] = ()
-    left: tuple[Left, ...] = ()
+    left: tuple[EndedRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class EndedRun:
     """A run that counted for its schedule's concurrency policy and has ended."""
 
     definition: definitions.Definition
@@ -139,7 +139,9 @@ def missed(
     )
 
 
-def out_of_runs(known: definitions.Definition, skipped: runlimits.Skipped, now_us: int) -> RunEvent:
+def out_of_runs(
+    known: definitions.Definition, skipped: runlimits.SkippedRuns, now_us: int
+) -> RunEvent:
     return slot_event(
         known,
         skipped.newest_us,
@@ -239,7 +241,7 @@ def attempt_event(
 
 
 def checked(attempt: Attempt, found: targets.Trouble | None, now_us: int) -> Closing:
-    """What to tell of a check: asked again for as long as somebody may mend what it found."""
+    """How a check ends: it is made again for as long as what it found may be mended."""
     event = slot_event(
         attempt.definition,
         0,
@@ -280,13 +282,17 @@ def running(one: Open, now_us: int) -> Closing:
 
 
 def withdrawn(attempt: Attempt, now_us: int) -> Closing | None:
-    """The occurrence was taken out of the queue before its attempt; its ScheduleRun is told."""
-    told = "taken out of the queue before it ran"
-    return _note_to_run(attempt, Reason.DELETED, told, attempts=attempt.number, now_us=now_us)
+    """Its ScheduleRun reports that an occurrence was taken out of the queue before its attempt."""
+    message = "taken out of the queue before it ran"
+    return _note_to_run(attempt, Reason.DELETED, message, attempts=attempt.number, now_us=now_us)
 
 
 def replacing(
-    known: definitions.Definition, runs: Iterable[activeruns.ActiveRun], told: str, *, now_us: int
+    known: definitions.Definition,
+    runs: Iterable[activeruns.ActiveRun],
+    message: str,
+    *,
+    now_us: int,
 ) -> Closing:
     """The Jobs of these runs are about to be deleted; how each of them ends is seen by its Job."""
     events = tuple(
@@ -297,7 +303,7 @@ def replacing(
             Reason.REPLACED,
             now_us,
             trigger="Manual" if one.is_wanted else "Schedule",
-            message=told,
+            message=message,
             job_name=one.job,
         )
         for one in runs
@@ -306,7 +312,7 @@ def replacing(
 
 
 def waiting(attempt: Attempt, message: str, *, now_us: int) -> Closing | None:
-    """The slot waits for other runs to end; its ScheduleRun is told."""
+    """The slot waits for other runs to end, which its ScheduleRun reports."""
     reason, made = Reason.CONCURRENCY_QUEUED, attempt.number - 1
     return _note_to_run(attempt, reason, message, attempts=made, now_us=now_us)
 

@@ -66,7 +66,7 @@ class _Work:
     is_crowded: bool
 
 
-class Firing:
+class Firer:
     """Fires plans, one for each claim, side by side."""
 
     def __init__(
@@ -161,7 +161,7 @@ class Firing:
 
     async def _append_groups(self, work: _Work, groups: Iterable[Group]) -> None:
         """Entries of ordinary points; the claim has nothing else of them afterwards."""
-        items: list[handover.Item] = []
+        items: list[handover.HandoverItem] = []
         for group in groups:
             action = self._actions.known(group.namespace, group.target)
             assert isinstance(action, actions.Action)  # noqa: S101 - as it was when it was planned
@@ -177,7 +177,7 @@ class Firing:
 
     async def _append_attempts(self, work: _Work, attempts: Sequence[InTurn]) -> None:
         """Entries of single attempts, in their order."""
-        items: list[handover.Item] = []
+        items: list[handover.HandoverItem] = []
         for attempt in itertools.chain.from_iterable(attempts):
             if work.pending.begins([attempt.point.member]):
                 prepared = await self._prepared(work.settler, attempt)

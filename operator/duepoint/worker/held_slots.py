@@ -168,7 +168,7 @@ def _judge(
     policy = known.rule.policy
     made = policies.decide(timeline, policy, chain_due_us=due.due_us, now_us=record.back_us)
     missed = made.missed
-    if missed and record.settled_us >= first_us:  # these ended once, whatever becomes of them now
+    if missed and record.settled_us >= first_us:  # these have ended once already
         rest = timeline.next_after(record.settled_us)
         missed = ()
         if rest is not None and rest.due_us <= record.back_us:

@@ -1,7 +1,7 @@
 """The keepalive of a worker, and its view of what of the queue is away.
 
-The other workers notice the absence of a keepalive after 25 s; its answer tells who else lives and
-how the index is cut. A node of a cluster may be away, or emptied, alone: its shards are claimed
+The other workers notice the absence of a keepalive after 25 s; its answer lists the living workers
+and the layout of the index. A node of a cluster may be away, or emptied, alone: its shards are claimed
 from again and again, and the rest fires on (``ShardOutages``). What is away shows in readiness, in
 a metric and, once, in the log.
 """

@@ -25,7 +25,7 @@ from duepoint.worker.settler import Settler
 
 #: The interval of checks whether an attempt has been under way for long.
 _CHECK_SECONDS = 1.0
-#: A longer outage is known to everyone.
+#: After a longer outage the release of a claim changes nothing any more.
 _COME_BACK_SECONDS = 600.0
 
 
@@ -53,7 +53,7 @@ class Pipeline:
         clock: Clock,
         bounds: Bounds,
         dice: Callable[[], float] = random.random,
-        jobs: activejobs.Jobs = activejobs.NO_JOBS,
+        jobs: activejobs.ScheduleJobs = activejobs.NO_JOBS,
     ) -> None:
         self._queue = queue
         self._clock = clock
@@ -61,7 +61,7 @@ class Pipeline:
         self.leases = Leases(queue, clock, lease_seconds=bounds.lease_seconds)
         actions = actioncache.ActionCache(queue)
         self._planner = planner.Planner(queue=queue, target=target, actions=actions)
-        self._firing = firing.Firing(
+        self._firing = firing.Firer(
             queue=queue,
             target=target,
             clock=clock,

@@ -218,7 +218,7 @@ def _has_slot(timeline: Slots, due_us: int) -> bool:
 
 
 def _is_judged(known: definitions.Definition) -> bool:
-    """Whether a policy decides if a slot starts: only a slot of its own can be told to wait."""
+    """Whether a policy decides if a slot starts: only a slot of its own can wait."""
     return known.rule.policy.concurrency != activeruns.ALLOW
 
 
@@ -283,7 +283,7 @@ def _plan_occurrence(
     record = claim.records.get(point.member, NO_RECORD)
     if _has_no_run(point, known, record):
         made.finished.append(point.member)
-        gone = runlimits.Skipped(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
+        gone = runlimits.SkippedRuns(oldest_us=point.slot_us, newest_us=point.slot_us, count=1)
         made.events.append(closing.out_of_runs(known, gone, claim.now_us))
         return
     if (reason := _refused_release(claim, point, known, timeline)) is not None:
@@ -346,7 +346,7 @@ def _plan_check(
     point: DuePoint,
     known: definitions.Definition,
 ) -> None:
-    """Of the newest generation only: whoever stored that one asked for a check of its own."""
+    """Of the newest generation only: with that one a check of its own was stored."""
     if point.slot_us < known.generation:
         made.finished.append(point.member)
         return

@@ -1,6 +1,6 @@
 """How many regular slots of a schedule with ``maxRuns`` may still be tried.
 
-A definition counts the slots that have started; whatever is under way and has not started (a Job
+A definition counts the slots that have started; a slot that is under way and has not started (a Job
 under a quota, a slot that waits) has a run set aside for it, and gets it back when it ends without
 one. So no more than ``maxRuns`` ever start, and none is lost to a slot that was missed: while every
 run is taken or set aside, further slots are skipped. ``left`` reads, ``within`` decides.
@@ -34,7 +34,7 @@ _REGULAR = frozenset({points.PointKind.RETRY, points.PointKind.PLANNED, points.P
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class SkippedRuns:
     """Overdue slots for which no run is left, oldest and newest."""
 
     oldest_us: int
@@ -91,12 +91,12 @@ def starts(known: definitions.Definition, first_try_us: int, answer: outcomes.Ou
 
 def within(
     decision: policies.Decision, runs_left: int | None
-) -> tuple[policies.Decision, Skipped | None]:
+) -> tuple[policies.Decision, SkippedRuns | None]:
     """The decision as far as runs are left, and what is skipped for want of them."""
     surplus = () if runs_left is None else decision.run[runs_left:]
     if not surplus:
         return decision, None
-    skipped = Skipped(
+    skipped = SkippedRuns(
         oldest_us=surplus[0].slot_us, newest_us=surplus[-1].slot_us, count=len(surplus)
     )
     return dataclasses.replace(decision, run=decision.run[:runs_left]), skipped

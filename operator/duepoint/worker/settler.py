@@ -40,7 +40,7 @@ GATHER_SECONDS = 0.025
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
 _LAST_TRY_SECONDS = 1.0
-#: A request that has been open for so long is told of as a run that goes on.
+#: A request that has been open for so long is reported as a run that goes on.
 OPEN_SECONDS = 2.0
 #: Closings in one settlement: one script stays short, and below what Lua can unpack.
 MOST_CLOSINGS = 500
@@ -58,10 +58,10 @@ class Settler:
         self.cut_off = False
         self._begun = clock.monotonic()
         self._gathered: list[closings.Closing] = []
-        #: First attempts that are under way and of which nothing has been told, by member.
+        #: First attempts that are under way and that have not been reported, by member.
         self._open: dict[bytes, closings.Open] = {}
         #: Runs that have ended and still count in the queue.
-        self._left: list[closings.Left] = []
+        self._left: list[closings.EndedRun] = []
         self._number = 0
         self._current: messages.Settlement | None = None
         self._news = asyncio.Event()

@@ -129,7 +129,7 @@ class JobSlots:
 
     def __init__(self, clock: clocks.Clock, places: int = transport.REQUEST_CONNECTIONS) -> None:
         self._clock = clock
-        # A creation ends by itself in a moment: nobody needs a reserve, only the order matters.
+        # A creation ends by itself in a moment: no reserve is needed, only the order.
         self._places: shares.FairPlaces[str] = shares.FairPlaces(places, greed=None)
         self._large = LargeJobs(clock)
         self._pace = pace.Pace(clock.monotonic())
@@ -214,7 +214,7 @@ class LargeJobs:
     def __init__(self, clock: clocks.Clock) -> None:
         self._clock = clock
         self._places = ReceiverSlots(clock, _LARGE_PLACES)
-        #: When each place that nobody has may be used again.
+        #: When each free place may be used again.
         self._rested = [float("-inf")] * _LARGE_PLACES
 
     @contextlib.asynccontextmanager

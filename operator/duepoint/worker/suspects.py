@@ -156,7 +156,7 @@ class SuspectClaims:
         self._waiting: set[messages.ShardId] = set()
 
     def begin(self, now: float) -> bool:
-        """Whether one may be asked for now; then nobody else may for a while."""
+        """Whether a claim of suspects may be made now; then no other may for a while."""
         if now < self._until:
             return False
         self._until = now + self._patience

@@ -48,7 +48,7 @@ class Tried:
 
 
 def closing(tried: Tried) -> Closing:
-    """What to tell the queue about an attempt."""
+    """How an attempt ends, as the settlement says it."""
     match tried.outcome:
         case outcomes.Delivered() as delivered:
             return _delivered(tried, delivered)
@@ -110,8 +110,8 @@ def _news_of_retry(tried: Tried, wanted: outcomes.Retry, *, due_us: int) -> tupl
     status = wanted.http_status
     if wanted.started and tried.kind is not actions.JobAction:
         state = RunState.RUNNING
-        told = f"{wanted.message}; next try at {run.instant_text(due_us)}"
-        return (_event(tried, state, wanted.reason, told, http_status=status),)
+        message = f"{wanted.message}; next try at {run.instant_text(due_us)}"
+        return (_event(tried, state, wanted.reason, message, http_status=status),)
     has_started = _has_started(tried)
     if has_started and wanted.reason is Reason.CIRCUIT_OPEN:
         return (_event(tried, RunState.RUNNING, wanted.reason, wanted.message),)

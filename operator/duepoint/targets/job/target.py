@@ -87,7 +87,7 @@ class JobTarget:
             case jobs.Created():
                 is_open = self._open.has(namespace, _name(job))
                 return self._delivered(job, may_come_again=is_open)
-            case jobs.AlreadyOurs():  # by whoever asked before
+            case jobs.AlreadyOurs():  # by an earlier request
                 return self._delivered(job, may_come_again=True)
             case jobs.NameConflict(message=message):
                 return _rejected(Reason.NAME_CONFLICT, message)

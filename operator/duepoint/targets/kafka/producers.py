@@ -206,7 +206,7 @@ def _refusal(
         return outcome.Retry(reason=last.trouble.reason, message=last.trouble.message)
     if not isinstance(last, dialling.Blocked):
         return None
-    message = brokers.connection.told(f"a broker is not allowed: {last}")
+    message = brokers.connection.redacted(f"a broker is not allowed: {last}")
     return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=message)
 
 

@@ -44,7 +44,9 @@ def is_installed() -> bool:
 class KafkaTarget:
     """Produces records."""
 
-    def __init__(self, reader: servers.Reader, diallers: Diallers, clock: clocks.Clock) -> None:
+    def __init__(
+        self, reader: servers.ConnectionReader, diallers: Diallers, clock: clocks.Clock
+    ) -> None:
         self._reader = reader
         self._diallers = diallers
         self._clock = clock

@@ -127,7 +127,7 @@ def authorities(namespace: str, ca: actions.CaRef) -> Reference:
     return Reference(path="spec.webhook.tls.caRef", kind=ca.kind, namespace=namespace, name=ca.name)
 
 
-class Keys:
+class KeyReader:
     """Reads single keys."""
 
     def __init__(self, objects: secretcache.Objects) -> None:

@@ -3,7 +3,7 @@
 Read when something is sent (through the worker's cache), so a rotated password is used within a
 minute, and at once after a refusal (``forget``). What cannot be read or used is a ``Trouble`` that
 names the field, the key and the remedy, and heals when that is corrected. Nothing of a Secret is
-repeated: ``SecretConnection.told`` cuts every value that may be one out of a text.
+repeated: ``SecretConnection.redacted`` cuts every value that may be one out of a text.
 
 Connections go through the guarded dialler (``ServerDialler``). A host that is a Service of the
 Schedule's own namespace (``redis``, ``redis.NS.svc``) is looked up at the API server, as a
@@ -60,7 +60,7 @@ class SecretConnection:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     unspeakable: tuple[str, ...] = field(default=(), repr=False)
 
-    def told(self, text: str) -> str:
+    def redacted(self, text: str) -> str:
         """The text in one line, without anything that stands in the Secret."""
         return target.excerpt(text.encode(errors="replace"), (), self.unspeakable)
 
@@ -70,16 +70,16 @@ class SecretConnection:
             for host, port in hosts:
                 references.require_consent(self.to, self.data, references.Receiver(host, port))
         except references.Withheld as withheld:
-            return unread(Reason.SECRET_FORBIDDEN, self.told(str(withheld)))
+            return unread(Reason.SECRET_FORBIDDEN, self.redacted(str(withheld)))
         return None
 
 
-class Reader:
+class ConnectionReader:
     """Reads connections."""
 
     def __init__(self, objects: secretcache.Objects, reader_role: str) -> None:
         self._objects = objects
-        self._keys = references.Keys(objects)
+        self._keys = references.KeyReader(objects)
         self._reader_role = reader_role
         self._contexts = tlscontexts.TlsContexts()
         self._making = asyncio.Lock()
@@ -159,7 +159,7 @@ def unusable(connection: SecretConnection, key: str, message: str) -> target.Tro
     """What stands under a key makes no connection."""
     to = connection.to
     text = f"{to.path}: key {key} of {to.object} {message}"
-    return unread(Reason.MISSING_SECRET, connection.told(text))
+    return unread(Reason.MISSING_SECRET, connection.redacted(text))
 
 
 def _text(to: references.Reference, key: str, value: bytes) -> str:

@@ -113,7 +113,7 @@ class ExternalStreams:
 
     def __init__(
         self,
-        reader: servers.Reader,
+        reader: servers.ConnectionReader,
         dialler: dialling.Dialler,
         services: endpoints.Services,
     ) -> None:
@@ -279,15 +279,15 @@ def _unreached(
     host, port = address.hosts[0]
     if isinstance(error, dialling.Blocked):
         message = f"{host} port {port} is not allowed: {error}"
-        return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=connection.told(message))
+        return outcome.Rejected(reason=Reason.BLOCKED_ADDRESS, message=connection.redacted(message))
     if isinstance(error, servers.ServerRefused):
-        told = connection.told(error.trouble.message)
+        text = connection.redacted(error.trouble.message)
         if error.trouble.final:
-            return outcome.Rejected(reason=error.trouble.reason, message=told)
-        return outcome.Retry(reason=error.trouble.reason, message=told)
+            return outcome.Rejected(reason=error.trouble.reason, message=text)
+        return outcome.Retry(reason=error.trouble.reason, message=text)
     what = str(error) or type(error).__name__
     message = f"no entry could be added at {host} port {port}: {what}"
-    return outcome.Retry(reason=Reason.NETWORK, message=connection.told(message))
+    return outcome.Retry(reason=Reason.NETWORK, message=connection.redacted(message))
 
 
 # -- the connection --------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ class RedisConnection:
         return reply if isinstance(reply, bytes) else str("" if reply is None else reply).encode()
 
     def close(self) -> None:
-        """At once, whatever is still on its way."""
+        """At once, without waiting for what is on its way."""
         self._writer.transport.abort()
 
     async def _reply(self) -> Any:  # noqa: ANN401 - bytes, int, None or a ReplyError

@@ -3,8 +3,8 @@
 Owns the fields of an entry, which consumers store: fields may be added, never renamed. Entries in
 our own Redis are appended by the queue: with the settlement of their points where one server holds
 both, exactly once; before it on a cluster, at least once: after a lost reply an entry is appended
-again with the same ``id``, by which a consumer tells. So it is in another Redis, to which this
-target sends them itself (``external``).
+again with the same ``id``, by which a consumer recognises it. So it is in another Redis, to which
+this target sends them itself (``external``).
 """
 
 from __future__ import annotations

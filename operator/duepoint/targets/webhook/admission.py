@@ -6,7 +6,7 @@ not made until the Schedule is edited. A run by hand goes to a receiver that is 
 and if it is delivered the Schedule goes on: that is how to resume without an edit.
 
 The response also says how the receiver is: one that answers is well, however much it refuses; busy
-(408, 425, 429) tells nothing; 5xx, silence and broken connections are failures.
+(408, 425, 429) says nothing; 5xx, silence and broken connections are failures.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Admission:
             self._breaker.note_gone(firing.uid, firing.generation)
 
     async def close(self) -> None:
-        """Tell the others what is left to tell."""
+        """Send the other workers what is left to report."""
         if self._breaker is not None:
             await self._breaker.close()
 

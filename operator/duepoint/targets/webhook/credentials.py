@@ -123,7 +123,7 @@ class Vault:
         self._clock = clock
         self._gathered: OrderedDict[tuple[str, int], _Gathered] = OrderedDict()
         self._objects = objects
-        self._keys = references.Keys(objects)
+        self._keys = references.KeyReader(objects)
         self._tokens = tokens
         self._rules = rules
         self._own_audiences = own_audiences

@@ -43,7 +43,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class AnswerTimes:
     """When: of the answer, and of the slot's due, from which ``maxAge`` counts."""
 
     now_us: int
@@ -51,7 +51,7 @@ class Times:
 
 
 def judge(
-    answer: Answer | target.Trouble, webhook: actions.WebhookAction, at: Times
+    answer: Answer | target.Trouble, webhook: actions.WebhookAction, at: AnswerTimes
 ) -> outcome.Outcome:
     """What follows from an answer, or from its absence."""
     if isinstance(answer, target.Trouble):
@@ -109,7 +109,7 @@ def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> o
     return outcome.Retry(reason=trouble.reason, message=trouble.message)
 
 
-def _after_us(answer: Answer, webhook: actions.WebhookAction, at: Times) -> int | None:
+def _after_us(answer: Answer, webhook: actions.WebhookAction, at: AnswerTimes) -> int | None:
     """The receiver's wish, but never past ``maxAge``: the last attempt falls just inside it."""
     if answer.status not in _BUSY or answer.retry_after is None:
         return None

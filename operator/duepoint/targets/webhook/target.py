@@ -152,7 +152,7 @@ class WebhookTarget:
     ) -> outcome.Outcome:
         if isinstance(answer, target.Trouble) and webhook.service is not None:
             self._services.forget(firing.namespace, webhook.service.name)
-        times = response.Times(now_us=self._clock.now_us(), due_us=firing.due_us)
+        times = response.AnswerTimes(now_us=self._clock.now_us(), due_us=firing.due_us)
         return response.judge(answer, webhook, times)
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
@@ -254,7 +254,7 @@ class WebhookTarget:
             ),
             deadline=now + seconds,
             connect_by=now + min(seconds, left),
-            is_repeatable=True,  # its ``webhook-id`` tells the receiver, should both have come
+            is_repeatable=True,  # its ``webhook-id`` shows the receiver that it has both
             rule=BODY_RULE,
             # Sleeps and limits do not count what the machine was suspended; this clock does.
             may_send=lambda: self._clock.monotonic() < firing.not_after_monotonic,
