@@ -143,19 +143,16 @@ def leaving(
     closed: closings.Closing, attempt: Attempt, firing: target.Firing, verdict: Answer
 ) -> closings.Closing:
     """The closing with the run's end, unless it goes on: as a Job, as a retry, by waiting."""
-    is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not _is_missed(closed)
+    has_ended = any(
+        isinstance(event, RunEvent) and event.state is not RunState.RUNNING
+        for event in closed.events
+    )
+    is_running = isinstance(verdict, Start) and bool(_job_name(firing)) and not has_ended
     if is_running or closed.occurrences or isinstance(verdict, Waits):
         return closed
     run = _run(attempt, _job_name(firing))
     left = closings.EndedRun(definition=attempt.definition, run=run)
     return dataclasses.replace(closed, left=(left,))
-
-
-def _is_missed(closed: closings.Closing) -> bool:
-    return any(
-        isinstance(event, RunEvent) and event.state is not RunState.RUNNING
-        for event in closed.events
-    )
 
 
 def _run(attempt: Attempt, job: str) -> activeruns.ActiveRun:

@@ -1,9 +1,9 @@
 """The keepalive of a worker, and its view of what of the queue is away.
 
 The other workers notice the absence of a keepalive after 25 s; its answer lists the living workers
-and the layout of the index. A node of a cluster may be away, or emptied, alone: its shards are claimed
-from again and again, and the rest fires on (``ShardOutages``). What is away shows in readiness, in
-a metric and, once, in the log.
+and the layout of the index. A node of a cluster may be away, or emptied, alone: its shards are
+claimed from again and again, and the rest fires on (``ShardOutages``). What is away shows in
+readiness, in a metric and, once, in the log.
 """
 
 from __future__ import annotations
