@@ -47,7 +47,6 @@ _CHECK_SECONDS = 30.0
 #: Stands in for an action that cannot be read: its retries are those of a Job.
 _STAND_IN = actions.Action(target=actions.JobAction(template={}))
 
-
 #: Attempts that are made one after the other.
 InTurn = tuple[Attempt, ...]
 
@@ -115,9 +114,9 @@ class Firer:
                 tries = [
                     group.create_task(self._fire_in_turn(work, one))
                     for one in requests
-                    if _is_first(one[0])
+                    if one[0].begins_first
                 ]
-                requests = [one for one in requests if not _is_first(one[0])]
+                requests = [one for one in requests if not one[0].begins_first]
                 await _step_aside()  # the attempts first: they are due, the split is not
                 is_kept = await self._split(settler, plan)
                 requests, entries = list(filter(is_kept, requests)), list(filter(is_kept, entries))
@@ -380,11 +379,6 @@ async def _step_aside() -> None:
     """Let every attempt get as far as its request; a turn of the loop is one step of each."""
     for _ in range(_TURNS_TO_REQUEST):
         await asyncio.sleep(0)
-
-
-def _is_first(attempt: Attempt) -> bool:
-    """Whether it may begin before chains have moved on."""
-    return attempt.eager or attempt.is_chain
 
 
 def _members(attempts: Iterable[InTurn]) -> list[bytes]:

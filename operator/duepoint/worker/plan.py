@@ -62,6 +62,11 @@ class Attempt:
         return self.point.kind is PointKind.CHAIN
 
     @property
+    def begins_first(self) -> bool:
+        """Whether it may begin before the chains of its claim have moved on."""
+        return self.eager or self.is_chain
+
+    @property
     def run_uid(self) -> str:
         """Of the ScheduleRun that wants this slot; empty for regular ones."""
         return self.record.run_uid
