@@ -214,9 +214,9 @@ class Settler:
         last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
         while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
-                self._record(
-                    await self._queue.settlements.settle(self.claim, settlement), settlement
-                )
+                settled = await self._queue.settlements.settle(self.claim, settlement)
+                self.lost = self.lost or settled.lost
+                telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
                 break
             except errors.TryLater as trouble:
                 self.put_off("settlement put off", trouble)
@@ -231,10 +231,6 @@ class Settler:
             telemetry.logger.warning("settlement given up; others will fire its slots again")
             self.lost = True
         self._current = None
-
-    def _record(self, settled: messages.Settled, settlement: messages.Settlement) -> None:
-        self.lost = self.lost or settled.lost
-        telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
 
 
 def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> messages.Settlement:

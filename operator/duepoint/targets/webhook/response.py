@@ -42,23 +42,20 @@ class Answer:
         return f"{self.status // 100}xx"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerTimes:
-    """When: of the answer, and of the slot's due, from which ``maxAge`` counts."""
-
-    now_us: int
-    due_us: int
-
-
 def judge(
-    answer: Answer | target.Trouble, webhook: actions.WebhookAction, at: AnswerTimes
+    answer: Answer | target.Trouble, webhook: actions.WebhookAction, *, now_us: int, due_us: int
 ) -> outcome.Outcome:
-    """What follows from an answer, or from its absence."""
+    """What follows from an answer, or from its absence.
+
+    Args:
+        now_us: of the answer.
+        due_us: of the slot, from which ``maxAge`` counts.
+    """
     if isinstance(answer, target.Trouble):
         return _after_trouble(answer, webhook)
     status = answer.status
     if matches(status, webhook.success):
-        return outcome.Delivered(accepted_us=at.now_us, http_status=status)
+        return outcome.Delivered(accepted_us=now_us, http_status=status)
     if status == 410:
         message = f"answered {status}; the receiver says that it is gone for good"
         return outcome.Rejected(reason=Reason.ENDPOINT_GONE, message=message, http_status=status)
@@ -66,7 +63,7 @@ def judge(
         return outcome.Retry(
             reason=Reason.REJECTED,
             message=f"answered {status}",
-            after_us=_after_us(answer, webhook, at),
+            after_us=_after_us(answer, webhook, now_us=now_us, due_us=due_us),
             http_status=status,
         )
     hint = "; redirects are not followed, write the final URL" if 300 <= status < 400 else ""
@@ -109,14 +106,16 @@ def _after_trouble(trouble: target.Trouble, webhook: actions.WebhookAction) -> o
     return outcome.Retry(reason=trouble.reason, message=trouble.message)
 
 
-def _after_us(answer: Answer, webhook: actions.WebhookAction, at: AnswerTimes) -> int | None:
+def _after_us(
+    answer: Answer, webhook: actions.WebhookAction, *, now_us: int, due_us: int
+) -> int | None:
     """The receiver's wish, but never past ``maxAge``: the last attempt falls just inside it."""
     if answer.status not in _BUSY or answer.retry_after is None:
         return None
-    wish_us = retry_after_us(answer.retry_after, at.now_us)
+    wish_us = retry_after_us(answer.retry_after, now_us)
     if wish_us is None:
         return None
-    room_us = at.due_us + webhook.retry.max_age_us - at.now_us - _SECOND_US
+    room_us = due_us + webhook.retry.max_age_us - now_us - _SECOND_US
     return max(min(wish_us, room_us), _SECOND_US)
 
 

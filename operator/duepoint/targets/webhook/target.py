@@ -152,8 +152,8 @@ class WebhookTarget:
     ) -> outcome.Outcome:
         if isinstance(answer, target.Trouble) and webhook.service is not None:
             self._services.forget(firing.namespace, webhook.service.name)
-        times = response.AnswerTimes(now_us=self._clock.now_us(), due_us=firing.due_us)
-        return response.judge(answer, webhook, times)
+        now_us = self._clock.now_us()
+        return response.judge(answer, webhook, now_us=now_us, due_us=firing.due_us)
 
     async def check(self, firing: target.Firing) -> target.Trouble | None:
         """Whether what the webhook refers to can be read and used; sends nothing."""

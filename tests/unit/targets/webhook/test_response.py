@@ -19,8 +19,7 @@ SECOND_US = 1_000_000
 
 
 def judge(answer, *, now_us=DUE_US, **webhook):
-    at = response.AnswerTimes(now_us=now_us, due_us=DUE_US)
-    return response.judge(answer, firings.a_webhook(**webhook), at)
+    return response.judge(answer, firings.a_webhook(**webhook), now_us=now_us, due_us=DUE_US)
 
 
 def answered(status, retry_after=None):
