@@ -129,7 +129,7 @@ class WebhookTarget:
         if seconds <= 0:  # its turn came too late
             return target.not_started(), None
         begun = self._clock.monotonic()
-        ready = self._at_hand(firing, webhook)
+        ready: _Ready | target.Trouble | None = self._at_hand(firing, webhook)
         if ready is None:
             ready = await self._prepared(firing, webhook, seconds)
             seconds -= self._clock.monotonic() - begun
