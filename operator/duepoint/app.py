@@ -18,18 +18,20 @@ import uvloop
 
 from duepoint import agreedclock, clockwatch, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
-from duepoint.delayqueue import delayqueue, keys, opening, quotas
+from duepoint.delayqueue import delayqueue, keys, quotas
 from duepoint.election import elector
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, leases
 from duepoint.net import dialling, egressrules, ownservers, podnetwork
 from duepoint.schedules import ownstreams
-from duepoint.targets import activejobs, externalstream, servers, servicecache, target
-from duepoint.targets import job as jobtarget
-from duepoint.targets import stream as streamtarget
+from duepoint.targets import endpoints, target
+from duepoint.targets.job import activejobs
+from duepoint.targets.job import target as jobtarget
 from duepoint.targets.kafka import target as kafkatarget
-from duepoint.targets.secretaccess import connectionsecrets, secretcache
+from duepoint.targets.secretaccess import secretcache, servers
+from duepoint.targets.stream import external
+from duepoint.targets.stream import target as streamtarget
 from duepoint.targets.webhook import admission, circuitbreaker, hostlimits
 from duepoint.targets.webhook import credentials as webhookcredentials
 from duepoint.targets.webhook import target as webhooktarget
@@ -91,7 +93,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
         )
         webhook = webhooktarget.WebhookTarget(
             dialler,
-            servicecache.of(api, clock),
+            endpoints.service_cache(api, clock),
             source,
             clock,
             admission=webhook_admission(chosen, queue, clock),
@@ -141,9 +143,9 @@ def _stream_targets(
     api: kubeapi.ApiSession,
 ) -> tuple[streamtarget.StreamTarget, kafkatarget.KafkaTarget]:
     """Those whose servers are ours, or stand in a Secret."""
-    reader = connectionsecrets.Reader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
-    services = servicecache.of(api, clock)
-    elsewhere = externalstream.ExternalStreams(reader, dialler, services)
+    reader = servers.ConnectionReader(secretcache.objects_of(api, clock), chosen.secret_reader_role)
+    services = endpoints.service_cache(api, clock)
+    elsewhere = external.ExternalStreams(reader, dialler, services)
 
     def dialler_for(namespace: str) -> servers.ServerDialler:
         return servers.ServerDialler(dialler, services, namespace)
@@ -310,7 +312,7 @@ async def _ask_time(api: kubeapi.ApiSession) -> None:
 def open_queue(chosen: settings.Settings, clock: clocks.Clock) -> delayqueue.DelayQueue:
     """The delay queue of this installation; does not connect yet."""
     buckets = keys.buckets_for(chosen.namespace_schedules, chosen.shards)
-    return opening.open_queue(
+    return delayqueue.open_queue(
         chosen, clock, _blob_key(chosen), buckets=buckets, quotas=quotas_of(chosen)
     )
 

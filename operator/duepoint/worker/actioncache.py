@@ -11,16 +11,23 @@ our key, for this namespace.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
 from duepoint import bytescache, errors
+from duepoint.delayqueue import errors as queue_errors
 from duepoint.delayqueue import messages
-from duepoint.delayqueue.definitions import signedblobs
+from duepoint.delayqueue.definitions import records
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.schedules import actions
+from duepoint.worker.plan import Attempt
+
+#: The keyed hash of some bytes for a namespace: the queue's ``digest``.
+Digest = Callable[[str, bytes], str]
 
 #: Of all that is kept. An action of a usual template takes some tens of kilobytes.
 MOST_BYTES = 48 * 1024 * 1024
@@ -106,9 +113,9 @@ class ActionCache:
         try:
             blob = await self._queue.definitions.blob(namespace, digest, shard)
             action = _decoded(blob)
-        except signedblobs.BlobMissing:
+        except queue_errors.BlobMissing:
             message = "the target is not in the queue; the operator writes it again"
-        except signedblobs.BlobForged:
+        except queue_errors.BlobForged:
             message = (
                 "the stored target is not sealed with this worker's blob key; give the operator and"
                 " all workers the same one and restart them, or find out who else writes to Redis"
@@ -155,3 +162,19 @@ def _outline(action: actions.Action) -> actions.Action:
             )
         case actions.StreamAction() | actions.KafkaAction():
             return actions.Action(target=action.target)
+
+
+def with_payload(
+    action: actions.Action, attempt: Attempt, digest: Digest
+) -> actions.Action | ActionUnreadable:
+    """The action with the payload that a ScheduleRun wants instead, if our operator wrote that.
+
+    The payload travels in the occurrence's record, beside a keyed hash of it: a user who can write
+    to Redis but lacks the installation's key must not be able to choose what a Job or a receiver is
+    given.
+    """
+    record, known = attempt.record, attempt.definition
+    sealed = records.sealed(record, known.uid, attempt.slot_us, record.payload)
+    if not hmac.compare_digest(digest(known.namespace, sealed), record.seal):
+        return ActionUnreadable("the payload of the ScheduleRun was not written by our operator")
+    return msgspec.structs.replace(action, payload=msgspec.Raw(record.payload))

@@ -17,11 +17,10 @@ from typing import TypeVar
 from duepoint import clock as clocks
 from duepoint import errors, services, telemetry
 from duepoint.clock import Clock
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.claims import nextdues
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.delayqueue.delayqueue import DelayQueue
-from duepoint.delayqueue.wire import scripting
 from duepoint.runs import run
 from duepoint.schedules import actions, points
 from duepoint.schedules import definition as definitions
@@ -31,7 +30,7 @@ from duepoint.worker.plan import Attempt
 _AnswerT = TypeVar("_AnswerT")
 
 #: What became of entries, or why no stream took one.
-Handed = messages.Handed | scripting.Refused | scripting.WrongType
+Handed = messages.DeliveryResult | queue_errors.WriteRefused | queue_errors.WrongType
 
 #: How long closings are gathered before they are settled together. Nobody waits for a settlement
 #: (a chain whose next slot is near has moved on already), and one script less leaves the loop to
@@ -40,7 +39,7 @@ GATHER_SECONDS = 0.025
 #: A settlement is repeated against an ailing Redis for as long as the claim is held, and this
 #: long for its outcomes' sake.
 _LAST_TRY_SECONDS = 1.0
-#: A request that has been open for so long is told of as a run that goes on.
+#: A request that has been open for so long is reported as a run that goes on.
 OPEN_SECONDS = 2.0
 #: Closings in one settlement: one script stays short, and below what Lua can unpack.
 MOST_CLOSINGS = 500
@@ -58,10 +57,10 @@ class Settler:
         self.cut_off = False
         self._begun = clock.monotonic()
         self._gathered: list[closings.Closing] = []
-        #: First attempts that are under way and of which nothing has been told, by member.
+        #: First attempts that are under way and that have not been reported, by member.
         self._open: dict[bytes, closings.Open] = {}
         #: Runs that have ended and still count in the queue.
-        self._left: list[closings.Left] = []
+        self._left: list[closings.EndedRun] = []
         self._number = 0
         self._current: messages.Settlement | None = None
         self._news = asyncio.Event()
@@ -188,7 +187,7 @@ class Settler:
         return None
 
     async def hand_over(
-        self, entries: Sequence[messages.Entries], closed: Sequence[closings.Closing]
+        self, entries: Sequence[messages.StreamEntries], closed: Sequence[closings.Closing]
     ) -> Handed | None:
         """Settle these closings and append their entries, both or neither; None = it is lost.
 
@@ -202,11 +201,11 @@ class Settler:
             )
 
     async def _deliver(
-        self, settlement: messages.Settlement, entries: Sequence[messages.Entries]
+        self, settlement: messages.Settlement, entries: Sequence[messages.StreamEntries]
     ) -> Handed:
         try:
             return await self._queue.settlements.deliver(self.claim, settlement, *entries)
-        except (scripting.Refused, scripting.WrongType) as refusal:
+        except (queue_errors.WriteRefused, queue_errors.WrongType) as refusal:
             return refusal
 
     async def _settle(self, settlement: messages.Settlement) -> None:
@@ -214,9 +213,9 @@ class Settler:
         last_try = self._clock.monotonic() + _LAST_TRY_SECONDS
         while self._clock.monotonic() < max(last_try, self.claim.held_until):
             try:
-                self._record(
-                    await self._queue.settlements.settle(self.claim, settlement), settlement
-                )
+                settled = await self._queue.settlements.settle(self.claim, settlement)
+                self.lost = self.lost or settled.lost
+                telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
                 break
             except errors.TryLater as trouble:
                 self.put_off("settlement put off", trouble)
@@ -232,17 +231,13 @@ class Settler:
             self.lost = True
         self._current = None
 
-    def _record(self, settled: messages.Settled, settlement: messages.Settlement) -> None:
-        self.lost = self.lost or settled.lost
-        telemetry.given_up_total.inc(len(settlement.dead) + len(settled.buried))
-
 
 def _settlement(gathered: Iterable[closings.Closing], *, number: int) -> messages.Settlement:
     listed = list(gathered)
     return messages.Settlement(
         occurrences=tuple(one for closed in listed for one in closed.occurrences),
         chains=tuple(one for closed in listed for one in closed.chains),
-        rearmed=nextdues.joined(closed.rearmed for closed in listed),
+        rearmed=chaincolumns.joined(closed.rearmed for closed in listed),
         finished=tuple(one for closed in listed for one in closed.finished),
         ended=tuple(one for closed in listed for one in closed.ended),
         counted=tuple(one for closed in listed for one in closed.counted),

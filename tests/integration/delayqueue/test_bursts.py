@@ -8,9 +8,10 @@ import pytest
 
 from duepoint import clock as clocks
 from duepoint import services
-from duepoint.delayqueue.claims import claimedchains
+from duepoint.delayqueue.claims import chaincolumns
 from duepoint.schedules import actions
-from duepoint.targets import stream, target
+from duepoint.targets import target
+from duepoint.targets.stream import target as streamtarget
 from duepoint.worker import claim_budget, claimer, pipeline
 from tests.support import builders, queueing
 
@@ -33,8 +34,8 @@ class Costs:
         self.definitions = self.together = self.points = 0
         self._read = queue.definitions.read_definitions
         monkeypatch.setattr(queue.definitions, "read_definitions", self._note)
-        self._chain_of = claimedchains.chain_of
-        monkeypatch.setattr(claimedchains, "chain_of", self._note_point)
+        self._chain_of = chaincolumns.chain_of
+        monkeypatch.setattr(chaincolumns, "chain_of", self._note_point)
         ended_together = claim_budget.Holding.ended_together
 
         def count(holding, points):
@@ -55,7 +56,7 @@ class Costs:
 
 def a_worker(queue):
     clock = clocks.SystemClock()
-    streams = stream.StreamTarget(clock)
+    streams = streamtarget.StreamTarget(clock)
     bounds = pipeline.Bounds(concurrency=64, lease_seconds=30.0)
     kinds = target.Targets(job=streams, webhook=streams, stream=streams)
     work = pipeline.Pipeline(queue=queue, target=kinds, clock=clock, bounds=bounds)

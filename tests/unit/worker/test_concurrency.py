@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from duepoint import telemetry
-from duepoint.delayqueue import messages
-from duepoint.delayqueue.concurrency import activeruns
+from duepoint.delayqueue import activeruns, messages
 from duepoint.kube import jobbuilder, jobs
 from duepoint.runs import outcome as outcomes
 from duepoint.runs.run import RunEvent, RunState
 from duepoint.schedules import actions, definition, points
 from duepoint.schedules.conditions import Reason
-from duepoint.targets import activejobs, target
+from duepoint.targets import target
+from duepoint.targets.job import activejobs
 from duepoint.worker import concurrency
 from tests.support.builders import a_rule
 from tests.support.jobworkplace import DOWN, JOB, NOON, SECOND, JobWorkplace, name

@@ -375,7 +375,7 @@ def _decided(
         )
 
 
-def _out_of_runs(timeline: Slots, skipped: runlimits.Skipped | None) -> Iterator[EndedSlot]:
+def _out_of_runs(timeline: Slots, skipped: runlimits.SkippedRuns | None) -> Iterator[EndedSlot]:
     """Overdue slots that come after the last run of ``maxRuns``."""
     if skipped is not None:
         for slot_us in timeline.walk(skipped.oldest_us - 1, skipped.newest_us):

@@ -28,9 +28,9 @@ from duepoint.cli.queue import connection, views
 from duepoint.expressions import durations
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages
+    from duepoint.delayqueue import deadletters
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import views as sights
+    from duepoint.delayqueue.inspection import upcoming
 
 _ID = re.compile(r"(\d{1,5})\.(\d{1,5})/(\d{1,20}-\d{1,20})", re.ASCII)
 _PURGED_TOGETHER = 500
@@ -75,7 +75,7 @@ class DeadLetterSelection:
                 " --namespace, --reason or --older-than, or write --all",
             )  # fmt: skip
 
-    def has(self, letter: messages.DeadEntry, row: output.Row, now_us: int) -> bool:
+    def has(self, letter: deadletters.DeadEntry, row: output.Row, now_us: int) -> bool:
         """Whether a letter is among them."""
         given_up_us = 1000 * int(letter.id.partition("-")[0])
         return (
@@ -136,7 +136,7 @@ def parsed_id(text: str) -> tuple[int, int, str]:
 
 async def _chosen(
     opened: DelayQueue, selection: DeadLetterSelection, now_us: int
-) -> AsyncIterator[tuple[str, messages.DeadEntry | None]]:
+) -> AsyncIterator[tuple[str, deadletters.DeadEntry | None]]:
     """The chosen letters with their ids; None for an id that is no letter's (any more)."""
     if selection.ids:
         for layout, shard, entry in selection.ids:
@@ -202,7 +202,7 @@ def purge(**given: Any) -> None:  # noqa: ANN401 - for _change
     _change(_purge, "purged", **given)
 
 
-def why_not(letter: messages.DeadEntry, known: sights.ScheduleSight | None) -> str:
+def why_not(letter: deadletters.DeadEntry, known: upcoming.ScheduleView | None) -> str:
     """Why a letter cannot be replayed; empty where it can."""
     from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
 
@@ -266,7 +266,7 @@ async def _replay(
 
 
 async def _replay_one(
-    opened: DelayQueue, letter: messages.DeadEntry, now_us: int, *, dry: bool
+    opened: DelayQueue, letter: deadletters.DeadEntry, now_us: int, *, dry: bool
 ) -> tuple[str, str]:
     from duepoint.delayqueue import deadletters  # noqa: PLC0415 - only these commands pay for it
 
@@ -290,7 +290,7 @@ async def _purge(
     opened: DelayQueue, selection: DeadLetterSelection, results: _Results, *, dry: bool
 ) -> None:
     now_us = clocks.SystemClock().now_us()
-    batch: list[messages.DeadEntry] = []
+    batch: list[deadletters.DeadEntry] = []
     async for id_, letter in _chosen(opened, selection, now_us):
         if letter is None:
             results.add(_nothing(id_), "not purged", "there is no such dead letter")
@@ -303,7 +303,7 @@ async def _purge(
 
 
 async def _purge_batch(
-    opened: DelayQueue, batch: list[messages.DeadEntry], results: _Results, *, dry: bool
+    opened: DelayQueue, batch: list[deadletters.DeadEntry], results: _Results, *, dry: bool
 ) -> None:
     if batch and not dry:
         await opened.dead_letters.purge(batch)

@@ -16,9 +16,9 @@ from duepoint.schedules.definition import State
 from duepoint.schedules.points import PointKind
 
 if TYPE_CHECKING:
-    from duepoint.delayqueue import messages
+    from duepoint.delayqueue import deadletters, messages
     from duepoint.delayqueue.delayqueue import DelayQueue
-    from duepoint.delayqueue.inspection import views as sights
+    from duepoint.delayqueue.inspection import upcoming
 
 
 def place_of(shard: messages.ShardId) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def place_of(shard: messages.ShardId) -> tuple[int, int]:
     return sharding.layout_of(shard), sharding.index_of(shard)
 
 
-async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.ScheduleSight | None:
+async def found(opened: DelayQueue, namespace: str, schedule: str) -> upcoming.ScheduleView | None:
     """The Schedule of this namespace with this uid or name."""
     if _is_uid(schedule):
         by_uid = await opened.upcoming.schedule_view(namespace, uid=schedule)
@@ -37,7 +37,7 @@ async def found(opened: DelayQueue, namespace: str, schedule: str) -> sights.Sch
     return await opened.upcoming.schedule_view(namespace, name=schedule)
 
 
-def of_point(sight: sights.PointSight, now_us: int) -> output.Row:
+def of_point(sight: upcoming.PointView, now_us: int) -> output.Row:
     """A point and what it stands for."""
     due_us = sight.due_us
     return {
@@ -50,7 +50,7 @@ def of_point(sight: sights.PointSight, now_us: int) -> output.Row:
     }
 
 
-def of_lease(lease: sights.LeaseSight) -> output.Row:
+def of_lease(lease: upcoming.ClaimView) -> output.Row:
     """A claim with its points."""
     left_us = lease.until_us - lease.now_us
     return {
@@ -66,7 +66,7 @@ def of_lease(lease: sights.LeaseSight) -> output.Row:
     }
 
 
-def _point(sight: sights.PointSight) -> output.Row:
+def _point(sight: upcoming.PointView) -> output.Row:
     return {
         "namespace": sight.namespace,
         "schedule": "" if sight.known is None else sight.known.name,
@@ -85,7 +85,7 @@ def is_of(row: output.Row, namespace: str | None, schedule: str | None) -> bool:
     return schedule is None or schedule in (row["schedule"], row["uid"])
 
 
-def why_no_point(sight: sights.ScheduleSight) -> str:
+def why_no_point(sight: upcoming.ScheduleView) -> str:
     """Why the queue waits for nothing of this Schedule."""
     match sight.known.state:
         case State.SUSPENDED:
@@ -96,7 +96,7 @@ def why_no_point(sight: sights.ScheduleSight) -> str:
             return "its definition says armed, so the next sweep of the operator repairs it"
 
 
-def _slot_us(sight: sights.PointSight) -> int | None:
+def _slot_us(sight: upcoming.PointView) -> int | None:
     if sight.point.kind is not PointKind.CHAIN:
         return sight.point.slot_us
     known = sight.known
@@ -116,7 +116,7 @@ def _is_uid(text: str) -> bool:
         return False
 
 
-def row_of(letter: messages.DeadEntry) -> output.Row:
+def row_of(letter: deadletters.DeadEntry) -> output.Row:
     """What a letter says, under the names of the JSON output."""
     entry, (layout, number) = letter.entry, place_of(letter.shard)
     point = points.parse_member(letter.member, 0) if letter.member else None

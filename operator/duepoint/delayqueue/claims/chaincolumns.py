@@ -1,0 +1,210 @@
+"""The points of a claim that brought nothing but chains, kept as columns.
+
+A worker that empties a burst claims hundreds of points at a time, and a value object for each
+would cost more than everything else that happens to it. So the members and dues stay as they came,
+oldest due first; who wants points indexes or iterates and gets the same ones as from a tuple.
+Pure, and immutable by custom: no caller writes to the columns.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from duepoint.delayqueue import messages
+from duepoint.schedules import points
+
+_ID_LENGTH = 8
+
+
+class ClaimedChains(Sequence[points.DuePoint]):
+    """Chain points by column; equal to any sequence of equal points.
+
+    Attributes:
+        members: stored members (id, timing version).
+        dues: their dues in microseconds, in the same order.
+    """
+
+    __slots__ = ("_dues", "_made", "_scores", "members")
+
+    def __init__(self, members: list[bytes], scores: list[float]) -> None:
+        self.members = members
+        self._scores = scores
+        self._dues: list[int] | None = None
+        self._made: tuple[points.DuePoint, ...] | None = None
+
+    @property
+    def dues(self) -> list[int]:
+        """Converted when first asked for: a claim that is finished whole never asks."""
+        if self._dues is None:
+            self._dues = list(map(int, self._scores))
+        return self._dues
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[points.DuePoint]:
+        return iter(self._points())
+
+    @overload
+    def __getitem__(self, index: int) -> points.DuePoint: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[points.DuePoint, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._points()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._points() == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._points())
+
+    def ids(self) -> list[points.ScheduleId]:
+        """The schedules, in the order of the points."""
+        return [points.ScheduleId(member[:_ID_LENGTH]) for member in self.members]
+
+    def _points(self) -> tuple[points.DuePoint, ...]:
+        if self._made is None:
+            self._made = tuple(map(chain_of, self.members, self.dues))
+        return self._made
+
+
+class LanesOfChains(Mapping[bytes, int]):
+    """Lane by schedule id; the table is made when the first id is looked up."""
+
+    __slots__ = ("_by_lane", "_found_by_lane", "_made", "_members", "numbers")
+
+    def __init__(self, found_by_lane: list[Any]) -> None:
+        self._found_by_lane = found_by_lane
+        self._made: dict[bytes, int] | None = None
+        self._members: dict[bytes, int] | None = None
+        self._by_lane: dict[int, frozenset[bytes]] | None = None
+        self.numbers: tuple[int, ...] = tuple(map(int, found_by_lane[::2]))
+
+    def __getitem__(self, schedule_id: bytes) -> int:
+        return self._table()[schedule_id]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._table())
+
+    def __len__(self) -> int:
+        return len(self._table())
+
+    def by_member(self) -> Mapping[bytes, int]:
+        """Lane by whole member."""
+        if self._members is None:
+            self._members = {}
+            for lane, members in self.by_lane().items():
+                self._members.update(dict.fromkeys(members, lane))
+        return self._members
+
+    def by_lane(self) -> Mapping[int, frozenset[bytes]]:
+        """The members of each lane."""
+        if self._by_lane is None:
+            found = zip(self.numbers, self._found_by_lane[1::2], strict=True)
+            self._by_lane = {lane: frozenset(listed[::2]) for lane, listed in found}
+        return self._by_lane
+
+    def _table(self) -> dict[bytes, int]:
+        if self._made is None:
+            self._made = {member[:_ID_LENGTH]: lane for member, lane in self.by_member().items()}
+        return self._made
+
+
+def lanes_of(claim: messages.Claim) -> list[int]:
+    """The lanes that a claim has points in."""
+    lanes = claim.lanes
+    return sorted(lanes.numbers if isinstance(lanes, LanesOfChains) else set(lanes.values()))
+
+
+def chain_of(member: bytes, due_us: int) -> points.DuePoint:
+    """The point of one row."""
+    return points.chain(
+        points.ScheduleId(member[:_ID_LENGTH]), points.TimingVersion(member[_ID_LENGTH:]), due_us
+    )
+
+
+def of(claimed: Sequence[points.DuePoint]) -> ClaimedChains | None:
+    """The points by column; None where not all are chains."""
+    if isinstance(claimed, ClaimedChains):
+        return claimed
+    if any(point.kind is not points.PointKind.CHAIN for point in claimed):
+        return None
+    return ClaimedChains(
+        [point.member for point in claimed], [float(point.due_us) for point in claimed]
+    )
+
+
+def from_lanes(found_by_lane: list[Any]) -> ClaimedChains | None:
+    """The claim's points out of {lane, {member, due, ...}, ...}; None where not all are chains."""
+    members: list[bytes] = []
+    scores: list[bytes] = []  # as texts
+    for found in found_by_lane[1::2]:
+        members += found[::2]
+        scores += found[1::2]
+    if set(map(len, members)) != {points.CHAIN_LENGTH}:
+        return None
+    try:
+        dues = list(map(float, scores))
+    except ValueError:
+        return None
+    if not 0 <= min(dues) <= max(dues) < points.DUE_LIMIT_US:
+        return None
+    if len(found_by_lane) > 2 and min(dues) < max(dues):  # a lane's own order is that of its dues
+        order = sorted(range(len(dues)), key=dues.__getitem__)
+        members, dues = [members[n] for n in order], [dues[n] for n in order]
+    return ClaimedChains(members, dues)
+
+
+ChainDue = tuple[bytes, int]
+
+
+class NextDues(Sequence[ChainDue]):
+    """Pairs of a chain member and its next due, in microseconds.
+
+    Attributes:
+        members: stored members.
+        dues_us: their next dues, in the same order.
+    """
+
+    __slots__ = ("dues_us", "members")
+
+    def __init__(self, members: Sequence[bytes] = (), dues_us: Sequence[int] = ()) -> None:
+        self.members = members
+        self.dues_us = dues_us
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[ChainDue]:
+        return zip(self.members, self.dues_us, strict=True)
+
+    @overload
+    def __getitem__(self, index: int) -> ChainDue: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ChainDue, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(zip(self.members[index], self.dues_us[index], strict=True))
+        return self.members[index], self.dues_us[index]
+
+
+def next_dues(pairs: Sequence[ChainDue]) -> NextDues:
+    """These pairs by column."""
+    if isinstance(pairs, NextDues):
+        return pairs
+    return NextDues([member for member, _ in pairs], [due_us for _, due_us in pairs])
+
+
+def joined(parts: Iterable[Sequence[ChainDue]]) -> NextDues:
+    """All of them, one after the other."""
+    listed = [next_dues(part) for part in parts if part]
+    if len(listed) == 1:
+        return listed[0]
+    return NextDues(
+        list(itertools.chain.from_iterable(part.members for part in listed)),
+        list(itertools.chain.from_iterable(part.dues_us for part in listed)),
+    )

@@ -1,0 +1,295 @@
+"""Bringing schedules from a former shard to their new ones.
+
+A batch leaves in three steps: ``export`` takes its points out of reach and notes everything under
+the batch, ``import`` stores it in the new shards, ``forget`` removes what is left. Each step may be
+repeated by any process, so a mover may die between two of them: a worker that meets a
+batch older than five seconds, or an operator that waits for one, finishes it. What needs the
+leader's term (which schedules leave, and when) is ``partitioning``'s.
+
+Definitions name texts by the numbers of their shard, so they are written anew on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from duepoint import errors, telemetry
+from duepoint.delayqueue import errors as queue_errors
+from duepoint.delayqueue import index, layouts, messages, sharding
+from duepoint.delayqueue.definitions import codec, interning, reading
+from duepoint.delayqueue.wire import scripting
+from duepoint.schedules import points
+
+log = structlog.get_logger(__name__)
+
+#: Between two tries of an edit whose schedule is on its way.
+BUSY_SECONDS = 0.005
+#: A batch that is on its way for longer is finished by the process that meets it; the scripts know
+#: this, too.
+PATIENCE_SECONDS = 5.0
+_MOST_BATCHES = 16
+#: A number that no text is ever given.
+_NOTHING = 0
+#: Blobs that are known to be in a new shard already; forgotten all together.
+_BLOBS_REMEMBERED = 100_000
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class Traveller:
+    """One schedule of a batch.
+
+    Attributes:
+        lane: number of its lane in the former shard.
+        record: its packed definition; empty where that went before.
+        due: due of its chain as text; empty where no chain goes with it.
+        occurrences: member, due, record of each occurrence, one after the other.
+    """
+
+    lane: int
+    id: points.ScheduleId
+    record: bytes
+    due: bytes
+    occurrences: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, reply: Sequence[Any]) -> Traveller:
+        lane, _, schedule_id, record, due, occurrences = reply
+        return cls(int(lane), points.ScheduleId(schedule_id), record, due, tuple(occurrences))
+
+
+class Moves:
+    """Finishes batches of schedules on their way, and waits for them."""
+
+    def __init__(
+        self,
+        *,
+        index: index.Index,
+        layouts: layouts.Layouts,
+        reader: reading.DefinitionReader,
+        numbering: interning.Numbering,
+        interned: interning.Interned,
+    ) -> None:
+        self._index = index
+        self._layouts = layouts
+        self._reader = reader
+        self._numbering = numbering
+        self._interned = interned
+        self._blobs_there: set[tuple[messages.ShardId, str | None, bytes]] = set()
+
+    async def finish(self, shard: messages.ShardId, batch: bytes | None = None) -> int:
+        """Finish all batches on their way from this shard, or one of them; how many."""
+        finished = 0
+        while moves := await self._moves(shard, batch):
+            for name, taken in moves:
+                await self.bring(shard, name, [Traveller.of(traveller) for traveller in taken])
+            finished += len(moves)
+        return finished
+
+    async def finish_overdue(self, shard: messages.ShardId, batch: bytes) -> None:
+        """For who meets a batch that was left behind; another time if it cannot be done now."""
+        try:
+            await self.finish(shard, batch)
+        except (errors.TryLater, errors.WorldChanged) as trouble:
+            log.warning("move not finished", shard=shard, error=str(trouble))
+
+    async def until_free(
+        self, shard: messages.ShardId, run: Callable[[], Awaitable[Reply]]
+    ) -> Reply:
+        """The reply of a script that refuses schedules on their way, once it does not."""
+        began = self._index.clock.monotonic()
+        while True:
+            reply = await run()
+            if (reply[0] if isinstance(reply, list) else reply) != b"BUSY":
+                return reply
+            if self._index.clock.monotonic() - began > PATIENCE_SECONDS:
+                await self.finish(shard)
+                began = self._index.clock.monotonic()
+            await self._index.clock.sleep(BUSY_SECONDS)
+
+    async def _moves(self, shard: messages.ShardId, batch: bytes | None) -> list[Any]:
+        names = self._index.shard(shard)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard), most=_MOST_BATCHES)
+        if batch is not None:
+            arguments.put("batch", arguments.position(batch))
+        call = arguments.call("moves", [names.meta, names.claims, names.leases])
+        moves: list[Any] = await self._index.scripts.run(call)
+        return moves
+
+    # -- the second and the third step ----------------------------------------------------------
+
+    async def bring(
+        self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
+    ) -> int:
+        """The batch is in its new shards, and nothing of it in the former one.
+
+        How many of it name a text that is lost: they arrive as unreadable as they were.
+        """
+        (meta,) = await self._index.read(
+            "read a shard's life", ("HMGET", self._index.shard(shard).meta, "layout", "incarnation")
+        )
+        self._reader.check_meta(shard, meta)
+        texts = await self._texts_of(shard, batch, _numbers(travellers))
+        for home, group in (await self._homes(shard, travellers)).items():
+            await self._import(shard, home, batch, group, texts)
+        await self._forget(shard, batch, travellers)
+        lost = sum(not texts.keys() >= _numbers([traveller]) for traveller in travellers)
+        if lost:
+            telemetry.unreadable_total.labels("text").inc(lost)
+            log.warning("texts of definitions are lost", shard=shard, definitions=lost)
+        return lost
+
+    async def _texts_of(
+        self, shard: messages.ShardId, batch: bytes, numbers: set[int]
+    ) -> dict[int, bytes]:
+        """What the numbers of a batch stand for; without those that stand for nothing."""
+        is_whole = await self._reader.learn_numbers(shard, numbers)
+        texts = {number: self._interned.text(shard, number) for number in numbers}
+        known = {number: text for number, text in texts.items() if text is not None}
+        # A server that went back in time has neither the texts nor the batch.
+        if len(known) < len(texts) and (is_whole or not await self._moves(shard, batch)):
+            raise queue_errors.LayoutChanged(f"shard {shard} was created anew while it was read")
+        return known
+
+    async def _homes(
+        self, shard: messages.ShardId, travellers: Sequence[Traveller]
+    ) -> dict[messages.ShardId, list[Traveller]]:
+        by_home = await self._layouts.by_home(
+            (traveller.id for traveller in travellers), beyond=shard
+        )
+        known = {traveller.id: traveller for traveller in travellers}
+        return {home: [known[i] for i in ids] for home, ids in by_home.items()}
+
+    async def _import(
+        self,
+        shard: messages.ShardId,
+        home: messages.ShardId,
+        batch: bytes,
+        travellers: Sequence[Traveller],
+        known: Mapping[int, bytes],
+    ) -> None:
+        epoch = messages.Epoch(await self._layouts.newest_epoch())
+        texts = {n: known[n] for n in _numbers(travellers) & known.keys()}
+        for last in (False, True):
+            wanted = sorted(set(texts.values()))
+            numbers = await self._numbering.intern(home, wanted, epoch, script="adopt")
+            numbered = {former: numbers[text] for former, text in texts.items()}
+            blobs = await self._blobs_to_bring(shard, home, texts.values())
+            try:
+                # It is forgotten where it was next: a replica has it first, where there is one.
+                await self._index.pipelined_durably.run(
+                    self._import_call(home, batch, travellers, numbered, blobs)
+                )
+            except queue_errors.LayoutChanged:
+                self._interned.forget(home)  # created anew since, or closed to us
+                if last:
+                    raise
+            else:
+                self._note_blobs(home, blobs)
+                return
+
+    async def _blobs_to_bring(
+        self, shard: messages.ShardId, home: messages.ShardId, texts: Iterable[bytes]
+    ) -> dict[bytes, bytes]:
+        """Digests and signed contents that the new shard may not have yet."""
+        incarnation = self._interned.incarnation(home)
+        kind = interning.TextKind.TARGET.encode()
+        digests = sorted(
+            text[1:]
+            for text in set(texts)
+            if text.startswith(kind) and (home, incarnation, text[1:]) not in self._blobs_there
+        )
+        if not digests:
+            return {}
+        (found,) = await self._index.read(
+            "read blobs", ("HMGET", self._index.shard(shard).blobs, *digests)
+        )
+        return {
+            digest: blob for digest, blob in zip(digests, found, strict=True) if blob is not None
+        }
+
+    def _note_blobs(self, home: messages.ShardId, blobs: Iterable[bytes]) -> None:
+        if len(self._blobs_there) > _BLOBS_REMEMBERED:
+            self._blobs_there.clear()
+        incarnation = self._interned.incarnation(home)
+        self._blobs_there.update((home, incarnation, digest) for digest in blobs)
+
+    def _import_call(
+        self,
+        home: messages.ShardId,
+        batch: bytes,
+        travellers: Sequence[Traveller],
+        numbered: Mapping[int, int],
+        blobs: dict[bytes, bytes],
+    ) -> scripting.ScriptCall:
+        names = self._index.shard(home)
+        keys = scripting.KeyList(
+            names.meta, names.heads, names.blobs, names.occ, names.occrec, names.wake,
+            names.imported,
+        )  # fmt: skip
+        arguments = scripting.Arguments(
+            layout=sharding.layout_of(home), incarnation=self._interned.incarnation(home)
+        )
+        arguments.put("batch", arguments.position(batch))
+        arguments.put("blobs", arguments.run(part for pair in blobs.items() for part in pair))
+        schedules = []
+        for traveller in travellers:
+            lane = numbered.get(traveller.lane, _NOTHING)
+            record = _renumbered(traveller.record, numbered) if traveller.record else b""
+            schedules.append(
+                (
+                    str(lane),
+                    keys.position(names.lane(lane)),
+                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
+                    arguments.position(traveller.id),
+                    arguments.position(record) if record else 0,
+                    int(traveller.due) if traveller.due else False,
+                    *arguments.run(traveller.occurrences),
+                )
+            )
+        arguments.put("schedules", schedules)
+        return arguments.call("import", keys.names)
+
+    async def _forget(
+        self, shard: messages.ShardId, batch: bytes, travellers: Sequence[Traveller]
+    ) -> None:
+        names = self._index.shard(shard)
+        keys = scripting.KeyList(names.meta, names.claims, names.leases, names.occ, names.occrec)
+        arguments = scripting.Arguments(layout=sharding.layout_of(shard))
+        arguments.put("batch", arguments.position(batch))
+        arguments.put(
+            "schedules",
+            [
+                (
+                    arguments.position(traveller.id),
+                    keys.position(names.bucket_of(traveller.id, self._index.buckets)),
+                )
+                for traveller in travellers
+            ],
+        )
+        await self._index.scripts.run(arguments.call("forget", keys.names))
+
+
+def _renumbered(record: bytes, numbered: Mapping[int, int]) -> bytes:
+    """The record with the numbers of its new shard; one that lacks a text names none at all.
+
+    So neither a claim nor the comparison with the objects can read it.
+    """
+    numbers = codec.numbers(record)
+    if not all(number in numbered for number in numbers):
+        numbered = dict.fromkeys(numbers, _NOTHING)
+    return codec.renumbered(record, numbered)
+
+
+def _numbers(travellers: Iterable[Traveller]) -> set[int]:
+    numbers: set[int] = set()
+    for traveller in travellers:
+        numbers.add(traveller.lane)
+        if traveller.record:
+            numbers.update(codec.numbers(traveller.record))
+    return numbers

@@ -1,0 +1,134 @@
+"""What is believed of a Service, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from duepoint.kube import errors, services
+from duepoint.targets import endpoints
+from tests.fakes import fakeclock
+from tests.support import webhooktargets
+
+FOUND = webhooktargets.a_service(("10.0.0.1", 80))
+MOVED = webhooktargets.a_service(("10.0.0.2", 80))
+GONE = services.ServiceUnresolved(trouble=services.ServiceTrouble.NOT_FOUND, message="gone")
+AWAY = errors.Unavailable("no answer")
+
+
+class Server:
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = 0
+
+    async def __call__(self, namespace, name, port):
+        self.asked += 1
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def clock():
+    return fakeclock.FakeClock()
+
+
+def ask(cache, name="billing", port=80):
+    return cache.resolve("shop", name, port)
+
+
+async def test_an_answer_is_believed_for_a_minute(clock):
+    server = Server(FOUND, MOVED)
+    cache = endpoints.ServiceCache(server, clock)
+    assert await ask(cache) is FOUND
+    await clock.advance(59)
+    assert await ask(cache) is FOUND
+    await clock.advance(2)
+    assert await ask(cache) is MOVED
+    assert server.asked == 2
+
+
+async def test_a_hundred_deliveries_at_once_share_one_look_up(clock):
+    server = Server(FOUND)
+    cache = endpoints.ServiceCache(server, clock)
+    assert set(await asyncio.gather(*(ask(cache) for _ in range(100)))) == {FOUND}
+    assert server.asked == 1
+
+
+async def test_a_service_that_is_missing_is_looked_for_each_time(clock):
+    server = Server(GONE, FOUND)
+    cache = endpoints.ServiceCache(server, clock)
+    assert await ask(cache) is GONE
+    assert await ask(cache) is FOUND
+
+
+async def test_what_did_not_work_is_asked_anew_on_every_port(clock):
+    server = Server(FOUND, FOUND, MOVED)
+    cache = endpoints.ServiceCache(server, clock)
+    await ask(cache, port=80)
+    await ask(cache, port="http")
+    cache.forget("shop", "billing")
+    assert await ask(cache, port="http") is MOVED
+    assert await ask(cache, port=80) is MOVED
+
+
+async def test_an_outage_of_the_api_server_is_bridged_for_an_hour(clock):
+    server = Server(FOUND, AWAY)
+    cache = endpoints.ServiceCache(server, clock)
+    await ask(cache)
+    await clock.advance(3590)
+    assert await ask(cache) is FOUND
+    await clock.advance(20)
+    with pytest.raises(errors.Unavailable):
+        await ask(cache)
+
+
+async def test_during_an_outage_the_api_server_is_not_asked_for_every_delivery(clock):
+    server = Server(FOUND, AWAY)
+    cache = endpoints.ServiceCache(server, clock)
+    await ask(cache)
+    await clock.advance(61)
+    for _ in range(50):
+        await ask(cache)
+    assert server.asked == 2
+
+
+async def test_what_was_never_known_is_an_error_while_nobody_answers(clock):
+    cache = endpoints.ServiceCache(Server(AWAY), clock)
+    with pytest.raises(errors.Unavailable):
+        await ask(cache)
+
+
+async def test_a_service_that_was_deleted_is_not_remembered(clock):
+    server = Server(FOUND, GONE, AWAY)
+    cache = endpoints.ServiceCache(server, clock)
+    await ask(cache)
+    await clock.advance(61)
+    assert await ask(cache) is GONE
+    with pytest.raises(errors.Unavailable):
+        await ask(cache)
+
+
+async def test_memory_is_bounded(clock, monkeypatch):
+    monkeypatch.setattr(endpoints, "MOST_KNOWN", 3)
+    server = Server(FOUND)
+    cache = endpoints.ServiceCache(server, clock)
+    for number in range(10):
+        await ask(cache, name=f"service-{number}")
+    assert len(cache._known) == 3
+    await ask(cache, name="service-9")
+    assert server.asked == 10
+
+
+async def test_a_cancelled_look_up_leaves_the_way_open(clock):
+    server = Server(FOUND)
+    cache = endpoints.ServiceCache(server, clock)
+    waiting = asyncio.create_task(ask(cache))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await ask(cache) is FOUND

@@ -1,0 +1,218 @@
+"""Places of attempts: how many Jobs a worker holds, and which places receivers that hang take."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from duepoint.clock import SystemClock
+from duepoint.targets import pace
+from duepoint.worker import slots
+from tests.fakes.fakeclock import FakeClock
+
+PLACES = 8
+IN_HAND = 4 * PLACES
+LARGE = 240 * 1024
+
+
+def a_line(clock=None) -> slots.JobSlots:
+    return slots.JobSlots(clock or SystemClock(), PLACES)
+
+
+def test_until_the_first_job_the_room_is_the_usual_one():
+    assert a_line().room(1000) == 1000
+
+
+class Making:
+    """Jobs that are made for as long as nobody ends them."""
+
+    def __init__(self, line: slots.JobSlots) -> None:
+        self.line = line
+        self.begun: list[str] = []
+        self.put_off: list[float] = []
+        self.done = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self, namespace: str, count: int, *, large_bytes: int = 0) -> None:
+        made = [asyncio.create_task(self._make(namespace, large_bytes)) for _ in range(count)]
+        self._tasks += made
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def _make(self, namespace: str, large_bytes: int) -> None:
+        async with self.line.turn(namespace, large_bytes=large_bytes) as seconds:
+            if seconds:
+                self.put_off.append(seconds)
+                return
+            self.begun.append(namespace)
+            await self.done.wait()
+
+    async def wait_for_ends(self, count: int) -> None:
+        """Until so many were made or put off."""
+        while sum(one.done() for one in self._tasks) < count:
+            left = [one for one in self._tasks if not one.done()]
+            await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+
+    async def end(self) -> None:
+        for one in self._tasks:
+            one.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert self.line.length == 0
+
+
+async def test_many_large_jobs_leave_small_ones_and_other_namespaces_their_places():
+    making = Making(a_line(FakeClock()))
+    await making.begin("hostile", IN_HAND, large_bytes=LARGE)
+    assert making.begun == ["hostile"] * 3  # one of the four is left for somebody else's
+    await making.begin("quiet", 2)
+    await making.begin("quiet", 1, large_bytes=LARGE)
+    assert making.begun[3:] == ["quiet"] * 3
+    await making.end()
+    await making.begin("hostile", 1, large_bytes=LARGE)
+    assert making.begun[6:] == ["hostile"]  # what was cut off has given its place back
+    await making.end()
+
+
+async def test_large_jobs_that_wait_take_no_room():
+    making = Making(a_line())
+    await making.begin("hostile", 10 * IN_HAND, large_bytes=LARGE)
+    assert making.line.room(1000) == IN_HAND - 3
+    await making.wait_for_ends(10 * IN_HAND - 3)
+    assert len(making.put_off) == 10 * IN_HAND - 3  # in the queue, for other workers as well
+    await making.end()
+
+
+@pytest.mark.parametrize(("size", "rest"), [(32 * 1024, 0.2), (LARGE, 1.5)])
+async def test_after_a_large_job_its_place_rests_the_longer_the_larger_it_was(size, rest):
+    clock = FakeClock()
+    line = a_line(clock)
+    begun: list[float] = []
+
+    async def make() -> None:
+        async with line.turn("team", large_bytes=size) as seconds:
+            if not seconds:
+                begun.append(clock.monotonic())
+                await clock.sleep(0.1)
+
+    making = [asyncio.create_task(make()) for _ in range(4)]
+    await clock.advance(0.1)
+    for _ in range(3):  # of the four places a namespace has three
+        making.append(asyncio.create_task(make()))
+        await clock.advance(rest + 0.2)
+    first = begun[0]
+    assert [round(at - first, 3) for at in begun[:3]] == [0.0] * 3
+    assert begun[3] - first == pytest.approx(0.1, abs=0.01)  # the place that nobody had used
+    assert begun[4] - first >= 0.1 + rest - 0.01
+    for one in making:
+        one.cancel()
+    await asyncio.gather(*making, return_exceptions=True)
+
+
+async def test_when_the_api_server_does_not_answer_a_worker_goes_on_claiming():
+    clock = FakeClock()
+    line = a_line(clock)
+    making = Making(line)
+    await making.begin("hostile", IN_HAND)
+    assert line.room(1000) == 0
+    await clock.advance(0.2)
+    assert line.room(1000) == 0  # it may be a moment
+    await clock.advance(0.2)
+    assert line.room(1000) == PLACES
+    await making.begin("hostile", 5)
+    assert len(making.put_off) == 5
+    assert len(set(making.put_off)) == 5  # and they do not come back together
+    await making.begin("quiet", 1)
+    assert len(making.put_off) == 5  # who has none waits in memory
+    assert line.length == IN_HAND + 1
+    await making.end()
+
+
+async def test_while_places_come_free_fast_jobs_of_a_burst_wait_in_memory():
+    making = Making(a_line())
+    await making.begin("team", 2 * IN_HAND)
+    assert making.put_off == []
+    making.done.set()
+    await making.wait_for_ends(2 * IN_HAND)
+    assert len(making.begun) == 2 * IN_HAND
+    await making.end()
+
+
+# -- receivers -----------------------------------------------------------------------------------
+
+
+def places(most=256):
+    return slots.ReceiverSlots(SystemClock(), most)
+
+
+async def enter(given, namespace, times=1):
+    return await asyncio.gather(*(given.enter(namespace) for _ in range(times)))
+
+
+async def test_two_namespaces_that_hang_leave_a_third_one_its_places():
+    given = places()
+    for namespace in ("hostile", "worse"):
+        got = await enter(given, namespace, 256)
+        assert any(got)
+    begun = time.monotonic()
+    assert await enter(given, "quiet", 8) == [0.0] * 8
+    assert time.monotonic() - begun < pace.PATIENCE_SECONDS / 2
+
+
+async def test_behind_what_hangs_nobody_waits_in_memory():
+    given = places()
+    await enter(given, "hostile", 300)
+    begun = time.monotonic()
+    put_off = await enter(given, "hostile", 300)
+    assert time.monotonic() - begun < pace.PATIENCE_SECONDS
+    assert min(put_off) >= pace.LEAST_SECONDS
+    assert len(set(put_off)) == 300  # and they do not come back together
+
+
+async def test_a_burst_that_moves_waits_for_its_places_and_none_is_put_off():
+    given = places(4)
+
+    async def deliver() -> float:
+        seconds = await given.enter("team")
+        if not seconds:
+            await asyncio.sleep(0.001)
+            given.leave("team")
+        return seconds
+
+    assert set(await asyncio.gather(*(deliver() for _ in range(200)))) == {0.0}
+
+
+async def test_what_was_scarce_is_forgotten_when_all_of_it_has_ended():
+    given = places(4)
+    assert await enter(given, "team", 3) == [0.0] * 3
+    assert (await enter(given, "team"))[0] > 0
+    for _ in range(3):
+        given.leave("team")
+    assert not given._paces
+    assert await enter(given, "team") == [0.0]
+
+
+async def test_a_wait_that_is_cancelled_takes_no_place():
+    given = places(4)
+    await enter(given, "team", 3)
+    waiting = asyncio.create_task(given.enter("team"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    for _ in range(3):
+        given.leave("team")
+    assert given.take("another")
+
+
+async def test_a_namespace_without_a_place_has_the_next_one_however_long_none_came_free():
+    given = places(1)
+    assert await given.enter("busy") == 0.0
+    assert await given.enter("late") > 0
+    await asyncio.sleep(pace.PATIENCE_SECONDS)
+    again = asyncio.create_task(given.enter("late"))
+    await asyncio.sleep(0)
+    given.leave("busy")
+    assert not given.take("busy")
+    assert await again == 0.0
