@@ -1,7 +1,7 @@
 """The time that two of three clocks agree on: this machine's, Redis's and the API server's.
 
 A clock that is an hour wrong must not arm a slot in the past, skip one, or sign what a receiver
-then refuses. So the others are heard: Redis tells its time when it is asked, the API server with
+then refuses. So the other two are read: Redis's time is asked for, the API server's comes with
 each answer (the ``Date`` header, whole seconds). Each is kept as its distance from the monotonic
 clock, which no step moves. The first pair that agrees decides:
 
@@ -11,16 +11,26 @@ clock, which no step moves. The first pair that agrees decides:
 
 Where only this machine and Redis are known, two seconds are enough for them. Where no two agree, or
 this machine's clock has stepped since they were compared, nothing is known: ``distrust`` says so
-until they are compared again, and the time goes on from what was agreed on last. Nobody asks here;
-``clockwatch`` does.
+until they are compared again, and the time goes on from what was agreed on last.
+
+``AgreedClock`` only compares. ``ClockWatch`` asks, and reports in readiness and metrics how far
+this machine's clock is off. A worker reads Redis's time with its keepalive; an operator asks for it
+every ten seconds, and every second while no two clocks agree. The API server is asked only where
+the other two differ and its time has not been read for a while. A process whose own clock is wrong
+works on by the time that the others agree on, and is not ready, so that the clock gets set; an
+operator arms nothing while no two agree.
 """
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from duepoint import errors, telemetry
 from duepoint.clock import MICROSECONDS_PER_SECOND, Clock
+from duepoint.services import Health
 
 #: This machine's clock may be this far from Redis's and is used all the same.
 NEAR_US = 500_000
@@ -177,3 +187,113 @@ def _seconds(distance_us: int) -> str:
 def distrust(clock: Clock) -> str:
     """Why this clock's time is not to be acted upon; empty where it is, or where nobody says."""
     return str(getattr(clock, "distrust", ""))
+
+
+PART = "clock"
+LOOK_SECONDS = 10.0
+_DOUBT_SECONDS = 1.0
+#: A clock this far behind Redis's claims late.
+BEHIND_LIMIT_US = 500_000
+#: One this far ahead is nothing to go by, though everything is done by the others' time.
+AHEAD_LIMIT_US = 60_000_000
+_ASK_SECONDS = 5.0
+
+
+async def _nobody_to_ask() -> None:
+    """Where there is no API server at hand."""
+
+
+class ClockWatch:
+    """Of one process.
+
+    Args:
+        ask_api: has the API server answer anything; its time is heard with the answer.
+        ahead_limit_us: not ready with a clock that is further ahead of Redis's.
+        consequence: of a clock that is behind.
+    """
+
+    def __init__(
+        self,
+        clock: AgreedClock,
+        health: Health,
+        *,
+        ask_api: Callable[[], Awaitable[object]] = _nobody_to_ask,
+        ahead_limit_us: int = AHEAD_LIMIT_US,
+        consequence: str = "points are claimed late",
+    ) -> None:
+        self.clock = clock
+        self._health = health
+        self._ask_api = ask_api
+        self._ahead_limit_us = ahead_limit_us
+        self._consequence = consequence
+
+    async def run(self, queue_time: Callable[[], Awaitable[int]]) -> None:
+        """Compare until cancelled.
+
+        Args:
+            queue_time: Redis's time in microseconds; raises TryLater and WorldChanged.
+        """
+        while True:
+            asked = self.clock.monotonic()
+            try:
+                await self.heard(await queue_time(), asked=asked)
+            except (errors.TryLater, errors.WorldChanged) as trouble:
+                telemetry.logger.debug("clocks not compared", error=str(trouble))
+                if self.clock.distrust:
+                    self._health.unwell(PART, f"{self.clock.distrust}: {trouble}")
+            seconds = _DOUBT_SECONDS if self.clock.distrust else LOOK_SECONDS
+            await self._sleep(seconds)
+
+    async def heard(self, queue_us: int, *, asked: float) -> None:
+        """Redis told its time, asked at this monotonic time."""
+        self.clock.note_queue(queue_us, asked=asked)
+        if self._is_off() and self.clock.api_skew_us is None:
+            await self._hear_api()
+            self.clock.compare()  # what Redis told is as old as the API server was slow
+        self._tell()
+
+    async def _sleep(self, seconds: float) -> None:
+        """In steps: a clock that was set is compared again at once."""
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 0:
+            await self.clock.sleep(min(left, _DOUBT_SECONDS))
+            if seconds > _DOUBT_SECONDS and self.clock.distrust:
+                return
+
+    async def _hear_api(self) -> None:
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                await self._ask_api()
+        except (errors.DuepointError, TimeoutError) as trouble:
+            # A refusal has told the time, too.
+            telemetry.logger.debug("the API server's time not asked for", error=str(trouble))
+
+    def _is_off(self) -> bool:
+        return abs(self.clock.skew_us or 0) > NEAR_US
+
+    def _tell(self) -> None:
+        skew_us = self.clock.skew_us or 0
+        telemetry.clock_skew_seconds.set(skew_us / 1_000_000)
+        trouble = self.clock.distrust or self._trouble(skew_us)
+        if not trouble:
+            self._health.well(PART)
+        elif self._health.unwell(PART, trouble):
+            telemetry.logger.warning("clocks differ", trouble=trouble)
+
+    def _trouble(self, skew_us: int) -> str:
+        seconds = f"{abs(skew_us) / 1_000_000:.1f} s"
+        if skew_us < -BEHIND_LIMIT_US:
+            if self._is_queue_wrong():
+                return f"Redis's clock is {seconds} ahead of the others; set it"
+            return (
+                f"this machine's clock is {seconds} behind Redis's: {self._consequence}; "
+                "set the clock"
+            )
+        if skew_us > AGREE_US and self._is_queue_wrong():
+            return f"Redis's clock is {seconds} behind the others: points are claimed late; set it"
+        if skew_us > self._ahead_limit_us:
+            return f"this machine's clock is {seconds} ahead of Redis's; set the clock"
+        return ""
+
+    def _is_queue_wrong(self) -> bool:
+        return self.clock.is_own_used and self.clock.api_skew_us is not None

@@ -16,14 +16,14 @@ from typing import Any
 
 import uvloop
 
-from duepoint import agreedclock, clockwatch, errors, probes, services, settings, telemetry
+from duepoint import agreedclock, errors, probes, services, settings, telemetry
 from duepoint import clock as clocks
 from duepoint.delayqueue import delayqueue, keys, opening, quotas
 from duepoint.election import elector, leasehealth
 from duepoint.election import watchdog as watchdogs
 from duepoint.kube import api as kubeapi
 from duepoint.kube import credentials, kubeconfig, leases
-from duepoint.net import dialling, egressrules, ownservers, podnetwork
+from duepoint.net import dialling, egressrules, ownservers
 from duepoint.schedules import ownstreams
 from duepoint.targets import activejobs, externalstream, servers, servicecache, target
 from duepoint.targets import job as jobtarget
@@ -118,7 +118,7 @@ async def _worker(chosen: settings.WorkerSettings) -> None:
             health,
             worker=chosen.identity,
             limits=_limits(chosen),
-            watch=clockwatch.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
+            watch=agreedclock.ClockWatch(clock, health, ask_api=functools.partial(_ask_time, api)),
             before_claims=owned.before_claims,
         )
         draining_on_signals(loop.drain)
@@ -177,13 +177,13 @@ def webhook_admission(
     return admission.Admission(limits, circuitbreaker.CircuitBreaker(queue.circuits, clock))
 
 
-def egress_policy(chosen: settings.WorkerSettings) -> egressrules.Policy:
+def egress_policy(chosen: settings.WorkerSettings) -> egressrules.EgressPolicy:
     """What the operator of this installation allows webhooks to reach."""
-    return egressrules.Policy(
+    return egressrules.EgressPolicy(
         mode=chosen.egress_mode,
         allowed=chosen.egress_allowed_cidrs,
         denied=chosen.egress_denied_cidrs,
-        cluster=(*chosen.egress_cluster_cidrs, *podnetwork.of_pod()),
+        cluster=(*chosen.egress_cluster_cidrs, *ownservers.pod_networks()),
         allow_http=chosen.egress_allow_http,
     )
 
@@ -229,7 +229,7 @@ async def _operator(chosen: settings.OperatorSettings) -> None:
             watchdog=watchdog,
             on_change=_note_leadership,
         )
-        watch = clockwatch.ClockWatch(
+        watch = agreedclock.ClockWatch(
             clock,
             health,
             ask_api=functools.partial(_ask_time, api),

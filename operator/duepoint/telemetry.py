@@ -10,16 +10,59 @@ Log fields: ``namespace``, ``schedule``, ``uid``, ``generation``, ``slot`` (RFC 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 import structlog
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector, CollectorRegistry
 
-from duepoint import bulkhistogram
+
+class BulkHistogram(Collector):
+    """Without labels; ``buckets`` are upper bounds, in order."""
+
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        *,
+        buckets: Sequence[float],
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._bounds = (*map(float, buckets), float("inf"))
+        self._counts = [0] * len(self._bounds)
+        self._sum = 0.0
+        registry.register(self)
+
+    def observe(self, amount: float) -> None:
+        """Count one value."""
+        self.observe_many({amount: 1})
+
+    def observe_many(self, counts: Mapping[float, int]) -> None:
+        """Count values: how often each was seen."""
+        for amount, count in counts.items():
+            self._counts[bisect.bisect_left(self._bounds, amount)] += count
+            self._sum += amount * count
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """What the registry asks for at each scrape."""
+        totals = itertools.accumulate(self._counts)
+        bounds = [*map(str, self._bounds[:-1]), "+Inf"]
+        yield HistogramMetricFamily(
+            self._name,
+            self._documentation,
+            buckets=list(zip(bounds, totals, strict=True)),
+            sum_value=self._sum,
+        )
+
 
 # A second series per counter that tells when it began: nobody asked for it.
 disable_created_metrics()  # type: ignore[no-untyped-call,unused-ignore]
@@ -31,7 +74,7 @@ _LATENESS_BUCKETS = (
 
 runs_total = Counter("duepoint_runs", "Finished attempts of targets.", ["target", "outcome"])
 slots_total = Counter("duepoint_slots", "Slots that ended, and how.", ["outcome", "reason"])
-start_lateness_seconds = bulkhistogram.BulkHistogram(
+start_lateness_seconds = BulkHistogram(
     "duepoint_start_lateness_seconds",
     "From slot and jitter to the target's acceptance, first attempts only.",
     buckets=_LATENESS_BUCKETS,

@@ -12,9 +12,8 @@ import re
 
 from duepoint import errors
 from duepoint.expressions import advice, at, cron, every, expression, syntax, timezones
+from duepoint.expressions.combined import merged, windowed
 from duepoint.expressions.dst import Gap, Overlap
-from duepoint.expressions.merged import merged
-from duepoint.expressions.window import windowed
 
 __all__ = ["Gap", "Overlap", "compile_expression", "merged", "windowed"]
 

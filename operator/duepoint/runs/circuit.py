@@ -22,7 +22,7 @@ BUCKETS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class CircuitRule:
     """When a circuit opens and for how long.
 
     Attributes:
@@ -95,7 +95,7 @@ class News:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class GoneReceiver:
     """A Schedule whose receiver said 410, as of this generation; 0 = it is to be called again."""
 
     uid: str
@@ -120,7 +120,7 @@ class Board:
     probes: tuple[int, ...] = ()
 
 
-def after(known: Circuit | None, news: News, *, now_us: int, rule: Rule) -> Circuit | None:
+def after(known: Circuit | None, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:
     """The circuit after the calls that ``news`` tells of; None = nothing bad is known."""
     circuit = known or Circuit()
     if not circuit.is_open:
@@ -151,7 +151,7 @@ def asked(circuit: Circuit | None, news: News, *, now_us: int) -> tuple[Circuit 
     return msgspec.structs.replace(circuit, probe_us=probe_us), probe_us
 
 
-def trouble(known: Circuit, rule: Rule) -> str:
+def trouble(known: Circuit, rule: CircuitRule) -> str:
     """Why an open circuit is open, in words that stay the same until the cause is another."""
     cause = f", the last: {known.cause}" if known.cause else ""
     if known.in_a_row >= rule.most_in_a_row:
@@ -160,7 +160,7 @@ def trouble(known: Circuit, rule: Rule) -> str:
     return f"more than half of its requests failed within {seconds} s{cause}"
 
 
-def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: Rule) -> Circuit | None:
+def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: CircuitRule) -> Circuit | None:
     cause = news.cause or circuit.cause
     number = now_us * BUCKETS // rule.window_us
     buckets = [one for one in circuit.buckets if one.number > number - BUCKETS]
@@ -186,7 +186,7 @@ def _after_calls(circuit: Circuit, news: News, *, now_us: int, rule: Rule) -> Ci
     return Circuit(in_a_row=in_a_row, buckets=tuple(buckets), cause=cause)
 
 
-def _is_too_much(buckets: Sequence[Bucket], in_a_row: int, rule: Rule) -> bool:
+def _is_too_much(buckets: Sequence[Bucket], in_a_row: int, rule: CircuitRule) -> bool:
     failed = sum(one.failed for one in buckets)
     calls = failed + sum(one.succeeded for one in buckets)
     return in_a_row >= rule.most_in_a_row or (calls >= rule.least_calls and 2 * failed > calls)

@@ -33,7 +33,7 @@ _SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class RunTotals:
     """``status.runs``; ``manual`` are those of the started runs that a ScheduleRun wanted."""
 
     started: int = 0
@@ -72,7 +72,7 @@ class LastRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class LastResult:
     """How the newest run went that came to an end of its own; a replaced one did not."""
 
     at_us: int
@@ -82,7 +82,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class TakenName:
     """A slot without a Job because its name was taken."""
 
     slot_us: int
@@ -116,18 +116,18 @@ class Summary:
         recent: newest slots that have ended, and how, oldest first.
     """
 
-    counts: Counts = Counts()
+    counts: RunTotals = RunTotals()
     last_run: LastRun | None = None
     last_slot_us: int = 0
     last_success_us: int = 0
     last_failure_us: int = 0
     last_replaced_us: int = 0
-    verdict: Verdict | None = None
+    last_result: LastResult | None = None
     settled_us: int = 0
     reached_us: int = 0
     completed: bool = False
-    conflict: Conflict | None = None
-    receiver: receivers.Receiver = receivers.WELL
+    conflict: TakenName | None = None
+    receiver: receivers.ReceiverState = receivers.WELL
     floors: Floors = Floors()
     running: Running = runnings.NONE
     recent: tuple[tuple[Key, RunState], ...] = ()
@@ -139,9 +139,9 @@ def same_result(before: Summary, after: Summary) -> bool:
 
 
 def _result(summary: Summary) -> tuple[object, ...]:
-    verdict = summary.verdict
-    told = None if verdict is None else (verdict.succeeded, verdict.reason)
-    return told, summary.completed, summary.conflict, summary.receiver
+    result = summary.last_result
+    newest = None if result is None else (result.succeeded, result.reason)
+    return newest, summary.completed, summary.conflict, summary.receiver
 
 
 def loaded(summary: Summary, settled: Watermark | None = None) -> Summary:
@@ -352,7 +352,9 @@ def _fold_end(summary: Summary, event: RunEvent) -> Summary:
         case _:
             counts = replace(counts, failed=counts.failed + 1)
             summary = replace(summary, last_failure_us=max(summary.last_failure_us, at_us))
-    return replace(summary, counts=counts, verdict=_newest_verdict(summary.verdict, event, at_us))
+    return replace(
+        summary, counts=counts, last_result=_newest_result(summary.last_result, event, at_us)
+    )
 
 
 def without_unlisted(summary: Summary) -> Summary:
@@ -362,10 +364,10 @@ def without_unlisted(summary: Summary) -> Summary:
     return replace(summary, counts=counts, running=replace(summary.running, unlisted=0))
 
 
-def _newest_verdict(shown: Verdict | None, event: RunEvent, at_us: int) -> Verdict:
+def _newest_result(shown: LastResult | None, event: RunEvent, at_us: int) -> LastResult:
     if shown is not None and shown.at_us > at_us:
         return shown
-    return Verdict(
+    return LastResult(
         at_us=at_us,
         succeeded=event.state is RunState.SUCCEEDED,
         reason=event.reason,
@@ -438,7 +440,7 @@ def _fold_conflict(summary: Summary, event: RunEvent) -> Summary:
     if known is not None and event.slot_us <= known.slot_us:
         return summary
     if event.state is RunState.MISSED and event.reason == Reason.NAME_CONFLICT:
-        return replace(summary, conflict=Conflict(slot_us=event.slot_us, message=event.message))
+        return replace(summary, conflict=TakenName(slot_us=event.slot_us, message=event.message))
     if known is not None and event.state in _RUN and _is_regular(event):
         return replace(summary, conflict=None)
     return summary

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from duepoint.clock import Clock
-from duepoint.runs import unanswered
+from duepoint.runs import outcome
 
-_LATE_SECONDS = unanswered.LATE_US / 1_000_000
+_LATE_SECONDS = outcome.LATE_US / 1_000_000
 
 
 class OpenRequests:

@@ -111,7 +111,7 @@ async def run(sample: Sample, *, send: bool) -> Shown:
         if not send:
             return shown
         dialler = dialling.Dialler(
-            egressrules.Policy(mode="open", allowed=_LOOPBACK, allow_http=True)
+            egressrules.EgressPolicy(mode="open", allowed=_LOOPBACK, allow_http=True)
         )
         replies: list[http1.Response] = []
         sender = webhooktarget.WebhookTarget(

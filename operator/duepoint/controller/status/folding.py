@@ -14,8 +14,8 @@ from dataclasses import replace
 from duepoint.controller import statusconditions
 from duepoint.controller.status.state import ScheduleState
 from duepoint.runs import summary as summaries
-from duepoint.runs.openslots import OpenSlot
 from duepoint.runs.run import ENDED, RunEvent, RunState
+from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.conditions import Reason
 
 #: A delivery that is published as active and that the queue does not hold has ended unobserved

@@ -25,7 +25,7 @@ from duepoint.controller.status.states import ScheduleStates
 from duepoint.delayqueue import messages, port, sharding
 from duepoint.delayqueue.delayqueue import DelayQueue
 from duepoint.delayqueue.wire import scripting
-from duepoint.runs.openslots import OpenSlot
+from duepoint.runs.watermark import OpenSlot
 from duepoint.schedules.definition import Definition, State
 from duepoint.schedules.points import TIMED_KINDS, PointKind
 
